@@ -14,32 +14,31 @@ import (
 )
 
 const (
-	// ackWindow is the most acknowledgements that wait for confirmation at a time; more wait their
-	// turn.
+	// ackWindow bounds the acknowledgements that await confirmation at a time; more are queued.
 	ackWindow = 16384
-	// ackRepeat is after how long one that seems lost is sent again.
+	// ackRepeat is the time after which an acknowledgement that seems lost is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
 )
 
-// acks acknowledges jobs on one consumer, many at a time, each until it is confirmed. The answer's
-// subject tells which one it is for, so that one subscription serves all.
+// acks acknowledges jobs on one consumer, many at a time, and repeats each until it is confirmed.
+// The subject of a confirmation names its acknowledgement, so one subscription serves all.
 type acks struct {
 	nc     *nats.Conn
-	prefix string // of the subjects to publish to; the stream sequence follows
-	inbox  string // of the answers; the stream sequence follows
+	prefix string // publish subject without the stream sequence
+	inbox  string // confirmation subject without the stream sequence
 	sub    *nats.Subscription
 	out    chan []uint64
 
 	mu        sync.Mutex
 	window    int                  // ackWindow, smaller in a test
-	waiting   []uint64             // to be sent
-	sent      map[uint64]time.Time // not confirmed; when last sent
-	confirmed []uint64             // to be handed over
-	heard     time.Time            // when the last confirmation came
-	upTo      time.Time            // when the latest one that was confirmed had been sent
+	waiting   []uint64             // not sent yet
+	sent      map[uint64]time.Time // unconfirmed, with the time each was last sent
+	confirmed []uint64             // not handed over yet
+	heard     time.Time            // time of the last confirmation
+	upTo      time.Time            // latest send time among the confirmed
 	closed    bool
-	// closed and nil again when nothing waits or is unconfirmed; nil: nobody asks
+	// closed, and nil again, when nothing is queued or unconfirmed; nil: no caller of settle
 	settled chan struct{}
 
 	wake, wakeOut chan struct{}
@@ -73,7 +72,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add takes a sequence; one that is already under way is not taken again.
+// add queues a sequence unless its acknowledgement is already under way.
 func (a *acks) add(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +85,7 @@ func (a *acks) add(seq uint64) {
 	}
 }
 
-// send publishes what waits, and again what stays unconfirmed.
+// send publishes queued acknowledgements, and repeats unconfirmed ones.
 func (a *acks) send() {
 	ticker := time.NewTicker(ackLook)
 	defer ticker.Stop()
@@ -110,7 +109,7 @@ func (a *acks) send() {
 	}
 }
 
-// take moves what fits the window from waiting to sent.
+// take moves as many acknowledgements as the window allows from waiting to sent.
 func (a *acks) take(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,9 +122,10 @@ func (a *acks) take(now time.Time) []uint64 {
 	return batch
 }
 
-// overdue finds what was sent long ago and seems lost, and counts it as sent now. The server
-// confirms in the order in which it is asked. So one is lost if another that was sent later is
-// confirmed, or if none is; else a server that is slow would be given twice as much to do.
+// overdue returns the acknowledgements that seem lost and marks them as sent now. The server
+// confirms in the order of the requests, so an acknowledgement is lost if one sent later was
+// confirmed, or if no confirmation comes at all. Repeating on age alone would double the work of a
+// slow server.
 func (a *acks) overdue(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,15 +140,15 @@ func (a *acks) overdue(now time.Time) []uint64 {
 	return again
 }
 
-// publish sends one acknowledgement. The server looks at nothing but the stream sequence, so the
-// other numbers of a delivery's reply subject need not be kept. An error is a lost connection: it
-// will be repeated.
+// publish sends one acknowledgement. The server reads only the stream sequence, so the other
+// numbers of a delivery's reply subject are left 0. An error means a lost connection; send repeats
+// the acknowledgement.
 func (a *acks) publish(seq uint64) {
 	s := strconv.FormatUint(seq, 10)
 	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
 }
 
-// answered is the server's confirmation, or its word that nobody listens.
+// answered takes a confirmation; a status, such as "no responders", confirms nothing.
 func (a *acks) answered(m *nats.Msg) {
 	seq, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.inbox), 10, 64)
 	if err != nil || m.Header.Get("Status") != "" {
@@ -177,7 +177,7 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 }
 
-// gone takes a sequence that needs no acknowledgement, because its message was deleted.
+// gone confirms a sequence whose message was deleted and needs no acknowledgement.
 func (a *acks) gone(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,14 +214,14 @@ func (a *acks) takeConfirmed() []uint64 {
 	return batch
 }
 
-// idle reports whether everything is confirmed, and handed over.
+// idle reports whether every acknowledgement is confirmed and handed over.
 func (a *acks) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.waiting)+len(a.sent)+len(a.confirmed) == 0
 }
 
-// settle waits until everything is confirmed.
+// settle waits until every acknowledgement is confirmed.
 func (a *acks) settle(ctx context.Context) {
 	a.mu.Lock()
 	if len(a.waiting) == 0 && len(a.sent) == 0 {
@@ -239,8 +239,8 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends everything that waits or is unconfirmed once more, for a consumer that may not be
-// there.
+// sendAll sends every queued or unconfirmed acknowledgement once more, for a consumer that may be
+// gone.
 func (a *acks) sendAll() {
 	a.mu.Lock()
 	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)
@@ -255,8 +255,8 @@ func (a *acks) sendAll() {
 	}
 }
 
-// close ends everything and returns how many are unconfirmed. What is confirmed and not handed over
-// yet stays to be received from out.
+// close stops the acknowledgements and returns the number of unconfirmed ones. Confirmed sequences
+// that were not handed over yet can still be received from out.
 func (a *acks) close() int {
 	a.mu.Lock()
 	if a.closed {

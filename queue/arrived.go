@@ -7,11 +7,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// headerNATSStatus marks what servers say in place of a message. On a job it is nobody's, and would
-// make clients take its dead letter, or its run in a worker elsewhere, for such a word.
+// headerNATSStatus marks a server's status message. On a job it would make clients mistake the
+// dead letter, or the run in a remote worker, for a status.
 const headerNATSStatus = "Status"
 
-// headerSize is what the server puts in place of a body that it leaves out.
+// headerSize holds the size of a body that the server left out.
 const headerSize = "Nats-Msg-Size"
 
 // isBare reports whether a message was delivered without its body.
@@ -19,8 +19,7 @@ func isBare(m jsapi.Message) bool {
 	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
 }
 
-// arrived reads a stored job. Whatever is in it, it is some job: one that cannot be understood is
-// Malformed.
+// arrived reads a stored job. It always returns a job; an unreadable one is Malformed.
 func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
 	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
 	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)

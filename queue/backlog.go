@@ -18,63 +18,62 @@ import (
 )
 
 const (
-	// defaultHolds is [BacklogOptions.Holds] where none is given.
+	// defaultHolds is the default of [BacklogOptions.Holds].
 	defaultHolds = 512 << 20
 	// leanBytes is the average size of a stored message above which a backlog is delivered without
 	// bodies.
 	leanBytes = 4 << 10
-	// shapeBytes is how large a stream must be before a wrong choice is worth starting over.
+	// shapeBytes is the stream size above which a wrong choice of delivery justifies reopening.
 	shapeBytes = 16 << 20
-	// lookEvery is how often an open backlog checks that it was opened in the right way.
+	// lookEvery is the interval at which an open backlog checks how it was opened.
 	lookEvery = 5 * time.Second
 
-	// ackWait is for ever: when a job is started again is not JetStream's decision.
+	// ackWait is practically unlimited: Penstock, not JetStream, decides when a job runs again.
 	ackWait = 365 * 24 * time.Hour
 
-	// Another consumer may come in between deleting and creating; one that stays is not an owner's.
+	// Another consumer may appear between delete and create; one that stays is not an owner's.
 	openAttempts = 20
 	openRetry    = 50 * time.Millisecond
 
 	closeTimeout = 5 * time.Second * race.Slower
 )
 
-// BacklogOptions say which partition to open, and as which owner.
+// BacklogOptions select the partition to open and its owner's epoch.
 type BacklogOptions struct {
 	Policy     string
 	Partition  int
-	Partitions int    // of the policy; must be what its stream was created with
+	Partitions int    // of the policy; must equal the number its stream was created with
 	Epoch      uint64 // the revision of the ownership record
-	// Holds is how many bytes of jobs the owner holds, default 512 MiB. What a stream that is
-	// larger holds comes without bodies, whatever their size, and with them what is new. Where most
-	// of them are held that would be a loss: unpaced jobs whose texts are read again start at half
-	// the rate.
+	// Holds bounds the bytes of jobs that the owner keeps in memory; default 512 MiB. From a
+	// larger stream, the stored jobs come without bodies, new jobs with them. A low bound costs
+	// throughput: unpaced jobs whose bodies must be read again start at half the rate.
 	Holds int64
-	// Wake is called when a backlog that rests may have jobs again: see [Update]. It must not block
+	// Wake is called when a resting backlog may have jobs again: see [Update]. It must not block
 	// for long. Nil: the backlog never rests.
 	Wake func()
 }
 
-// Backlog is what a partition holds, as its owner of one epoch sees it: everything that is stored,
-// in order, and then what is added. It is safe for concurrent use.
+// Backlog delivers a partition's jobs to the owner of one epoch: first every stored job in order,
+// then new ones. It is safe for concurrent use.
 type Backlog struct {
 	b        *Broker
 	o        BacklogOptions
 	stream   string
 	created  time.Time
-	restored []time.Time // from a backup, each time
-	lean     bool        // all comes without bodies
-	bare     atomic.Bool // so does what was stored before
-	current  atomic.Bool // all of that has come
+	restored []time.Time // from a backup, one time per restore
+	lean     bool        // every job comes without its body
+	bare     atomic.Bool // jobs stored before the opening come without bodies
+	current  atomic.Bool // all of those jobs have come
 	strays   strays
-	filter   string // of the consumer; empty: none
+	filter   string // of the consumer; empty: everything
 	last     uint64 // sequence of the stream
-	held     uint64 // jobs that the partition's former consumer waits for
-	has      uint64 // jobs that the new one will deliver, by the word of the stream's leader
-	leader   string // of the stream; empty where there is no cluster
+	held     uint64 // jobs outstanding on the partition's former consumer
+	has      uint64 // jobs the new consumer will deliver, per the stream's leader
+	leader   string // server that leads the stream; empty outside a cluster
 	lacks    []Lack
 	puller   *jsapi.Puller
-	received uint64 // consumer sequence of what the last puller got
-	unheard  bool   // of that something was not handed over
+	received uint64 // consumer sequence of the last puller's last delivery
+	unheard  bool   // a received delivery was not handed over
 	acks     *acks
 	arrivals chan []job.Arrived
 	broken   chan error
@@ -89,13 +88,14 @@ type Backlog struct {
 	isBroken  chan struct{}
 }
 
-// OpenBacklog takes a partition's deliveries over: it deletes every other consumer of the
-// partition, whatever its owner, creates this epoch's own and starts to pull. From then on the
-// former owner receives nothing and its acknowledgements have no effect. Opening the same epoch
-// again starts over.
+// OpenBacklog takes over a partition's deliveries. It deletes every other consumer of the
+// partition, creates the consumer of this epoch and starts to pull. From then on the former owner
+// receives nothing and its acknowledgements have no effect. Opening the same epoch again starts
+// over.
 //
-// It returns [ErrConflict] when a consumer of a newer epoch exists, [ErrNoStream] when the policy
-// has no stream, [*ImmutableError] when the stream has another number of partitions.
+// OpenBacklog returns [ErrConflict] when a consumer of a newer epoch exists, [ErrNoStream] when
+// the policy has no stream, and [*ImmutableError] when the stream has another number of
+// partitions.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (*Backlog, error) {
 	l, err := b.openBacklog(ctx, o)
 	if err != nil {
@@ -129,7 +129,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	return l, nil
 }
 
-// backlogOf returns a backlog of a stream that is not taken over yet.
+// backlogOf returns a backlog that has not taken over the stream yet.
 func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlog {
 	l := &Backlog{
 		b: b, o: o, stream: info.Config.Name, created: info.Created, last: info.State.LastSeq,
@@ -147,9 +147,9 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 	return l
 }
 
-// takeOver makes the consumer in the place of all others, and begins to pull from it, or to rest.
+// takeOver replaces all other consumers by a new one, then pulls or rests.
 func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) error {
-	// Among several servers some hear of who listens later than others.
+	// The servers of a cluster learn of a subscription at different times.
 	if l.o.Wake != nil && l.leader == "" && info.State.Msgs == 0 &&
 		len(info.Config.Subjects) > 0 {
 		if err := l.listen(info.Config.Subjects[0]); err != nil {
@@ -157,8 +157,8 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 		}
 		l.rest.atOnce = true
 	}
-	// From the beginning, because Done must know them from others: an acknowledgement of what the
-	// consumer has not delivered would make it leave out all before.
+	// Listed from the beginning, so that Done recognizes strays: acknowledging a message that the
+	// consumer has not delivered would make it skip all earlier ones.
 	astray, err := l.gather(ctx)
 	if err != nil {
 		return err
@@ -177,8 +177,7 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 	return l.begin(astray)
 }
 
-// begin pulls from the consumer, from where it was left. What runs in the background ends with
-// Close or Rest.
+// begin pulls from the consumer's current position. Close or Rest ends its goroutines.
 func (l *Backlog) begin(astray []job.Arrived) error {
 	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	var err error
@@ -202,8 +201,8 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	return nil
 }
 
-// chooseFilter says what the consumer is to deliver. One partition goes without a filter, which
-// makes pulling many times faster. With several, the owner of partition 0 looks after the strays.
+// chooseFilter sets the consumer's filter. A single partition needs none, which makes pulling many
+// times faster. With several, the owner of partition 0 also handles strays.
 func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	if l.o.Partitions == 1 {
 		return
@@ -214,15 +213,15 @@ func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	}
 }
 
-// isLean decides whether bodies are left out.
+// isLean reports whether to leave bodies out of deliveries.
 func isLean(state jetstream.StreamState) bool {
 	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
 }
 
-// evict puts this epoch's consumer in the place of all others. Deleting is what evicts: resetting
-// or reusing a consumer hands deliveries to an old owner's open pulls, and on three nodes resets
-// under flow deleted accepted jobs (10,293 of 61,454 in 428 takeovers; 0 of 60,374 in 393 with
-// this).
+// evict replaces all other consumers by this epoch's own. It deletes them, because resetting or
+// reusing a consumer hands deliveries to an old owner's open pulls: on three nodes, resets under
+// load deleted accepted jobs (10,293 of 61,454 in 428 takeovers; with deletion 0 of 60,374 in
+// 393).
 func (l *Backlog) evict(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		if err := l.deleteConsumers(ctx); err != nil {
@@ -233,7 +232,7 @@ func (l *Backlog) evict(ctx context.Context) error {
 			err = l.lead(ctx, leader)
 		}
 		late := errors.Is(err, errBeginsLate)
-		// A work queue takes one consumer per message.
+		// A work queue accepts one consumer per message.
 		if !late && !jsapi.HasCode(err, jsapi.CodeWorkQueueUnfiltered, jsapi.CodeWorkQueueFilter) {
 			return jsapi.Translate(err)
 		}
@@ -294,7 +293,7 @@ func (l *Backlog) deleteConsumer(ctx context.Context, name string) error {
 	return jsapi.Translate(err)
 }
 
-// createConsumer returns the server that leads the new consumer, empty when it is not replicated.
+// createConsumer returns the server that leads the new consumer, or "" when it is not replicated.
 func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
@@ -302,14 +301,14 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 	if err == nil {
 		info := consumer.CachedInfo()
 		leader = leaderOf(info.Cluster)
-		// It may have been stored before the backlog listened.
+		// A job may have been stored before the backlog subscribed.
 		l.rest.atOnce = l.rest.atOnce && info.NumPending == 0
 	}
 	return leader, err
 }
 
-// leaderOf is the server of a cluster that leads a stream or a consumer; empty where there is no
-// cluster, which a server that is alone tells by naming none.
+// leaderOf returns the server of a cluster that leads a stream or a consumer, or "" outside a
+// cluster, where the server names no cluster.
 func leaderOf(cluster *jetstream.ClusterInfo) string {
 	if cluster == nil || cluster.Name == "" {
 		return ""
@@ -317,8 +316,8 @@ func leaderOf(cluster *jetstream.ClusterInfo) string {
 	return cluster.Leader
 }
 
-// dress has bodies come again once all that was stored has come without. A consumer takes that
-// while it delivers, and who gets a message sees what it is.
+// dress turns bodies on once every stored job has come without. A consumer accepts the change
+// while it delivers, and each message shows whether its body was left out.
 func (l *Backlog) dress(ctx context.Context) {
 	if !l.bare.Load() || !l.current.Load() {
 		return
@@ -332,13 +331,13 @@ func (l *Backlog) dress(ctx context.Context) {
 	}
 }
 
-// consumer is the settings of this epoch's.
+// consumer returns the configuration of this epoch's consumer.
 func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	return jetstream.ConsumerConfig{
 		Name: name,
-		// A durable consumer without an inactive threshold stays while nobody pulls, as a slow
-		// owner may for a while.
+		// A durable consumer without an inactive threshold survives while a slow owner does not
+		// pull.
 		Durable:       name,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
@@ -351,33 +350,32 @@ func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	}
 }
 
-// Update is what a backlog has for its owner: one of the fields is set, or Swept and Idle.
+// Update is one event of a backlog: exactly one field is set, or both Swept and Idle.
 type Update struct {
-	// Arrived are stored jobs in stream order, up to 512, first those that wait, then new ones as
-	// they come. While nobody asks for the next update, pulling pauses.
+	// Arrived holds stored jobs in stream order, up to 512: first the waiting ones, then new ones
+	// as they come. Pulling pauses until the next call of Next.
 	Arrived []job.Arrived
-	// Stray are jobs that are stored outside all partitions, for the owner of partition 0: all are
-	// malformed. They come in no order with other jobs.
+	// Stray holds jobs stored outside all partitions, all malformed, for the owner of partition 0.
+	// Their order relative to other jobs is undefined.
 	Stray []job.Arrived
-	// Swept comes once, after all that was stored up to Last has come: what did not is gone.
+	// Swept is set once, after every job stored up to Last has come: any other is gone.
 	Swept bool
-	// Confirmed are the sequences of finished jobs that are gone from the stream, by the server's
-	// word.
+	// Confirmed holds the sequences of finished jobs that the server confirmed as removed from the
+	// stream.
 	Confirmed []uint64
-	// Idle says that there have been no jobs for some seconds: call [Backlog.Rest], and after that
-	// Next only once [BacklogOptions.Wake] was called and [Backlog.Resume] has returned.
+	// Idle is set after some seconds without jobs: call [Backlog.Rest]. After that, call Next only
+	// once [BacklogOptions.Wake] was called and [Backlog.Resume] has returned.
 	Idle bool
 }
 
-// Next waits for the next update. It is for one goroutine, which calls it until the backlog is
-// closed.
+// Next waits for the next update. A single goroutine must call it until the backlog is closed.
 //
-// Once it returns an error that says why deliveries may have been lost (a gap, silence, a lost
-// connection, a deleted consumer, a new leader), or [ErrShape] when the backlog should be opened
-// again in another way. After that nothing arrives, and Done still works: there are only
-// confirmations to come. The owner closes the backlog and opens it again, and gets everything once
-// more. After Close and the last confirmations it returns [ErrClosed], and when the context ends
-// that one's error.
+// When deliveries may have been lost (a gap, silence, a lost connection, a deleted consumer, a new
+// leader), Next returns the reason once as an error; it returns [ErrShape] when the backlog should
+// be opened again in another way. After that nothing arrives, Done still works, and Next returns
+// only confirmations. The owner must close the backlog and open it again; it then gets every job
+// once more. After Close and the last confirmations Next returns [ErrClosed]. When the context
+// ends it returns the context's error.
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
@@ -403,12 +401,12 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	}
 }
 
-// Last is the stream's last sequence when the backlog was opened, by the word of the stream's
-// leader.
+// Last is the stream's last sequence when the backlog was opened, per the stream's leader.
 func (l *Backlog) Last() uint64 { return l.last }
 
-// Born is what tells a job's sequence from the same one of another stream of the policy: when the
-// stream was created, or of jobs that were stored after it was restored from a backup, when it was.
+// Born distinguishes a job's sequence from the same sequence of another stream of the policy. It
+// is the time the stream was created or, for jobs stored after a restore from a backup, the time
+// of the restore.
 func (l *Backlog) Born(stored time.Time) time.Time {
 	born := l.created
 	for _, at := range l.restored {
@@ -423,21 +421,21 @@ func (l *Backlog) Born(stored time.Time) time.Time {
 // it.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
 
-// Done acknowledges a finished job, and repeats that until the server confirms it or the backlog is
-// closed. It never blocks. After Close it does nothing.
+// Done acknowledges a finished job, and repeats the acknowledgement until the server confirms it
+// or the backlog is closed. It never blocks. After Close it does nothing.
 func (l *Backlog) Done(seq uint64) {
 	if !l.strays.finish(seq) && l.acks != nil {
 		l.acks.add(seq)
 	}
 }
 
-// pull hands deliveries over, after the strays that were found at first, until it is to stop or
+// pull hands over the strays found at the opening, then deliveries, until it is stopped or
 // deliveries may be missing.
 func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 	defer func() {
 		l.received = l.puller.Received
 		l.puller.Stop()
-		l.puller = nil // its room is what a backlog takes most of
+		l.puller = nil // its buffers take most of a backlog's memory
 	}()
 	if !l.hand(astray) {
 		return
@@ -484,8 +482,8 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look checks from time to time whether the backlog would be opened differently now, or may rest,
-// and looks after the strays.
+// look periodically checks whether the backlog should be opened differently or may rest, and
+// handles strays.
 func (l *Backlog) look(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -500,7 +498,7 @@ func (l *Backlog) look(ctx context.Context) {
 			continue
 		case <-ticker.C:
 		}
-		// What is wrong with the stream shows in the pulls, so errors are left to the next look.
+		// Errors wait for the next look: a broken stream shows in the pulls.
 		l.dress(ctx)
 		l.remove(ctx)
 		astray, _ := l.gather(ctx)
@@ -521,9 +519,9 @@ func (l *Backlog) look(ctx context.Context) {
 }
 
 // Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at
-// most 5 seconds; then the error says how many were not. They are at most repeated work: the jobs
-// arrive again at the next owner. After a break it does not wait for confirmations, which may not
-// come any more, only until everything has been sent. The consumer stays for the next owner to
+// most 5 seconds; the error then gives the number of unconfirmed ones. Those jobs arrive again at
+// the next owner, which only repeats work. After a break Close waits until all acknowledgements
+// are sent, not for confirmations, which may never come. The consumer stays for the next owner to
 // delete.
 func (l *Backlog) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Body reads a job with its body, for deliveries that came without. A sequence that is not in the
-// stream any more is [ErrNotFound]; what cannot be understood is Malformed, as in a delivery.
+// Body reads a job with its body, for deliveries without one. It returns [ErrNotFound] for a
+// sequence no longer in the stream; an unreadable job is Malformed, as in a delivery.
 func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	m, err := l.b.js.Direct(ctx, l.stream, seq)
 	if errors.Is(err, ErrNotFound) || err == nil && m.Time.Before(l.created) {
@@ -22,8 +22,7 @@ func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	return l.b.arrived(m, false), nil
 }
 
-// Bodies is Body for many jobs, in the order of their sequences, wherever they lie. Those that are
-// not in the stream any more are left out.
+// Bodies is Body for many jobs, in the order of seqs. Jobs no longer in the stream are left out.
 func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrived, err error) {
 	read, err := l.b.js.Directs(ctx, l.stream, seqs)
 	if err != nil {

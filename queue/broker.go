@@ -1,12 +1,12 @@
-// Package queue is Penstock's layout on NATS JetStream: how keys become subjects, which streams,
-// consumers and KV buckets exist, and how jobs get in (Producer), wait (Backlog) and leave (Done,
-// Bury). It decides nothing about rates.
+// Package queue defines Penstock's layout on NATS JetStream: the subjects of keys; the streams,
+// consumers and KV buckets; and how jobs enter (Producer), wait (Backlog) and leave (Done, Bury).
+// It makes no decisions about rates.
 //
-// A policy with a queue has one stream. Anyone publishes to penstock.jobs.<policy>.<key>; the
+// A policy with a queue has one stream. Any client publishes to penstock.jobs.<policy>.<key>; the
 // server adds the partition and stores under penstock.queue.<policy>.<partition>.<key>, at most
-// capacity messages per subject: the law that a bucket never holds more is JetStream's to keep,
-// whichever client publishes. A partition's owner reads it through one consumer per epoch and
-// acknowledges a job when it is finished; until then JetStream keeps it.
+// capacity messages per subject. JetStream thus enforces the bucket's capacity for every client. A
+// partition's owner reads it through one consumer per epoch and acknowledges a job when it is
+// finished; until then JetStream keeps it.
 package queue
 
 import (
@@ -26,11 +26,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// MinServerVersion is the oldest nats-server that has everything the layout needs.
+// MinServerVersion is the oldest nats-server with every feature that the layout needs.
 const MinServerVersion = "2.14.0"
 
-// maxAttempts bounds the records of attempts, some 60 MB. A job whose record went counts its
-// attempts from zero after the next takeover; that is better than leases that find no room.
+// maxAttempts bounds the records of attempts to about 60 MB. A job whose record was evicted counts
+// its attempts from zero after the next takeover, which is better than leases that find no room.
 const maxAttempts = 200_000
 
 // Options configure a [Broker]. The zero value works.
@@ -39,14 +39,13 @@ type Options struct {
 	Prefix string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
-	// Logger gets warnings about records that cannot be understood and watches that had to begin
-	// again. Default [slog.Default].
+	// Logger gets warnings about unreadable records and restarted watches. Default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Broker is the way to one installation's jobs, policies and records over one NATS connection. It
-// is safe for concurrent use, owns no goroutine but one while it serves partitions, and does not
-// close the connection.
+// Broker accesses one installation's jobs, policies and records over one NATS connection. It is
+// safe for concurrent use, runs one goroutine while it serves partitions and none otherwise, and
+// does not close the connection.
 type Broker struct {
 	nc       *nats.Conn
 	js       *jsapi.Conn
@@ -55,21 +54,22 @@ type Broker struct {
 	log      *slog.Logger
 
 	tables  Tables
-	shared  switchboard // of what many partitions subscribe to
+	shared  switchboard // subscriptions of many partitions
 	resting resting
 
 	events    events
 	chronicle chronicle
 	minutes   minutes
 
-	discarding sync.Map // by policy, a channel of one place, held to discard dead letters
+	discarding sync.Map // by policy, a channel of capacity 1, held while dead letters are discarded
 
-	surveyed atomic.Pointer[survey] // nil: the store was not shared out yet
+	surveyed atomic.Pointer[survey] // nil: the store was not divided yet
 	refusal  atomic.Pointer[error]  // why nothing can be stored now: see Refuse
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage] and the given reason, when it is known
-// that JetStream cannot write, which it does not say but by its silence. Nil ends that.
+// Refuse makes every Publish fail at once with [ErrStorage] and the given reason. Use it when
+// JetStream is known to be unable to write, which JetStream itself shows only by not answering.
+// Nil lifts it.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -79,9 +79,9 @@ func (b *Broker) Refuse(reason error) {
 	b.refusal.Store(&reason)
 }
 
-// NewBroker makes a broker over nc and does no I/O. The connection should retry for ever
-// (nats.MaxReconnects(-1)) and ping every few seconds. It returns an error for a prefix or a number
-// of replicas that cannot be.
+// NewBroker returns a broker over nc and does no I/O. The connection should reconnect without
+// limit (nats.MaxReconnects(-1)) and ping every few seconds. NewBroker returns an error for an
+// invalid prefix or number of replicas.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)
 	if err != nil {
@@ -120,17 +120,17 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Tables are the records of an installation.
+// Tables are the KV tables of an installation.
 type Tables struct {
-	Drainers   *kv.Table // the leases of drainers, one each
-	Admitters  *kv.Table // the leases of admitters: see [kv.Roster]
-	Partitions *kv.Table // the owner of each partition, and the checkpoints of its clocks
+	Drainers   *kv.Table // drainers' leases, one per drainer
+	Admitters  *kv.Table // admitters' leases: see [kv.Roster]
+	Partitions *kv.Table // each partition's owner and clock checkpoints
 	Attempts   *kv.Table // of jobs that failed at least once
-	Policies   *kv.Table // and their overrides: see package policy/store
+	Policies   *kv.Table // with their overrides: see package policy/store
 
-	locks *kv.Table // held for seconds by the process that changes a policy's streams
-	ended *kv.Table // how jobs ended that did not succeed
-	done  *kv.Table // jobs with an Idempotency-Key that did
+	locks *kv.Table // held for seconds by a process that changes a policy's streams
+	ended *kv.Table // ends of unsuccessful jobs
+	done  *kv.Table // completed jobs with an Idempotency-Key
 }
 
 func (t Tables) all() []*kv.Table {
@@ -138,18 +138,18 @@ func (t Tables) all() []*kv.Table {
 		t.ended, t.done}
 }
 
-// Conn is the connection that the broker was made over.
+// Conn returns the broker's connection.
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
-// Names spells this installation's subjects, streams and buckets.
+// Names returns this installation's subjects, streams and buckets.
 func (b *Broker) Names() Names { return b.names }
 
-// Tables are the installation's records.
+// Tables returns the installation's KV tables.
 func (b *Broker) Tables() Tables { return b.tables }
 
-// Setup creates what all policies share: the KV buckets. Any number of processes may call it at
-// once and again; it changes nothing that is as it should be. It returns [job.ErrVersion] for a
-// server older than [MinServerVersion] or a layout written by a newer Penstock.
+// Setup creates the KV buckets that all policies share. It is idempotent and safe to call from any
+// number of processes at once. It returns [job.ErrVersion] for a server older than
+// [MinServerVersion] or a layout written by a newer Penstock.
 func (b *Broker) Setup(ctx context.Context) error {
 	version := b.nc.ConnectedServerVersion()
 	if version == "" {
@@ -179,7 +179,7 @@ func (b *Broker) Setup(ctx context.Context) error {
 // metaPartitions is the key of a stream's metadata that holds the policy's number of partitions.
 const metaPartitions = "penstock.partitions"
 
-// atLeast compares versions such as "2.14.0" or "2.15.2-RC.1"; what it cannot read is older.
+// atLeast compares versions such as "2.14.0" or "2.15.2-RC.1"; an unreadable one counts as older.
 func atLeast(have, want string) bool {
 	h, w := versionNumbers(have), versionNumbers(want)
 	for i := range h {

@@ -33,13 +33,13 @@ func (b *Broker) lower(ctx context.Context, policy string,
 	open.Subjects = want.Subjects
 	defer func() {
 		if err != nil {
-			// An update of unknown result may have been applied; with the old capacity the door can
-			// be opened in any case.
+			// An update of unknown result may have been applied; with the old capacity it is
+			// always safe to open the door.
 			err = b.reopen(ctx, open, err)
 		}
 	}()
-	// One that is in use is most likely still so when the door is closed, so it is not closed for
-	// nothing, time and again.
+	// Checked first: a capacity that is in use now is most likely still in use once the door is
+	// closed, so the door is not closed needlessly.
 	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func (b *Broker) lower(ctx context.Context, policy string,
 	return b.updateStream(ctx, withSettings(have, want))
 }
 
-// CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than its
-// capacity is to be. It only looks; a policy without a stream has nothing in its buckets.
+// CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than p's
+// capacity. It changes nothing. A policy without a stream has empty buckets.
 func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) error {
 	if err := b.checkCapacity(ctx, p.Name, p.QueueCapacity()); err != nil {
 		return fmt.Errorf("check the capacity of policy %s: %w", p.Name, err)
@@ -76,7 +76,7 @@ func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int6
 	return b.fits(policy, info.State, capacity)
 }
 
-// fits refuses a capacity below what the deepest bucket holds.
+// fits refuses a capacity below the depth of the deepest bucket.
 func (b *Broker) fits(policy string, state jetstream.StreamState, capacity int64) error {
 	var deepest string
 	for subject, n := range state.Subjects {

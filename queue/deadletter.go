@@ -20,20 +20,20 @@ import (
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates is how long a letter that was stored and not confirmed is recognised when it
-	// comes again: long enough for a crash and a takeover.
+	// deadDuplicates is the window in which a letter that was stored and not confirmed is
+	// recognized when it is sent again: long enough for a crash and a takeover.
 	deadDuplicates = 10 * time.Minute
 
-	// letterOverhead is more than what the server counts for a stored message besides its subject,
+	// letterOverhead exceeds the server's overhead per stored message, apart from its subject,
 	// headers and body.
 	letterOverhead = 64
 
-	// deadErrorBytes bounds the error text: with the other headers it fits the room that streams of
-	// jobs leave below the server's largest message.
+	// deadErrorBytes bounds the error text, so that all headers fit the room that streams of jobs
+	// leave below the server's largest message.
 	deadErrorBytes = 4096
 )
 
-// Headers of a dead letter, besides the job's own.
+// Headers that a dead letter has in addition to those of its job.
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"    // one word, such as "malformed" or "deadline"
 	HeaderDeadError     = "Penstock-Dead-Error"     // the last error's text, at most 4 KiB
@@ -57,17 +57,17 @@ type DeadLetter struct {
 	Reason    string    // one word
 	Error     string    // the last error; cut to 4 KiB
 	Attempts  int
-	// IdempotencyKey is what the runs of the job carried as their Idempotency-Key, for its replay;
-	// empty when it never ran.
+	// IdempotencyKey is the Idempotency-Key that the job's runs carried, kept for its replay;
+	// empty when the job never ran.
 	IdempotencyKey string
-	Header         nats.Header // the job's headers, kept but for the server's own
+	Header         nats.Header // the job's headers, without the server's own
 	Body           []byte
-	// the policy keeps no bodies of dead letters: Body is left out, and the letter cannot be
+	// the policy keeps no bodies of dead letters: Body is missing, and the letter cannot be
 	// replayed
 	Bodyless bool
 }
 
-// StoredLetter is a dead letter as it lies in the stream of dead letters.
+// StoredLetter is a dead letter as stored.
 type StoredLetter struct {
 	DeadLetter
 	ID     uint64    // in the stream of the policy's dead letters
@@ -77,8 +77,8 @@ type StoredLetter struct {
 
 const bodyLeftOut = "left-out"
 
-// deadConfig is the stream of a policy's dead letters. It takes no letter over its bound in bytes,
-// so that Bury discards the oldest and can count them.
+// deadConfig configures the stream of a policy's dead letters. The stream refuses a letter beyond
+// its bound in bytes, so that Bury discards the oldest letters and can count them.
 func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        b.names.DeadStream(policy),
@@ -97,12 +97,12 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	}
 }
 
-// Bury stores a dead letter, and how the job ended (see [Ends]), and returns when both are
-// confirmed; only then may the job be acknowledged. The same job buried again within 10 minutes is
-// still one letter, so repeat it on any error. When the policy's letters have no room for it, the
-// oldest are discarded, and discarded says how many.
+// Bury stores a dead letter and the job's end (see [Ends]), and returns when both are confirmed;
+// only then may the job be acknowledged. Burying the same job again within 10 minutes creates no
+// second letter, so repeat Bury on any error. When there is no room, Bury discards the policy's
+// oldest letters and returns their number.
 //
-// A letter that is larger than all of the room, or than the server takes, leaves its body out.
+// A letter larger than the whole room, or than the server's limit, is stored without its body.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
@@ -145,7 +145,7 @@ func (b *Broker) store(ctx context.Context, m *nats.Msg) (seq uint64, err error)
 	return ack.Seq, jsapi.Translate(err)
 }
 
-// deadMessage is a letter as it is stored.
+// deadMessage returns a letter's message.
 func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
 	for name, values := range d.Header {
@@ -170,14 +170,13 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	} else {
 		m.Data = d.Body
 	}
-	// A recreated stream counts from 1 again: the instant tells the two jobs apart.
+	// A recreated stream counts from 1 again: the time distinguishes the two jobs.
 	m.Header.Set(jetstream.MsgIDHeader,
 		d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
 	return m
 }
 
-// readLetter undoes Bury. What it cannot read of the headers stays zero: a letter must be seen to
-// be discarded.
+// readLetter undoes Bury. Unreadable headers stay zero: a letter must be visible to be discarded.
 func readLetter(m jsapi.Message) StoredLetter {
 	l := StoredLetter{ID: m.Seq, Buried: m.Time, Size: len(m.Data)}
 	_, tail, _ := strings.Cut(m.Subject, ".dead.")
@@ -208,14 +207,14 @@ func readLetter(m jsapi.Message) StoredLetter {
 func (b *Broker) openLetters(ctx context.Context, policy string) error {
 	err := b.createBounded(ctx, policy, b.deadConfig(policy))
 	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
-		return nil // by another drainer, with a bound of another moment
+		return nil // created by another drainer, perhaps with another bound
 	}
 	return err
 }
 
-// splitLetters gives each policy a stream of its own for the letters that lie in the one that all
-// policies once shared: it copies them from there, and that stream takes no more. Its letters go as
-// they age, and then the stream.
+// splitLetters gives each policy a stream of its own for the letters in the stream that all
+// policies once shared. It copies them, and the shared stream accepts no more; its letters expire,
+// and then the stream is deleted.
 func (b *Broker) splitLetters(ctx context.Context) error {
 	shared := b.names.sharedDeadStream()
 	info, err := b.js.StreamInfo(ctx, shared, "")
@@ -235,8 +234,8 @@ func (b *Broker) splitLetters(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only now, when drainers of an older version can store nothing there any more, it is known
-	// what there is.
+	// Listed after the change of subject, when drainers of an older version can no longer add
+	// letters.
 	info, err = b.js.StreamInfo(ctx, shared, allSubjects)
 	if err == nil && info.State.Msgs == 0 {
 		err = b.js.DeleteStream(ctx, shared)
@@ -265,13 +264,12 @@ func (b *Broker) splitLetters(ctx context.Context) error {
 	return nil
 }
 
-// discardOldest makes room for a letter of so many bytes, at least an eighth of what the policy's
-// may take; [ErrTooLarge] says that it can never fit. How many were discarded ever is noted with
-// the stream.
+// discardOldest makes room for a letter of the given bytes, at least an eighth of the policy's
+// bound. [ErrTooLarge] means that the letter can never fit. The stream's metadata keeps the total
+// discarded.
 func (b *Broker) discardOldest(ctx context.Context, policy string,
 	bytes uint64) (discarded uint64, err error) {
-	// One at a time: most of those that find no room at the same moment find some when it is their
-	// turn.
+	// One at a time: most callers that find no room together find room when their turn comes.
 	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
 	turn := gate.(chan struct{})
 	select {
@@ -302,8 +300,8 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 			if info.State.Bytes <= room {
 				return nil
 			}
-			// Letters are not all of one size: a good part of what is too much now, and then
-			// another look.
+			// Letters differ in size: purge about as many as the average suggests, then look
+			// again.
 			average := info.State.Bytes/info.State.Msgs + 1
 			through := info.State.FirstSeq + (info.State.Bytes-room)/average
 			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
@@ -321,8 +319,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 	return discarded, err
 }
 
-// metaDiscarded is the key of the metadata that says how many letters of a stream were discarded to
-// make room.
+// metaDiscarded is the metadata key that counts the letters of a stream discarded to make room.
 const metaDiscarded = "penstock.discarded"
 
 func metaCount(metadata map[string]string, key string) uint64 {
@@ -333,7 +330,7 @@ func metaCount(metadata map[string]string, key string) uint64 {
 	return n
 }
 
-// headerText makes any text fit a header line.
+// headerText converts text to a valid header value.
 func headerText(s string) string {
 	if len(s) > deadErrorBytes {
 		cut := deadErrorBytes

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Depth is how many jobs a policy's stream holds over all its buckets: waiting, backing off and
-// running. A policy without a stream is [ErrNoStream].
+// Depth returns the number of jobs in a policy's stream over all buckets: waiting, backing off and
+// running. It returns [ErrNoStream] for a policy without a stream.
 func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -22,7 +22,7 @@ func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// AllDepths is how many jobs the streams of all policies hold, by one list.
+// AllDepths returns the number of jobs in each policy's stream, with one list call.
 func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	depths := map[string]uint64{}
 	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
@@ -37,8 +37,8 @@ func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	return depths, nil
 }
 
-// Depths is how many jobs each bucket of a policy holds; empty buckets are left out. It reads one
-// name per bucket, so it is for people and tests rather than for loops.
+// Depths returns the number of jobs in each nonempty bucket of a policy. It reads one name per
+// bucket, so it is for people and tests rather than for loops.
 func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
 	if err != nil {
@@ -52,8 +52,8 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 	return depths, nil
 }
 
-// BucketDepth is how many jobs one bucket of a policy holds: waiting, backing off and running. A
-// policy without a stream is [ErrNoStream].
+// BucketDepth returns the number of jobs in one bucket: waiting, backing off and running. It
+// returns [ErrNoStream] for a policy without a stream.
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (uint64, error) {
 	if _, err := job.ParseKey(string(k)); err != nil {
@@ -67,14 +67,14 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	return info.State.Subjects[subject], nil
 }
 
-// Stream is what is stored of a policy's queue.
+// Stream describes a policy's stream.
 type Stream struct {
 	Name       string
 	Jobs       uint64
-	Partitions string // of the policy that made it
+	Partitions string // of the policy that created it
 }
 
-// Stream looks at a policy's stream; [ErrNoStream] when it has none.
+// Stream describes a policy's stream; it returns [ErrNoStream] when there is none.
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	return Stream{info.Config.Name, info.State.Msgs, partitions}, nil
 }
 
-// Streams names the policies that have a stream.
+// Streams returns the names of the policies that have a stream.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	all, err := b.streams(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	return policies, nil
 }
 
-// streams names all streams that the account has.
+// streams returns the names of all streams of the account.
 func (b *Broker) streams(ctx context.Context) ([]string, error) {
 	type request struct {
 		Offset int `json:"offset"`

@@ -23,8 +23,8 @@ func (b *Broker) closeDoor(ctx context.Context, policy string,
 	return nil
 }
 
-// reopen opens a door again after err, which it returns. There is time for it even when the lock's
-// is up: the lock itself lasts longer.
+// reopen opens a door again after err, and returns err. It works even past the lock's deadline,
+// because the lock itself lasts longer.
 func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
 	defer cancel()
@@ -43,11 +43,11 @@ const (
 	settleWaitReplicated = 100 * time.Millisecond
 )
 
-// settled waits, with the door closed, until every job that had come through it is stored or
-// refused, and returns the stream's state with the jobs per subject. The stream handles what it
-// gets in order, so the answer to a message sent after the door was closed says that what came
-// before has been handled; looking twice covers what was on its way inside the server, or, with
-// replicas, not yet agreed on.
+// settled waits, with the door closed, until every job that came through it is stored or refused,
+// and returns the stream's state with the jobs per subject. The stream handles messages in order,
+// so the reply to a message sent after the door was closed proves that all earlier ones were
+// handled. Looking twice covers messages still on their way inside the server or, with replicas,
+// not agreed on yet.
 func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamState, error) {
 	wait := settleWait
 	if b.replicas > 1 {
@@ -92,21 +92,21 @@ func (b *Broker) barrier(ctx context.Context, policy string) error {
 	return fmt.Errorf("wait for jobs under way: %w", jsapi.Translate(err))
 }
 
-// PolicyInUseError refuses to close for good the queue of a policy that holds jobs.
+// PolicyInUseError refuses to close the queue of a policy that holds jobs.
 type PolicyInUseError struct {
 	Policy string
 	Jobs   uint64 // waiting, backing off and running
 }
 
-// Error says how many jobs are in the way.
+// Error gives the number of jobs left.
 func (e *PolicyInUseError) Error() string {
 	return fmt.Sprintf("policy %s holds %d jobs", e.Policy, e.Jobs)
 }
 
-// CloseQueue closes the door of a policy's queue for good, and then calls mark, which writes down
-// that the policy ends. When mark fails the door is opened again, and so it is with a
-// [*PolicyInUseError] when the queue holds jobs, unless even those are to go: dropping them is the
-// caller's. Without a stream there is nothing but mark.
+// CloseQueue closes the door of a policy's queue permanently and then calls mark, which records
+// that the policy ends. If mark fails, the door is opened again. If the queue holds jobs,
+// CloseQueue fails with [*PolicyInUseError] unless even is set; the caller must then drop the
+// jobs. Without a stream, CloseQueue only calls mark.
 func (b *Broker) CloseQueue(
 	ctx context.Context, name string, even bool, mark func(context.Context) error,
 ) error {
@@ -145,9 +145,9 @@ func (b *Broker) CloseQueue(
 	})
 }
 
-// Retire ends a policy's stream: the door closes at once, jobs that wait still run, and the first
-// call that finds the stream empty deletes it and returns true, as does one that finds no stream.
-// Call it from time to time until then.
+// Retire ends a policy's stream. The door closes at once and waiting jobs still run. Call Retire
+// periodically: the first call that finds the stream empty deletes it and returns true, as does a
+// call that finds no stream.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
 	if gone, err = b.retire(ctx, name); err != nil {
 		return false, fmt.Errorf("retire policy %s: %w", name, err)

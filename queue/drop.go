@@ -9,13 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// dropsAtOnce is how many jobs are looked at before they are dropped together.
+// dropsAtOnce is the number of jobs read before they are dropped together.
 const dropsAtOnce = 500
 
-// DropBucket removes the jobs of a bucket from its policy's stream, without a dead letter. It is
-// for partitions that nobody owns; an owner is asked instead ([OpPurge]), which knows the jobs that
-// run. It returns how many there were until the context ended, which is no error when it dropped
-// some: ask again.
+// DropBucket removes the jobs of a bucket from its policy's stream, without dead letters. Use it
+// only for partitions without an owner; an owner knows the running jobs and is asked with
+// [OpPurge]. It returns the number removed before the context ended; an ended context is no error
+// if any were removed, so call it again.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
@@ -53,7 +53,7 @@ func (b *Broker) dropSome(ctx context.Context,
 	if len(found) == 0 {
 		return 0, jsapi.Translate(ctx.Err())
 	}
-	// What was looked at is dropped and noted even if the caller's time is up.
+	// Jobs already read are dropped and recorded even if the caller's context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
 	defer cancel()
 	for _, j := range found {
@@ -71,8 +71,8 @@ func (b *Broker) dropSome(ctx context.Context,
 	return int(purged), nil
 }
 
-// DropJob removes one job from its policy's stream, as DropBucket does. One that is gone is
-// [ErrNotFound].
+// DropJob removes one job from its policy's stream, as DropBucket does. It returns [ErrNotFound]
+// if the job is gone.
 func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
 	j, err := b.StoredJob(ctx, policy, seq)
 	if err == nil {
@@ -88,7 +88,7 @@ func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
 	return nil
 }
 
-// noteDropped remembers how a job ended whose repeat can come.
+// noteDropped records the end of a job that may be repeated, that is, one with an Idempotency-Key.
 func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, how job.End) error {
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return nil

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxEnded bounds each of the two tables of ended jobs, some 20 MB; the oldest records go
-	// first.
+	// maxEnded bounds each of the two tables of ended jobs to about 20 MB; the oldest records are
+	// evicted first.
 	maxEnded = 100_000
-	// endedTTL is how long it is remembered that a job ended without success: as long as its dead
-	// letter stays.
+	// endedTTL is how long an unsuccessful end is remembered: as long as the job's dead letter
+	// stays.
 	endedTTL = deadMaxAge
 )
 
@@ -25,26 +25,25 @@ func endedKey(policy string, seq uint64) string {
 	return policy + "." + strconv.FormatUint(seq, 10)
 }
 
-// Ends are how jobs ended. They are remembered for 14 days of every dead letter, and of cancelled
-// and purged jobs with an Idempotency-Key; and of a done job with an Idempotency-Key, in memory,
-// while its policy recognizes repeats, for at most 100,000 jobs of each kind.
+// Ends records how jobs ended, at most 100,000 jobs of each kind: for 14 days, every dead letter
+// and every cancelled or purged job with an Idempotency-Key; in memory, while the policy
+// recognizes repeats, every completed job with an Idempotency-Key.
 type Ends struct {
 	ended, done *kv.Table
 	replicas    int
 }
 
-// Ends are how the installation's jobs ended.
+// Ends returns the records of the installation's ended jobs.
 func (b *Broker) Ends() Ends { return Ends{b.tables.ended, b.tables.done, b.replicas} }
 
-// Read returns what became of a job. One that is not remembered, or has not ended, is
-// [ErrNotFound].
+// Read returns how a job ended, or [ErrNotFound] if it has not ended or is not remembered.
 func (ends Ends) Read(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
 	e, err := readEnded(ctx, ends.ended, policy, seq)
 	if errors.Is(err, ErrNotFound) {
 		e, err = readEnded(ctx, ends.done, policy, seq)
 	}
 	if errors.Is(err, ErrNoStream) {
-		// a single server that starts again has lost what it held in memory
+		// a restarted single server has lost the streams in memory
 		if err = ends.done.Ensure(ctx, ends.replicas, 0); err == nil {
 			err = ErrNotFound
 		}
@@ -67,7 +66,7 @@ func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job
 	return e, nil
 }
 
-// Note remembers for 14 days how a job ended that did not succeed. Call it before the job's
+// Note records for 14 days the end of an unsuccessful job. Call it before the job's
 // acknowledgement, and repeat it on any error.
 func (ends Ends) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
 	if err := ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL); err != nil {
@@ -76,9 +75,9 @@ func (ends Ends) Note(ctx context.Context, policy string, seq uint64, e job.Ende
 	return nil
 }
 
-// NoteDone remembers for some time that a job with an Idempotency-Key is done. It does not wait for
-// the server, and what is lost is missed little: a repeat of the job is then recognized without its
-// payload being compared.
+// NoteDone records for ttl that a job with an Idempotency-Key is done. It does not wait for the
+// server; losing the record does little harm: a repeat of the job is then recognized without
+// comparing its payload.
 func (ends Ends) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
 	e.How = job.EndDone
 	ttl = max(ttl, time.Second).Truncate(time.Second)

@@ -9,47 +9,43 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What callers tell apart with [errors.Is]. Every error of this package that stands for one of
-// these wraps it.
+// Errors to test with [errors.Is]. Every error of this package that stands for one of these wraps
+// it.
 var (
-	// ErrFull says that a bucket holds as many jobs as its policy's capacity allows.
+	// ErrFull: a bucket holds as many jobs as its policy's capacity allows.
 	ErrFull = jsapi.ErrFull
-	// ErrStreamFull says that the policy's stream holds as many jobs or bytes, over all its
-	// buckets, as it may.
+	// ErrStreamFull: the policy's stream holds as many jobs or bytes, over all buckets, as it may.
 	ErrStreamFull = jsapi.ErrStreamFull
-	// ErrMostJobs is an ErrStreamFull that is about the number of jobs.
+	// ErrMostJobs is an ErrStreamFull caused by the number of jobs.
 	ErrMostJobs = jsapi.ErrMostJobs
-	// ErrStorage says that JetStream as a whole has no room. It is an ErrUnavailable whose outcome
-	// is known: nothing was stored.
+	// ErrStorage: JetStream as a whole has no room. It is an ErrUnavailable with a known outcome:
+	// nothing was stored.
 	ErrStorage = jsapi.ErrStorage
-	// ErrTooLarge says that a job's body and headers are larger than the server or the stream
-	// takes.
+	// ErrTooLarge: a job's body and headers exceed the limit of the server or the stream.
 	ErrTooLarge = jsapi.ErrTooLarge
-	// ErrNoStream says that a policy has no stream, or that its stream takes no jobs any more
-	// because it retires.
+	// ErrNoStream: a policy has no stream, or its stream accepts no more jobs because it retires.
 	ErrNoStream = jsapi.ErrNoStream
-	// ErrConflict says that a compare-and-set found another revision than the expected one, or that
-	// a newer epoch owns the partition.
+	// ErrConflict: a compare-and-set found an unexpected revision, or a newer epoch owns the
+	// partition.
 	ErrConflict = jsapi.ErrConflict
-	// ErrNotFound says that a record or message does not exist.
+	// ErrNotFound: a record or message does not exist.
 	ErrNotFound = jsapi.ErrNotFound
-	// ErrUnavailable says that no answer came in time, or that NATS could not be reached. What was
-	// asked for may have happened all the same.
+	// ErrUnavailable: no answer came in time, or NATS could not be reached. The request may have
+	// been carried out all the same.
 	ErrUnavailable = jsapi.ErrUnavailable
-	// ErrNotSent is in the chain of an ErrUnavailable when NATS was known not to answer, so that
-	// nothing was sent: what was asked for has not happened.
+	// ErrNotSent is in the chain of an ErrUnavailable when NATS was known not to answer, so
+	// nothing was sent: the request was not carried out.
 	ErrNotSent = errors.New("not sent")
-	// ErrOtherPayload says that the Idempotency-Key of a job is that of an earlier one with another
+	// ErrOtherPayload: a job reuses the Idempotency-Key of an earlier job with a different
 	// payload.
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
-	// ErrClosed says that a backlog was closed.
+	// ErrClosed: a backlog was closed.
 	ErrClosed = errors.New("backlog closed")
-	// ErrShape says that nothing is lost, but a backlog must be opened again to suit what is stored
-	// now.
+	// ErrShape: nothing is lost, but a backlog must be opened again to suit the stored jobs.
 	ErrShape = errors.New("backlog must be opened in another way")
 )
 
-// CapacityInUseError refuses to lower a capacity below what a bucket holds now: JetStream would
+// CapacityInUseError refuses to lower a capacity below the depth of a bucket: JetStream would
 // delete the oldest jobs.
 type CapacityInUseError struct {
 	Policy   string
@@ -58,20 +54,20 @@ type CapacityInUseError struct {
 	Capacity int64   // the capacity asked for
 }
 
-// Error says which bucket is in the way.
+// Error names the deepest bucket.
 func (e *CapacityInUseError) Error() string {
 	return fmt.Sprintf("policy %s: capacity %d refused: bucket %s holds %d jobs", e.Policy,
 		e.Capacity, e.Key, e.Depth)
 }
 
-// EndedError refuses the repeat of a job that is gone without success, and says what became of it.
+// EndedError refuses to repeat a job that ended without success, and gives its end.
 type EndedError struct {
 	Policy string
 	Seq    uint64 // of the job in its policy's stream
 	job.Ended
 }
 
-// Error says what became of which job.
+// Error names the job and its end.
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("its Idempotency-Key is that of job %s, which is %s",
 		job.ID(e.Policy, e.Seq), e.How)
@@ -84,19 +80,19 @@ type ImmutableError struct {
 	Have, Want string
 }
 
-// Error says what cannot change.
+// Error names the immutable field.
 func (e *ImmutableError) Error() string {
 	return fmt.Sprintf("policy %s: %s is %s and cannot become %s: use a new name", e.Policy,
 		e.Field, e.Have, e.Want)
 }
 
-// firstErrCode is the smallest err_code that JetStream's API uses.
+// firstErrCode is the smallest err_code of JetStream's API.
 const firstErrCode = 10000
 
-// PublishRefusal reads what came in reply to a message whose subject a stream may have captured. It
+// PublishRefusal parses the reply to a message whose subject a stream may have captured. It
 // returns why JetStream did not store the message, as [Producer.Publish] does ([ErrFull],
-// [ErrStreamFull], [ErrTooLarge], …), and nil for anything else: an acknowledgement, or the reply
-// of a service.
+// [ErrStreamFull], [ErrTooLarge], …), and nil for any other reply: an acknowledgement, or the
+// reply of a service.
 func PublishRefusal(reply []byte) error {
 	var a jsapi.PubAck
 	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {

@@ -24,120 +24,120 @@ const (
 	EventDead      = "dead"      // the job became a dead letter
 	EventCancelled = "cancelled" // an operator dropped the job
 
-	// The target of the job's bucket is down: nothing starts but a probe now and then, and no
-	// attempt counts; and it is back.
+	// The target of the job's bucket is down: nothing starts except occasional probes, and no
+	// attempt counts; and the target is back.
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 
-	// EventAdapted says that a bucket has lowered its rate, because the target throttled.
+	// EventAdapted: the bucket lowered its rate because the target throttled.
 	EventAdapted = "adapted"
 
-	// A tick of a schedule met a full bucket, and is tried again; and it became no job, because the
-	// schedule ticks again or its job cannot be. Reason says why.
+	// A tick of a schedule met a full bucket and will be retried; and a tick was dropped, because
+	// the schedule ticks again or its job is invalid. Reason gives the cause.
 	EventScheduleRefused = "schedule_refused"
 	EventScheduleMissed  = "schedule_missed"
 
-	// The outcome of a job will not be posted to the URL that its submitter named. Reason says why:
-	// full, because the queue of the callbacks is, or refused.
+	// The outcome of a job will not be posted to its submitter's URL. Reason gives the cause: full
+	// (the callback queue is full) or refused.
 	EventCallbackLost = "callback_lost"
 
-	// An auditor saw starts that broke a limit; Reason says which, and by what.
+	// An auditor saw starts that broke a limit; Reason names the limit and the excess.
 	EventLimitBroken = "limit_broken"
 )
 
-// Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core
-// NATS messages: a client that does not listen at that moment misses them, and a crash may swallow
-// some. Count with metrics, keep books with outcomes of your own; events are for watching. A
-// process that publishes more than 1,000 a second of one policy leaves the rest out while nobody
-// listens, and notices a listener within half a second.
+// Event is one step of a job, as published on penstock.event.<policy>.<key>. Events are core NATS
+// messages for watching: a client misses events while it does not listen, and a crash may lose
+// some. For counts use metrics; for accounting keep your own records of outcomes. A process that
+// publishes more than 1,000 events a second of one policy leaves out the rest while there is no
+// listener, and notices a new listener within half a second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
 	Job  string  `json:"job"` // "<policy>:<stream sequence>"
 	Key  job.Key `json:"key"`
-	// Tags are the job's; missing where who tells has its headers no longer at hand.
+	// Tags are the job's; missing where the publisher no longer has its headers.
 	Tags       []string `json:"tags,omitempty"`
 	Attempt    int      `json:"attempt,omitempty"`     // 1 is the first
 	WaitMS     int64    `json:"wait_ms,omitempty"`     // started: since the job was accepted
 	DurationMS int64    `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
 	Reason     string   `json:"reason,omitempty"`      // dead: why
 	Error      string   `json:"error,omitempty"`
-	// PauseMS is for how long the bucket starts nothing: done, failed or dead, because the target
-	// said that nothing is left of what it allows; throttled, because it asked for it, missing when
-	// it named no time.
+	// PauseMS is how long the bucket starts nothing. On done, failed or dead: the target reported
+	// an exhausted quota. On throttled: the target asked for a pause; missing if it gave no
+	// duration.
 	PauseMS int64 `json:"pause_ms,omitempty"`
-	// Outflow is the rate of now, in starts per second: adapted.
+	// Outflow is the new rate in starts per second: adapted.
 	Outflow float64 `json:"outflow,omitempty"`
-	// All says that the breaker is not the bucket's own, but that of all buckets of the policy
-	// whose valve is in the same drainer.
+	// All means that the breaker covers all buckets of the policy in the same drainer, not only
+	// this bucket.
 	All bool `json:"all,omitempty"`
 
-	// At is the instant of a start: that of its last check, by the drainer's clock. Cost and Costs
-	// are what it takes of limits, where that is not one; Used is what an attempt told that it
-	// cost.
+	// At is the time of the last check before a start, by the drainer's clock. Cost and Costs are
+	// the start's cost under the limits, where it is not 1; Used is the cost that the attempt
+	// reported.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
 	Used  map[string]int64 `json:"used,omitempty"`
-	// Shadow is by how many milliseconds limits would have delayed a start that hold nothing back.
+	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// Accepted and Reply are for the history of the policy: when the job was stored, and what ran
-	// it had to say. They are not published.
+	// Accepted and Reply are for the policy's history: when the job was stored, and the reply of
+	// its run. They are not published.
 	Accepted time.Time  `json:"-"`
 	Reply    *job.Reply `json:"-"`
 
-	// From is the process that tells, and N the number of this event among all that it had to tell
-	// of the policy: what is missing was lost, or left out while nobody listened.
+	// From is the publishing process, and N numbers its events of the policy: a missing number was
+	// lost, or left out while there was no listener.
 	From string `json:"from,omitempty"`
 	N    uint64 `json:"n,omitempty"`
 }
 
-// Event is where the events of a bucket are published; ">" for a key and "*" for a policy are
-// NATS's wildcards.
+// Event is the subject of a bucket's events; ">" as the key and "*" as the policy are NATS
+// wildcards.
 func (n Names) Event(policy string, k job.Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
-// events makes publishing cheap while nobody listens: core NATS drops such messages,
-// but only after both sides have worked for them. The first event of a policy in each period is
-// sent as a request, and the server answers at once when nobody subscribes to its subject.
+// events makes publishing cheap while there is no listener: core NATS drops such messages, but
+// only after both sides have done work for them. The first event of a policy in each period is
+// sent as a request, which the server refuses at once when its subject has no subscriber.
 type events struct {
 	once    sync.Once
-	inbox   string // with its last dot; a policy's name follows
+	inbox   string // with its trailing dot; a policy's name follows
 	process string // an id of this process
 	mu      sync.Mutex
 	gates   map[string]*gate
 }
 
-// gate is one policy's.
+// gate holds the publishing state of one policy.
 type gate struct {
-	since  time.Time // of the period
+	since  time.Time // start of the period
 	told   int       // events in it
-	denied bool      // the server said in it that nobody listens
-	nobody bool      // and it said so when it was last asked
+	denied bool      // the server reported no listener in this period
+	nobody bool      // the server's latest report: no listener
 
-	telling sync.Mutex // events are published in the order of their numbers
+	telling sync.Mutex // publishes events in the order of their numbers
 	number  uint64     // of the last event
-	minute  minute     // what was counted since the last one was kept
+	minute  minute     // counts since the last stored minute
 }
 
 const (
 	gatePeriod = 250 * time.Millisecond
-	gateFree   = 250 // events in a period that are published in any case
+	gateFree   = 250 // events of a period that are published in any case
 )
 
-// admit decides whether an event is published, and whether as the period's request.
+// admit reports whether to publish an event, and whether to send it as the period's request.
 func (g *gate) admit(now time.Time) (publish, ask bool) {
 	if past := now.Sub(g.since); past >= gatePeriod {
-		g.nobody = g.denied && past < 2*gatePeriod // what was denied before a pause is no news
+		g.nobody = g.denied && past < 2*gatePeriod // a report from before a pause is outdated
 		g.since, g.told, g.denied = now, 0, false
 	}
 	g.told++
 	return g.told <= gateFree || !g.nobody, g.told == 1
 }
 
-// deny notes the server's answer that nobody listens.
+// deny records the server's report of no listener.
 func (b *Broker) deny(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" {
 		return // a listener answered, which it need not
@@ -150,7 +150,7 @@ func (b *Broker) deny(m *nats.Msg) {
 	}
 }
 
-// gate returns a policy's.
+// gate returns a policy's gate.
 func (b *Broker) gate(policy string) *gate {
 	e := &b.events
 	e.once.Do(func() {
@@ -170,8 +170,8 @@ func (b *Broker) gate(policy string) *gate {
 	return g
 }
 
-// Tell publishes an event, without waiting for anything, and has the history of its policy keep a
-// job that ended: see [Broker.KeepHistory].
+// Tell publishes an event without blocking and, for a job that ended, adds it to its policy's
+// history: see [Broker.KeepHistory].
 func (b *Broker) Tell(policy string, e Event) {
 	b.chronicled(policy, e)
 	g := b.gate(policy)

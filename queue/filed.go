@@ -12,12 +12,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// Schedules of configuration files: what one has written is noted, so that it is written once,
-// however often the file is read, and whatever becomes of it.
+// Schedules of configuration files: the schedules that a file has written are recorded, so that
+// each is written once, however often the file is read and whatever happens to the schedule later.
 
-// ReplaceSchedule stores a schedule if what is stored is still before, as it was read; its zero
-// value: nothing. Else [ErrConflict]. [ErrSchedule] is as of [Broker.PutSchedule], and
-// [MaxSchedules] the caller's business.
+// ReplaceSchedule stores a schedule if the stored one is still before, as it was read; the zero
+// value of before means none. Otherwise it returns [ErrConflict]. [ErrSchedule] is as for
+// [Broker.PutSchedule]. The caller must enforce [MaxSchedules].
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error 
 	return b.storeSchedule(ctx, s, jetstream.WithExpectLastSequencePerSubject(last))
 }
 
-// Filed is which schedules the files of a set have written, as they name them.
+// Filed lists the schedules that the files of a set have written, in the files' notation.
 type Filed struct {
 	Texts []string
 	seq   uint64
@@ -36,7 +36,7 @@ type Filed struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// Filed reads what the files of a set have written; nothing yet is no error.
+// Filed reads the list of a set; an empty list is no error.
 func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
 	return f, nil
 }
 
-// SetFiled notes what the files of a set have written if nobody has since before was read, or
+// SetFiled replaces the list of a set if it is unchanged since before was read; otherwise it
 // returns [ErrConflict].
 func (b *Broker) SetFiled(ctx context.Context, set string, before Filed, texts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)

@@ -20,13 +20,12 @@ import (
 )
 
 const (
-	// historyJobs and historyBytes bound what is kept of a policy's ended jobs, the oldest go
-	// first.
+	// historyJobs and historyBytes bound a policy's history; the oldest jobs are evicted first.
 	historyJobs  = 100_000
 	historyBytes = 64 << 20
 
-	// historyPending is how many records of one process may wait for the server's word; more are
-	// lost, so that a server that does not answer holds nothing up.
+	// historyPending bounds the records of one process that await the server's confirmation. More
+	// are lost, so that an unresponsive server delays nothing.
 	historyPending = 4096
 
 	// mostWindow and mostWindows bound how far one call of [History.List] looks.
@@ -34,18 +33,18 @@ const (
 	mostWindows = 64
 )
 
-// Past is a job that has ended, as the history of its policy has it. A job that ran again after a
-// crash may have several.
+// Past is an ended job in the history of its policy. A job that ran again after a crash may have
+// several.
 type Past struct {
 	V        int        `json:"v"`
 	How      job.End    `json:"how"`
 	Reason   job.Reason `json:"reason,omitempty"` // dead: why
 	Error    string     `json:"error,omitempty"`
 	Accepted time.Time  `json:"accepted"`
-	// Attempt is the number of the last one; 0: it never ran, or that is not known.
+	// Attempt is the number of the last attempt; 0: the job never ran, or the number is unknown.
 	Attempt    int   `json:"attempt,omitempty"`
 	DurationMS int64 `json:"duration_ms,omitempty"` // done: of that attempt
-	// Status and Answer are what its target or handler had to say: of the answer its first KiB.
+	// Status and Answer are the reply of the target or handler, with at most 1 KiB of the answer.
 	Status int    `json:"status,omitempty"`
 	Answer []byte `json:"answer,omitempty"`
 
@@ -55,22 +54,23 @@ type Past struct {
 	Ended time.Time `json:"-"`
 }
 
-// chronicle publishes what histories keep, for the policies that ask for one.
+// chronicle publishes the histories of the policies that ask for one.
 type chronicle struct {
 	policies sync.Map // *kept, by name
 	start    sync.Once
 	js       jetstream.JetStream
 }
 
-// kept is how one policy's ended jobs are kept.
+// kept configures the history of one policy.
 type kept struct {
 	keep   time.Duration
 	lost   func()
 	opened atomic.Bool
 }
 
-// KeepHistory has this broker keep the jobs of a policy that end, of which [Broker.Tell] hears, for
-// a while; 0: no longer. lost, which may be nil, is called for each that could not be kept.
+// KeepHistory makes this broker keep the ended jobs reported by [Broker.Tell] in the policy's
+// history for the duration keep; 0 stops it. lost, which may be nil, is called for each job that
+// could not be kept.
 func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 	if keep == 0 {
 		b.chronicle.policies.Delete(policy)
@@ -88,7 +88,7 @@ func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 var endOf = map[string]job.End{EventDone: job.EndDone, EventDead: job.EndDead,
 	EventCancelled: job.EndCancelled}
 
-// chronicled keeps a job that ended, without waiting for anything.
+// chronicled stores an ended job without blocking.
 func (b *Broker) chronicled(policy string, e Event) {
 	found, wanted := b.chronicle.policies.Load(policy)
 	end, ended := endOf[e.Type]
@@ -142,7 +142,7 @@ func (c *chronicle) send(b *Broker, h *kept, m *nats.Msg) {
 	}
 }
 
-// unkept is told of each record that was not stored, or of which nobody said that it was.
+// unkept handles a record that was refused or not confirmed.
 func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 	name, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.names.history()+"."), ".")
 	if found, wanted := b.chronicle.policies.Load(name); wanted {
@@ -154,8 +154,8 @@ func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 	}
 }
 
-// openHistory creates the stream of a policy's ended jobs. Each of its messages has a subject, so
-// that a job is found by its sequence, and a time to live, so that a policy may change it.
+// openHistory creates the stream of a policy's ended jobs. Each message has its own subject, so
+// that a job is found by its sequence, and its own time to live, so that a policy may change it.
 func (b *Broker) openHistory(ctx context.Context, policy string) error {
 	err := b.createBounded(ctx, policy, jetstream.StreamConfig{
 		Name:        b.names.historyStream(policy),
@@ -178,17 +178,17 @@ func (b *Broker) openHistory(ctx context.Context, policy string) error {
 	return err
 }
 
-// History is what is kept of a policy's jobs that have ended, if it says keep_done: for so long,
-// and of at most 100,000 jobs and 64 MiB.
+// History holds a policy's ended jobs, if the policy sets keep_done: for that time, and at most
+// 100,000 jobs and 64 MiB.
 type History struct {
 	b      *Broker
 	policy string
 }
 
-// History is that of a policy.
+// History returns the history of a policy.
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
-// Read returns a job that has ended; [ErrNotFound] when that is not kept.
+// Read returns an ended job, or [ErrNotFound] if it is not kept.
 func (h History) Read(ctx context.Context, seq uint64) (Past, error) {
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
 		"last_by_subj": h.b.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
@@ -205,9 +205,10 @@ func (h History) Read(ctx context.Context, seq uint64) (Past, error) {
 	return past, nil
 }
 
-// List returns at most limit jobs that have ended, the last one first: those of a bucket, or of all
-// if k is empty, and those before the one with an ID, or from the last one on if that is 0. next is
-// what before must be for more, 0 when there are none: it looks only so far, so there may be more
+// List returns at most limit ended jobs, newest first, of the bucket k, or of all buckets if k is
+// empty, starting before the ID before, or with the newest job if that is 0. Pass next as before
+// for more; 0 means no more. One call searches a bounded range, so it may return fewer jobs, even
+// none, when more exist.
 // where it found fewer, even none.
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []Past, next uint64, err error) {
@@ -227,7 +228,7 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	if err != nil {
 		return nil, 0, fmt.Errorf("history of %s: %w", h.policy, jsapi.Translate(err))
 	}
-	// It cannot be read backwards, so it is read by windows that grow, from the last one on.
+	// Streams cannot be read backwards, so growing windows are read from the end.
 	last, first := info.State.LastSeq, info.State.FirstSeq
 	if before > 0 {
 		last = min(last, before-1)
@@ -253,7 +254,7 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	return found, last + 1, nil
 }
 
-// window reads what matches between two IDs, in order.
+// window returns the matching jobs between two IDs, in order.
 func (h History) window(ctx context.Context, stream, subject string, from, last uint64) (
 	found []Past, err error) {
 
@@ -282,8 +283,8 @@ func (h History) past(m jsapi.Message) (past Past, ok bool) {
 	return past, true
 }
 
-// Drop deletes the history of a policy that is gone: the sequences of one that is made again begin
-// again.
+// Drop deletes the history of a removed policy, because a policy of the same name numbers its jobs
+// from 1 again.
 func (h History) Drop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()

@@ -8,20 +8,20 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Kept lists the streams of the installation that there are, in the order in which a backup has to
-// take them, because each is taken at its own instant:
+// Kept lists the existing streams of the installation in the order in which a backup must take
+// them, because each is taken at its own instant:
 //
-//   - first what is known of jobs: owners with their checkpoints, attempts, ends. Were it newer
-//     than the queues, it would speak of jobs that these do not have, or worse, of other jobs that
-//     get the same numbers after they are restored; and owners would wait for the missing ones;
-//   - then schedules with the ticks that are no jobs yet, before the queues: a tick that becomes
-//     one meanwhile is in both, and makes no second job, for its Idempotency-Key is the same;
-//   - then the queues, and after them dead letters: a job that is buried meanwhile is in both, and
-//     so never in neither;
-//   - policies last: one that is made meanwhile has a record and no stream, which is made again.
+//   - first, knowledge about jobs: owners with their checkpoints, attempts, ends. If newer than the
+//     queues, it would refer to jobs that the queues lack or, worse, to other jobs that get the same
+//     numbers after the restore; and owners would wait for the missing ones;
+//   - then schedules and their pending ticks, before the queues: a tick that becomes a job meanwhile is
+//     in both and makes no second job, because its Idempotency-Key is the same;
+//   - then the queues, and after them dead letters: a job that dies meanwhile is in both, never in
+//     neither;
+//   - policies last: a policy created meanwhile has a record and no stream, which is recreated.
 //
-// Left out are leases and locks, which are their holders' while these live, what is in memory, and
-// the histories of ended jobs and the counts of minutes, which are for watching.
+// Left out are leases and locks, which belong to live processes; streams in memory; and the
+// histories of ended jobs and the counts per minute, which only serve monitoring.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	all, err := b.streams(ctx)
 	if err != nil {
@@ -71,5 +71,5 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	return kept, leftOut, nil
 }
 
-// Replicas is how many servers keep each stream.
+// Replicas returns the number of servers that keep each stream.
 func (b *Broker) Replicas() int { return b.replicas }

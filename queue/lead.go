@@ -10,14 +10,14 @@ import (
 
 const (
 	leadEvery = 20 * time.Millisecond
-	// leadPatience is how long the stream's leader may take to lead the consumer.
+	// leadPatience bounds the time until the stream's leader also leads the consumer.
 	leadPatience = 3 * time.Second
 )
 
-// lead sees to it that the server that leads the stream leads the new consumer as well, which
-// leader does now. JetStream elects any: also one that has just come back, and delivers for some
-// seconds what it held when it stopped. That is too little, with jobs in it that were finished
-// meanwhile (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
+// lead makes the server that leads the stream lead the new consumer as well; leader leads the
+// consumer now. JetStream may elect any server, even one that has just restarted and for some
+// seconds delivers what it held when it stopped. That lacks jobs and includes finished ones (seen
+// on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
@@ -27,8 +27,8 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	defer cancel()
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	for {
-		// The server that answers this leads the stream after the consumer was made, and is up to
-		// date.
+		// The server that answers this leads the stream after the consumer was created, and is up
+		// to date.
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
 		if err != nil {
 			return err
@@ -41,7 +41,8 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		}
 		var answer struct{}
 		request := map[string]any{"placement": map[string]string{"preferred": info.Cluster.Leader}}
-		// What comes of it, or of one that is not answered, shows in which server leads then.
+		// The loop sees the result, even of a request without an answer, by which server leads
+		// then.
 		_ = l.b.js.Call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
 		select {
 		case <-ctx.Done():
@@ -53,7 +54,7 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	}
 }
 
-// leads returns the server that leads a consumer, empty when that is not known.
+// leads returns the server that leads a consumer, or "" if that is unknown.
 func (l *Backlog) leads(ctx context.Context, consumer string) string {
 	info, err := l.consumerInfo(ctx, consumer)
 	if err != nil || info.Cluster == nil {
@@ -62,7 +63,7 @@ func (l *Backlog) leads(ctx context.Context, consumer string) string {
 	return info.Cluster.Leader
 }
 
-// consumerInfo is what a consumer's leader says of it, if there is one.
+// consumerInfo asks a consumer's leader, if there is one, about the consumer.
 func (l *Backlog) consumerInfo(
 	ctx context.Context, consumer string,
 ) (info jetstream.ConsumerInfo, err error) {

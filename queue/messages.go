@@ -10,9 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream:
-// where it lies, and what it holds. One that has finished, or never was, is [ErrNotFound]; a policy
-// without a stream is [ErrNoStream].
+// StoredJob reads a job that waits, backs off or runs, with its position and content, from the
+// leader of its policy's stream. It returns [ErrNotFound] for a job that has finished or never
+// existed, and [ErrNoStream] for a policy without a stream.
 func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.Arrived, error) {
 	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
 	if err != nil {
@@ -21,12 +21,12 @@ func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.
 	return b.arrived(m, false), nil
 }
 
-// mostListedBytes is about how many bytes of bodies are read for one list of jobs.
+// mostListedBytes bounds, roughly, the bytes of bodies read for one list of jobs.
 const mostListedBytes = 8 << 20
 
-// StoredJobs reads up to n jobs of a bucket that wait, back off or run, in the order in which they
-// were accepted, from a sequence on: fewer when their bodies are large, but one at least if there
-// is any. A policy without a stream has none.
+// StoredJobs reads up to n jobs of a bucket that wait, back off or run, in order of acceptance,
+// starting at a sequence: fewer when their bodies are large, but at least one if any exists. A
+// policy without a stream has none.
 func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k job.Key,
 	from uint64, n int) (found []job.Arrived, err error) {
 
@@ -51,14 +51,14 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k
 	return found, nil
 }
 
-// Where is which jobs of a policy are meant: those of a bucket, or all.
+// Where selects jobs of a policy: those of a bucket, or all.
 type Where struct {
 	Key       job.Key // empty: all of them
 	Partition int     // that holds the bucket
 }
 
-// LastJob returns the sequence of the job that was stored last in a policy's stream, as its leader
-// knows it; 0 when there never was one. A policy without a stream is [ErrNoStream].
+// LastJob returns the sequence of the last job stored in a policy's stream, per the stream's
+// leader; 0 when there never was one. It returns [ErrNoStream] for a policy without a stream.
 func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -67,9 +67,9 @@ func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// ScanJobs reads up to n jobs that wait, back off or run, in the order in which they were accepted,
-// from a sequence on, and with their bodies: fewer when these are large, but one at least if there
-// is any.
+// ScanJobs reads up to n jobs that wait, back off or run, with their bodies, in order of
+// acceptance, starting at a sequence: fewer when their bodies are large, but at least one if any
+// exists.
 func (b *Broker) ScanJobs(ctx context.Context, policy string, w Where, from uint64, n int) (
 	found []job.Arrived, err error) {
 
@@ -88,7 +88,7 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w Where, from uint
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		// A replica that lags has not all of them: the leader knows whether there are more.
+		// A lagging replica may lack jobs: the leader knows whether there are more.
 		next, err := b.js.NextStored(ctx, stream, subject, from)
 		if err != nil || next == math.MaxUint64 {
 			return nil, err
@@ -101,8 +101,8 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w Where, from uint
 	}
 }
 
-// messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none
-// has, for a bad request.
+// messageBySeq reads one message from a stream's leader. Sequence 0 never exists, and JetStream
+// would reject it as a bad request.
 func (b *Broker) messageBySeq(ctx context.Context, stream string,
 	seq uint64) (jsapi.Message, error) {
 	if seq == 0 {
@@ -111,15 +111,15 @@ func (b *Broker) messageBySeq(ctx context.Context, stream string,
 	return b.js.Message(ctx, stream, map[string]uint64{"seq": seq})
 }
 
-// deleteMessage deletes one message of a stream, and returns what the server says untranslated.
+// deleteMessage deletes one message of a stream, and returns the server's error untranslated.
 func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) error {
 	var answer struct{}
 	request := map[string]any{"seq": seq, "no_erase": true}
 	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, &answer)
 }
 
-// purge deletes the messages of a stream that match a filter, empty for all, and whose sequence is
-// at most through, 0 for any. It returns how many there were.
+// purge deletes the messages of a stream that match a filter (empty: all) up to and including the
+// sequence through (0: no bound). It returns the number deleted.
 func (b *Broker) purge(ctx context.Context, stream, filter string,
 	through uint64) (purged uint64, err error) {
 	request := struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Count is something that is counted of a policy in each minute.
+// Count selects a quantity counted per policy and minute.
 type Count int
 
 const (
@@ -22,32 +22,32 @@ const (
 	CountStarted
 	CountEnded   // done, dead or cancelled
 	CountDead    // became a dead letter
-	CountRefused // by admitters; JetStream's refusals of plain publishes are not known
-	CountLateMS  // by how much starts of all buckets became later than their outflow allowed
+	CountRefused // by admitters; excludes JetStream's refusals of plain publishes
+	CountLateMS  // total delay of starts beyond the outflow, over all buckets
 	CountDepth   // the most jobs that the policy held
 	counts
 )
 
-// CountNames are what the API calls them.
+// CountNames are the names of the counts in the API.
 var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
 	"depth"}
 
 const (
-	// minutesKept and mostMinutes bound what is kept of all policies together: some 40 MB. A
-	// policy takes two records a minute while it has jobs: of its drainer and of an admitter.
+	// minutesKept and mostMinutes bound the records of all policies together to about 40 MB. A
+	// policy takes two records a minute while it has jobs: its drainer's and an admitter's.
 	minutesKept = 24 * time.Hour
 	mostMinutes = 400_000
 )
 
-// minute is what one process has counted of a policy in one minute, as it is stored.
+// minute is one process's counts of a policy in one minute, as stored.
 type minute struct {
 	V  int           `json:"v"`
 	At int64         `json:"at"` // in minutes since 1970
 	N  [counts]int64 `json:"n"`
 }
 
-// minutes publishes what the gates of policies have counted. There is a timer only while there is
-// something to publish, and one for all policies.
+// minutes publishes the counts held by the policies' gates. One timer serves all policies, and
+// runs only while there are counts to publish.
 type minutes struct {
 	armed atomic.Bool
 	now   func() time.Time // nil: time.Now
@@ -60,7 +60,7 @@ func (m *minutes) time() time.Time {
 	return time.Now()
 }
 
-// Count counts something of a policy in this minute.
+// Count adds n to a count of a policy in this minute; for CountDepth it keeps the maximum.
 func (b *Broker) Count(policy string, what Count, n int64) {
 	g := b.gate(policy)
 	g.telling.Lock()
@@ -68,7 +68,7 @@ func (b *Broker) Count(policy string, what Count, n int64) {
 	b.count(g, what, n)
 }
 
-// count is Count with the policy's gate, which is locked.
+// count is Count on the policy's gate, which must be locked.
 func (b *Broker) count(g *gate, what Count, n int64) {
 	if g.minute.At == 0 {
 		now := b.minutes.time()
@@ -84,7 +84,7 @@ func (b *Broker) count(g *gate, what Count, n int64) {
 	}
 }
 
-// counted counts an event, whether or not it is published. The gate is locked.
+// counted counts an event, published or not. The gate must be locked.
 func (b *Broker) counted(g *gate, event string) {
 	switch event {
 	case EventAccepted:
@@ -99,8 +99,8 @@ func (b *Broker) counted(g *gate, event string) {
 	}
 }
 
-// KeepMinutes stores what was counted and is not stored yet. It is called each minute; call it also
-// before the connection is closed. What cannot be stored is forgotten.
+// KeepMinutes stores the counts that are not stored yet, and drops those it cannot store. It runs
+// every minute; also call it before closing the connection.
 func (b *Broker) KeepMinutes() {
 	b.minutes.armed.Store(false)
 	taken := map[string]minute{}
@@ -160,21 +160,21 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 	return publish()
 }
 
-// Day is what happened to the jobs of a policy in each minute of the last day.
+// Day holds the counts of a policy for each minute of the last day.
 type Day struct {
-	From time.Time `json:"from"` // the begin of the first minute; those without counts go before
-	// Counts has a number for each minute from From on, by the names in [CountNames]. The minute
-	// that is not over yet is left out.
+	From time.Time `json:"from"` // start of the first minute with counts
+	// Counts has, by the names in [CountNames], one number per minute starting at From. The
+	// current minute is left out.
 	Counts map[string][]int64 `json:"counts"`
 }
 
-// Day returns what was counted of a policy, by all processes together.
+// Day returns the counts of a policy, summed over all processes.
 func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 	end := b.minutes.time().Unix() / 60
 	kept := map[int64]*minute{}
 	first := end
 	for from := uint64(1); ; {
-		// The batch ends where the server has no more, or after so many bytes.
+		// The server may end a batch early, at its limit in bytes.
 		read, err := b.js.Batch(ctx, b.names.minutesStream(), b.names.minute(policy), from, 1000)
 		if errors.Is(err, ErrUnavailable) && b.noMinutes(ctx) {
 			break
@@ -218,7 +218,7 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 	return day, nil
 }
 
-// noMinutes reports whether nothing was ever kept.
+// noMinutes reports whether no counts were ever stored.
 func (b *Broker) noMinutes(ctx context.Context) bool {
 	_, err := b.js.StreamInfo(ctx, b.names.minutesStream(), "")
 	return jsapi.HasCode(err, jsapi.CodeStreamNotFound)

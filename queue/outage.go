@@ -8,39 +8,39 @@ import (
 )
 
 const (
-	// unansweredAttempts is how many attempts in a row nobody answers before a stream is no longer
-	// asked.
+	// unansweredAttempts is the number of consecutive unanswered attempts after which publishes to
+	// a stream fail fast.
 	unansweredAttempts = 5
-	// probeEvery is how often one publish tries a stream that is not asked, and probeTimeout for
-	// how long.
+	// probeEvery is the interval of trial publishes to such a stream, and probeTimeout bounds
+	// each.
 	probeEvery   = time.Second
 	probeTimeout = time.Second
 	// linkPatience is how long publishes wait for a connection that was just lost.
 	linkPatience = 250 * time.Millisecond
 )
 
-// outages keep publishes from waiting for what is known not to answer: the connection, or JetStream
-// for the stream of one policy. One policy's stream that lacks a leader holds up no other's. A nil
-// one lets everybody wait.
+// outages makes publishes fail fast while the connection, or JetStream for the stream of one
+// policy, is known not to answer. A stream without a leader does not affect other policies. A nil
+// outages lets every publish wait.
 type outages struct {
 	b *Broker
 
 	mu sync.Mutex
 	// when a publish first found the connection missing; zero: it was there
 	lost    time.Time
-	streams map[string]*streamOutage // by policy, those that left the last attempt unanswered
-	open    int                      // how many of them are not asked
+	streams map[string]*streamOutage // by policy, streams whose last attempt was unanswered
+	open    int                      // number of open ones
 }
 
-// streamOutage is a stream that does not answer.
+// streamOutage is the state of a stream that does not answer.
 type streamOutage struct {
-	failures int // attempts in a row that nobody answered
+	failures int // consecutive unanswered attempts
 	open     bool
-	probe    time.Time // when one may try again, while open
+	probe    time.Time // time of the next probe, while open
 }
 
-// enter returns an error, which is [ErrNotSent], when a publish makes no sense now, and else
-// whether it is a probe: a single attempt, of a second at most.
+// enter returns an [ErrNotSent] if a publish is pointless now, and otherwise whether it is a
+// probe: a single attempt of at most a second.
 func (o *outages) enter(ctx context.Context, policy string) (probe bool, err error) {
 	if o == nil {
 		return false, nil
@@ -61,8 +61,7 @@ func (o *outages) enter(ctx context.Context, policy string) (probe bool, err err
 	return true, nil
 }
 
-// connected waits for the connection, but no longer than linkPatience from when somebody first
-// found it missing.
+// connected waits for the connection, until at most linkPatience after it was first found missing.
 func (o *outages) connected(ctx context.Context) error {
 	for {
 		o.mu.Lock()
@@ -90,7 +89,7 @@ func (o *outages) connected(ctx context.Context) error {
 	}
 }
 
-// answered notes that JetStream answered for a policy's stream, whatever it said.
+// answered records any answer from JetStream for a policy's stream.
 func (o *outages) answered(policy string) {
 	if o == nil {
 		return
@@ -107,8 +106,8 @@ func (o *outages) answered(policy string) {
 	}
 }
 
-// unanswered notes that nobody answered so many attempts. The first stream of an outage is worth a
-// line; the others would say the same.
+// unanswered records unanswered attempts. Only the first stream of an outage is logged; lines for
+// the others would repeat it.
 func (o *outages) unanswered(policy string, attempts int, err error) {
 	if o == nil {
 		return

@@ -21,44 +21,43 @@ import (
 )
 
 const (
-	// defaultInFlight is how many publishes of one producer wait for their acknowledgement at a
-	// time.
+	// defaultInFlight bounds the publishes of one producer that await an acknowledgement.
 	defaultInFlight = 4096
 	// publishTimeout is the default of ProducerOptions.Timeout.
 	publishTimeout = 10 * time.Second * race.Slower
-	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a
-	// leader being elected.
+	// doorPatience is how long a missing stream may be a briefly closed door or a pending election
+	// of a leader.
 	doorPatience = time.Second
 
 	retryFirst = 10 * time.Millisecond
 	retryLast  = 200 * time.Millisecond
 
-	// messageIDBytes bounds the part of a message id that users choose; longer ones are hashed.
+	// messageIDBytes bounds the user's part of a message id; a longer one is hashed.
 	messageIDBytes = 256
-	// hashPrefix begins what stands for a hashed one.
+	// hashPrefix marks a hashed part.
 	hashPrefix = "sha256:"
 
-	// partitionsFresh is how long a policy's number of partitions is believed: it changes only with
+	// partitionsFresh is how long a policy's number of partitions is cached: it changes only with
 	// a new stream.
 	partitionsFresh = time.Minute
-	// askAgain keeps a flood at a policy that is gone from asking about it once per publish.
+	// askAgain keeps a flood of publishes to a removed policy from asking about it each time.
 	askAgain = 250 * time.Millisecond
 
-	// maxKnownStreams bounds what a producer remembers; the names come from its callers.
+	// maxKnownStreams bounds a producer's memory; callers choose the names.
 	maxKnownStreams = 10_000
 )
 
 // ProducerOptions configure a [Producer]. The zero value works.
 type ProducerOptions struct {
-	// MaxInFlight bounds the publishes that wait for their acknowledgement; more wait for a place.
+	// MaxInFlight bounds the publishes that await an acknowledgement; more wait for a slot.
 	// Default 4096.
 	MaxInFlight int
 	// Timeout bounds a Publish whose context has no deadline; default 10 s.
 	Timeout time.Duration
-	// FailFast makes a Publish fail at once while NATS is known not to answer: when the connection
-	// has been away for 250 ms, or when JetStream left five attempts in a row for the policy's
-	// stream unanswered; then one publish a second tries again. It suits servers of clients
-	// that can come back. Default: a Publish waits until its context ends.
+	// FailFast makes a Publish fail at once while NATS is known not to answer: the connection has
+	// been lost for 250 ms, or JetStream left five attempts in a row for the policy's stream
+	// unanswered; then one publish a second tries again. It suits servers whose clients can retry.
+	// Default: a Publish waits until its context ends.
 	FailFast bool
 }
 
@@ -66,47 +65,47 @@ type ProducerOptions struct {
 type Submission struct {
 	Policy   string
 	Key      job.Key
-	Admitted bool        // the policy decides at the door: publish where only the admitter does
-	Header   nats.Header // of the stored job; the server's own (Nats-…) are left out
+	Admitted bool        // the policy decides at the door: use the admitter's subject
+	Header   nats.Header // of the stored job, without the server's own headers (Nats-…)
 	Body     []byte
-	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window one
-	// of the first. It is stored with the job as the header Idempotency-Key.
+	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window
+	// the same job as the first. It is stored with the job as the header Idempotency-Key.
 	IdempotencyKey string
 }
 
 // Receipt says where a job was stored.
 type Receipt struct {
 	Seq       uint64 // in the policy's stream
-	Partition int    // that holds the bucket; -1 when the stream could not be asked
-	Duplicate bool   // the job had been accepted before, as Seq
+	Partition int    // of the bucket; -1 when the stream could not be asked
+	Duplicate bool   // the job had already been accepted, as Seq
 }
 
-// Producer publishes jobs and waits for JetStream's word that they are stored. It is safe for
-// concurrent use: publishes from many goroutines are in flight together over the one connection.
+// Producer publishes jobs and waits for JetStream's confirmations. It is safe for concurrent use:
+// publishes of many goroutines share the connection and are in flight together.
 type Producer struct {
 	b       *Broker
 	slots   chan struct{}
 	timeout time.Duration
-	outages *outages // nil: wait
+	outages *outages // nil: a Publish always waits
 	replies replies
 
 	mu      sync.Mutex
 	streams map[string]*streamFacts
 }
 
-// streamFacts is what a producer has learnt about a policy's stream. Whoever holds the lock asks
-// for all others.
+// streamFacts caches facts about a policy's stream. The holder of the lock asks on behalf of all
+// others.
 type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
 	learnt     time.Time // partitions
-	asked      time.Time // without learning it
+	asked      time.Time // last failed attempt to learn partitions
 
-	diagnosis error // why nobody answered a publish, when nobody did
+	diagnosis error // why a publish found no responders
 	diagnosed time.Time
 }
 
-// NewProducer makes a producer; it needs no closing.
+// NewProducer returns a producer, which needs no closing.
 func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = defaultInFlight
@@ -120,20 +119,20 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	return p
 }
 
-// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after
-// ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so one that
-// got no answer is repeated within that time without storing the job twice. The errors: [ErrFull]
-// the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge]; [ErrNoStream] the
-// policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated];
-// [ErrUnavailable] no answer, and the job may be stored all the same, unless it is [ErrNotSent],
-// too.
+// Publish stores a job and returns when JetStream has confirmed it, or when the context ends
+// (after ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so an
+// unanswered one is repeated within that time without storing the job twice. The errors: [ErrFull]
+// the bucket is full; [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream]
+// the policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as for
+// [Producer.Repeated]; [ErrUnavailable] no answer came, and the job may be stored all the same
+// unless the error is also [ErrNotSent].
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
 
-// Send is the first half of [Producer.Publish]: it sends the job, and returns the other half, which
-// must be called. Jobs that one goroutine sends reach the stream in that order, but for those that
-// JetStream does not answer and that are sent again.
+// Send is the first half of [Producer.Publish]: it sends the job and returns the other half, which
+// must be called. Jobs sent by one goroutine reach the stream in order, except jobs that are
+// unanswered and sent again.
 func (p *Producer) Send(ctx context.Context, s Submission) (
 	wait func(context.Context) (Receipt, error)) {
 
@@ -147,7 +146,7 @@ func (p *Producer) Send(ctx context.Context, s Submission) (
 	}
 }
 
-// send is Send with the header of the stored job, which holds its message id.
+// send is Send with the stored job's header, which contains the message id.
 func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
 	wait func(context.Context) (Receipt, error)) {
 
@@ -193,8 +192,8 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	}
 }
 
-// withDeadline gives a publish that began then a deadline, unless it has one. The first attempt
-// needs none, and most need no second: a call of JetStream's has a shorter one of its own.
+// withDeadline gives a publish that began at began a deadline, unless it has one. It is applied
+// from the second attempt on: a single attempt has a shorter timeout of its own.
 func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.Context,
 	context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
@@ -203,11 +202,11 @@ func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.C
 	return context.WithDeadline(ctx, began.Add(p.timeout))
 }
 
-// publish sends m again until it is answered, the context ends or waiting makes no sense.
+// publish sends m until it is answered, the context ends or another attempt is pointless.
 func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a attempt,
 	began time.Time) (jsapi.PubAck, error) {
 	wait := retryFirst
-	unknown := false // whether an attempt has stored it
+	unknown := false // an earlier attempt may have stored the job
 	for attempt := 1; ; attempt++ {
 		if attempt == 2 {
 			var cancel context.CancelFunc
@@ -229,8 +228,7 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a att
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
-			// Without a key of the caller's, a duplicate can only be our own repeat of what had
-			// been stored unconfirmed.
+			// Without the caller's key, a duplicate can only be this producer's own repeat.
 			ack.Duplicate = ack.Duplicate && s.IdempotencyKey != ""
 			return ack, nil
 		case errors.Is(err, nats.ErrNoResponders) && (probe || time.Since(began) > doorPatience):
@@ -240,16 +238,16 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a att
 			}
 			return jsapi.PubAck{}, err
 		case errors.Is(err, nats.ErrNoResponders) || ctx.Err() != nil:
-			// A door that is closed for a moment, or a caller who has left, says nothing about the
-			// stream.
+			// A briefly closed door, or a caller that has left, says nothing about the stream.
 		case jsapi.IsRefusal(err):
 			p.outages.answered(s.Policy)
 		default:
 			p.outages.unanswered(s.Policy, 1, err)
 		}
 		translated := jsapi.Translate(err)
-		// Of what there was no room for an attempt before may be stored, as a cluster looks at that
-		// later, or come to be: it can still lie in the socket of a server that stands still.
+		// A refusal for lack of room does not settle an unanswered earlier attempt: a cluster
+		// checks for room later than it checks for duplicates, or the attempt still lies in the
+		// socket of a stalled server.
 		if unknown &&
 			(errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) ||
 				errors.Is(translated, ErrStreamFull)) {
@@ -273,7 +271,7 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a att
 
 // attempt is a message on its way to the stream.
 type attempt struct {
-	senseless error // why it was not sent, when it is known that nobody answers
+	senseless error // why it was not sent, when NATS is known not to answer
 	probe     bool
 	reply     *reply
 	err       error // why it was not sent
@@ -299,7 +297,7 @@ func (a attempt) wait(ctx context.Context) (jsapi.PubAck, error) {
 	return a.reply.wait(ctx, jsapi.CallTimeout)
 }
 
-// facts finds what is known of a policy's stream.
+// facts returns the cached facts about a policy's stream.
 func (p *Producer) facts(policy string) *streamFacts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +312,7 @@ func (p *Producer) facts(policy string) *streamFacts {
 	return f
 }
 
-// diagnose says why nobody listens on a policy's subject: no stream, a closed door, or a broker
+// diagnose explains "no responders" on a policy's subject: no stream, a closed door, or a broker
 // that does not answer.
 func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	f := p.facts(policy)
@@ -334,13 +332,13 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	default:
 		err = fmt.Errorf("%w: its stream does not answer", ErrUnavailable)
 	}
-	if ctx.Err() == nil { // what ended one caller's wait is no answer for others
+	if ctx.Err() == nil { // one caller's ended context is no answer for others
 		f.diagnosis, f.diagnosed = err, time.Now()
 	}
 	return err
 }
 
-// partitions is into how many partitions a policy's stream is cut; 0 when that cannot be learnt
+// partitions returns the number of partitions of a policy's stream, or 0 if it cannot be learnt
 // now.
 func (p *Producer) partitions(ctx context.Context, policy string) int {
 	f := p.facts(policy)
@@ -363,8 +361,8 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 	return n
 }
 
-// storedHeader is the header of the job to be stored. Headers that mean something to the server
-// (conditions, time to live, roll-up) are the caller's only by mistake or malice.
+// storedHeader returns the header of the job to store. It drops headers with a meaning to the
+// server (conditions, time to live, roll-up), which callers set only by mistake or malice.
 func storedHeader(s Submission) nats.Header {
 	h := make(nats.Header, len(s.Header)+3)
 	named := false
@@ -388,8 +386,8 @@ func storedHeader(s Submission) nats.Header {
 }
 
 // messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject
-// form holds a space, so no two buckets share an id. An idempotency key that does not survive a
-// header line as it is, is long, or could be taken for a hash, is replaced by its hash.
+// form contains a space, so no two buckets share an id. The idempotency key is replaced by its
+// hash if it is long, would not survive a header line unchanged, or looks like a hash.
 func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
@@ -403,9 +401,9 @@ func messageID(k job.Key, idempotencyKey string) string {
 	return string(k) + " " + idempotencyKey
 }
 
-// ChainedID is the message id with which a policy's job goes on to another stream, for all of its
-// attempts and, because it is made of the job's Idempotency-Key, for those of its replay as well.
-// It holds an escape that is none, so that it is not the id of any job submitted there.
+// ChainedID returns the message id with which a policy's job is forwarded to another stream, the
+// same for all of its attempts and, because it derives from the job's Idempotency-Key, for those
+// of its replay. It contains an invalid escape, so no job submitted there has the same id.
 func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// maxReplays bounds how many replays of one job are followed.
+// maxReplays bounds the chain of replays followed for one job.
 const maxReplays = 16
 
-// Repeated finds what became of the job whose Idempotency-Key a submission repeats, and returns the
-// receipt of one that waits, runs or is done, which may be a replay of its dead letter. A job that
-// is gone without success is an [*EndedError]: nothing would run for the repeat. [ErrOtherPayload]
-// says that the two are not the same. A job of which nothing is known any more is taken for done.
+// Repeated looks up the job whose Idempotency-Key a submission repeats. It returns the receipt of
+// a job that waits, runs or is done, which may be a replay of the job's dead letter; an
+// [*EndedError] for a job that ended without success, because nothing would run for the repeat;
+// and [ErrOtherPayload] if the payloads differ. A job without any record counts as done.
 func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Receipt, error) {
 	r.Duplicate = true
 	sum := job.PayloadSum(s.Header, s.Body)
@@ -44,7 +44,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 			}
 			return r, nil
 		}
-		// perhaps since it was asked how it ended
+		// the job may have ended after its end was looked up
 		gone = errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoStream)
 		if !gone {
 			break
@@ -56,7 +56,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 	return r, nil
 }
 
-// ended is Ends.Read of a job of the present stream: one that was made again counts from 1.
+// ended is Ends.Read for a job of the present stream; a recreated stream counts from 1.
 func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
 	e, err := p.b.Ends().Read(ctx, policy, seq)
 	if err != nil {

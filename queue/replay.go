@@ -15,30 +15,30 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// ErrUnfit says that a dead letter cannot be replayed: as a job it would become the same dead
-// letter again.
+// ErrUnfit says that a dead letter cannot be replayed: the job would become the same dead letter
+// again.
 var ErrUnfit = errors.New("not fit to be a job")
 
-// errReplayedAlready says that a letter is a job again, and that somebody else deleted it.
+// errReplayedAlready reports that another caller replayed and deleted the letter.
 var errReplayedAlready = errors.New("replayed by somebody else at the same time")
 
-// replayPrefix begins the message ids of replays. It holds an escape that is none, so that no
-// message id made of a key and an idempotency key begins with it.
+// replayPrefix begins the message ids of replays. It contains an invalid escape, so no message id
+// made of a key and an idempotency key begins with it.
 const replayPrefix = "%!replay/"
 
-// lettersPage is how many letters are listed at a time to do something with each.
+// lettersPage is the number of letters listed at a time.
 const lettersPage = 500
 
-// Replay submits a dead letter as a new job of its bucket, behind those that wait there, and
-// deletes the letter when the job is stored. A door policy's limiter is not asked: it let the job
-// in once. The job keeps its headers. It also keeps the Idempotency-Key that its runs carried, even
-// if that was made for it, so that a target that knows the key can tell that the two are one. A
-// deadline that has passed is left out, one given as a duration counts from now; a
-// Penstock-Not-Before counts from when the first job was accepted.
+// Replay submits a dead letter as a new job at the back of its bucket, and deletes the letter when
+// the job is stored. It bypasses a door policy's limiter, which has already admitted the job. The
+// job keeps its headers and the Idempotency-Key that its runs carried, even a generated one, so
+// that a target can recognize the repeat. A deadline that has passed is dropped; a deadline given
+// as a duration counts from now; a Penstock-Not-Before counts from the acceptance of the first
+// job.
 //
-// Replaying the same letter again within the policy's duplicate window, after an answer that was
-// lost, is still one job. The errors are those of [Producer.Publish], with which the letter stays,
-// [ErrNotFound], and [ErrUnfit] for one that was malformed.
+// Replaying the same letter again within the policy's duplicate window, after a lost answer, still
+// creates one job. On the errors of [Producer.Publish] the letter stays. Other errors are
+// [ErrNotFound], and [ErrUnfit] for a malformed job.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
 	admitted, err := p.admitted(ctx, policy)
 	var receipt Receipt
@@ -54,8 +54,7 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 	return receipt, nil
 }
 
-// admitted reports whether a policy's stream takes the jobs that the admitter let in, and no
-// others.
+// admitted reports whether a policy's stream takes only the jobs that the admitter let in.
 func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	if err != nil {
@@ -92,7 +91,7 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
 	return receipt, err
 }
 
-// replayHeader is the header of the job that a letter becomes.
+// replayHeader returns the header of the job that a letter becomes.
 func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if _, err := job.ParseKey(string(l.Key)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
@@ -125,26 +124,24 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if a := job.ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)
 	}
-	// A stream of dead letters that was made again counts from 1: the instant tells two
-	// letters apart.
+	// A recreated stream of dead letters counts from 1: the time distinguishes two letters.
 	id := replayPrefix + strconv.FormatUint(l.ID, 10) + "/" +
 		strconv.FormatInt(l.Buried.UnixNano(), 36)
 	h[jetstream.MsgIDHeader] = []string{id}
 	return h, nil
 }
 
-// Replayed says what became of a policy's dead letters.
+// Replayed counts the outcomes of replaying a policy's dead letters.
 type Replayed struct {
-	Replayed int // are jobs again
-	Full     int // stay, because their buckets are full
-	Unfit    int // stay, because they cannot be jobs: see ErrUnfit
+	Replayed int // became jobs
+	Full     int // stayed, because their buckets are full
+	Unfit    int // stayed, because they are unfit: see ErrUnfit
 }
 
-// ReplaySome replays those of a policy's dead letters that are meant and that there are when it is
-// called, in their order; those that come while it works are left for another time, or a job that
-// fails at once would be replayed for ever. A full bucket keeps its letters from the first that did
-// not fit, and holds up no other bucket. The result holds what was done until an error, or until
-// the context ended.
+// ReplaySome replays, in order, the selected dead letters of a policy that exist when it is
+// called; later letters are ignored, or a job that fails at once would be replayed without end.
+// Once a bucket is full, ReplaySome skips its remaining letters and continues with other buckets.
+// The result covers the work done until an error or the end of the context.
 func (p *Producer) ReplaySome(ctx context.Context, policy string, some Some) (Replayed, error) {
 	r, err := p.replaySome(ctx, policy, some)
 	if err != nil {
@@ -175,7 +172,7 @@ func (p *Producer) replaySome(ctx context.Context, policy string, some Some) (r 
 		case errors.Is(err, ErrUnfit):
 			r.Unfit++
 		case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready):
-			// or discarded, by somebody else
+			// or discarded, by another caller
 		default:
 			return err
 		}

@@ -12,35 +12,35 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// replies are the answers to publishes, whose senders need not wait for one before they send the
-// next. They come by one subscription, which lasts as long as the connection.
+// replies receives the answers to publishes, so that a sender need not wait for one before it
+// sends the next. One subscription serves all, for the lifetime of the connection.
 type replies struct {
 	nc *nats.Conn
 
 	mu      sync.Mutex
-	inbox   string // with a dot at its end; empty: not subscribed yet
+	inbox   string // with its trailing dot; empty: not subscribed yet
 	last    uint64
-	waiting map[string]chan *nats.Msg // by what follows the inbox
+	waiting map[string]chan *nats.Msg // by the subject's part after the inbox
 }
 
-// reply is what one publish waits for. Who has got it may use it for another publish: see pooled.
+// reply is a pending acknowledgement of one publish. It is reused once received: see pooled.
 type reply struct {
 	from  *replies
 	token string
 	got   chan *nats.Msg
 }
 
-// pooled are replies that came: nobody knows of them any more. There is one for each job.
+// pooled holds replies that were received and have no other reference. Each job takes one.
 var pooled = sync.Pool{New: func() any { return &reply{got: make(chan *nats.Msg, 1)} }}
 
-// send publishes m with a reply to come. What one goroutine sends is stored in that order.
+// send publishes m and returns its pending reply. Messages of one goroutine are stored in order.
 func (r *replies) send(m *nats.Msg) (*reply, error) {
 	w, err := r.expect()
 	if err != nil {
 		return nil, err
 	}
 	m.Reply = r.inbox + w.token
-	if err := r.nc.PublishMsg(m); err != nil { // it keeps nothing of m
+	if err := r.nc.PublishMsg(m); err != nil { // it keeps no reference to m
 		w.forget()
 		return nil, err
 	}
@@ -70,22 +70,22 @@ func (r *replies) deliver(m *nats.Msg) {
 	token := strings.TrimPrefix(m.Subject, r.inbox)
 	if got := r.waiting[token]; got != nil {
 		delete(r.waiting, token)
-		got <- m // has room: nobody else delivers to it
+		got <- m // has room: each reply is delivered once
 	}
 }
 
-// forget lets a reply that still comes go to nobody.
+// forget makes deliver ignore a reply that still comes.
 func (w *reply) forget() {
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()
 	delete(w.from.waiting, w.token)
 }
 
-// timers are those of replies that are not waited for any more. There is one for each job, and most
-// come within a millisecond.
+// timers holds timers of replies that came. Each job takes one, and most replies come within a
+// millisecond.
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
-// wait returns JetStream's answer, if it comes in time.
+// wait returns JetStream's answer if it comes in time.
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
 	select {
 	case m := <-w.got:
@@ -110,7 +110,7 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 	}
 }
 
-// read is JetStream's answer. The reply is of no more use then.
+// read parses JetStream's answer and releases the reply.
 func (w *reply) read(m *nats.Msg) (jsapi.PubAck, error) {
 	pooled.Put(w)
 	const noResponders = "503"

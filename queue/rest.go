@@ -13,36 +13,36 @@ import (
 )
 
 // A backlog whose policy has no jobs rests: it keeps its consumer, which keeps former owners out,
-// and neither pulls from it nor has a goroutine or a timer. It listens to what is published to the
-// policy, once: the first job ends the rest, and comes by the next pull.
+// but does not pull and has no goroutine or timer. It subscribes for one message to the policy's
+// subject: the first job ends the rest, and comes by the next pull.
 //
 //	pulls ── a look finds no job ─► pulls, and listens ── the next one too ─► rests ─┐
 //	  ▲                                                                                │
 //	  └──────────────── a job is published; a look at all streams finds one ◄──────────┘
 //
-// It pulls on for one look after it began to listen, since the servers of a cluster hear of that
-// one after the other. Should a delivery get lost in between, the consumer's numbers show it later,
-// as for any other. What is stored without a sign of it (a route between servers was down) is found
-// by [Broker.Rouse].
+// It continues to pull for one look after it subscribes, because the servers of a cluster learn of
+// the subscription at different times. If a delivery is lost in between, the consumer's numbers
+// reveal it later, as for any other. [Broker.Rouse] finds jobs stored without a notice, for
+// example because a route between servers was down.
 
 const (
-	// rouseEvery is how often the streams of backlogs that rest are looked at.
+	// rouseEvery is the interval at which the streams of resting backlogs are checked.
 	rouseEvery = 30 * time.Second
-	// rouseShare bounds what that costs where there are many streams: a part of the time.
+	// rouseShare bounds the cost with many streams: at most 1/rouseShare of the time.
 	rouseShare = 200
 )
 
-// rest is how a backlog stands that rests, or is about to.
+// rest is the state of a backlog that rests or prepares to.
 type rest struct {
 	mu     sync.Mutex
-	hush   func() // stops listening; nil: it does not listen
-	rung   bool   // something was published since it began to listen
+	hush   func() // unsubscribes; nil: not subscribed
+	rung   bool   // a message was published since the subscription
 	rests  bool
 	closed bool
-	atOnce bool // it was opened without jobs, and has not pulled yet
+	atOnce bool // opened without jobs, and has not pulled yet
 }
 
-// resting are the backlogs of a broker that rest.
+// resting is the set of a broker's resting backlogs.
 type resting struct {
 	mu  sync.Mutex
 	all map[*Backlog]struct{}
@@ -59,7 +59,7 @@ func (r *resting) add(l *Backlog) {
 
 var errUnheard = errors.New("a job came when the backlog was about to rest")
 
-// listen waits for what is published to the policy, from now on.
+// listen subscribes to the policy's subject for the next message.
 func (l *Backlog) listen(door string) error {
 	r := &l.rest
 	r.mu.Lock()
@@ -68,12 +68,12 @@ func (l *Backlog) listen(door string) error {
 	if err != nil {
 		return err
 	}
-	_ = sub.AutoUnsubscribe(1) // at the server, which forwards no more than that
+	_ = sub.AutoUnsubscribe(1) // at the server, which then forwards no more
 	r.hush, r.rung = hush, false
 	return nil
 }
 
-// ring takes that something was published, or may have been.
+// ring records that a job was, or may have been, published.
 func (l *Backlog) ring() {
 	r := &l.rest
 	r.mu.Lock()
@@ -85,7 +85,7 @@ func (l *Backlog) ring() {
 	}
 }
 
-// hush stops listening, and ends a rest.
+// hush unsubscribes and ends a rest.
 func (l *Backlog) hush() {
 	r, all := &l.rest, &l.b.resting
 	r.mu.Lock()
@@ -99,8 +99,9 @@ func (l *Backlog) hush() {
 	delete(all.all, l)
 }
 
-// idles looks whether the backlog may rest, and reports whether it does since the last look. With
-// its door closed it stays awake: a publisher must not take a backlog that listens for a stream.
+// idles reports whether the backlog may rest now; it must have been idle at the last look, too.
+// With its door closed a backlog stays awake: a publisher must not take its subscription for a
+// stream.
 func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	r := &l.rest
 	r.mu.Lock()
@@ -121,8 +122,8 @@ func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	return true
 }
 
-// Rest lets go of everything but the consumer, after [Update.Idle]. An error says why deliveries
-// may have been lost: the backlog must be closed, and opened again.
+// Rest releases everything except the consumer, after [Update.Idle]. An error gives the reason why
+// deliveries may have been lost: the backlog must be closed and opened again.
 func (l *Backlog) Rest() error {
 	r := &l.rest
 	if !r.atOnce {
@@ -151,8 +152,8 @@ func (l *Backlog) Rest() error {
 	return nil
 }
 
-// Resume ends a rest: jobs come by [Backlog.Next] again. It does nothing to a backlog that does not
-// rest, and reports whether it did.
+// Resume ends a rest: [Backlog.Next] returns jobs again. It reports whether the backlog was
+// resting, and does nothing otherwise.
 func (l *Backlog) Resume() (resumed bool, err error) {
 	r := &l.rest
 	r.mu.Lock()
@@ -165,8 +166,8 @@ func (l *Backlog) Resume() (resumed bool, err error) {
 	return true, l.begin(nil)
 }
 
-// Rouse wakes backlogs that rest although their streams hold jobs, are gone or have been replaced,
-// until the context ends. It lists all streams once in a while.
+// Rouse periodically lists all streams, until the context ends, and wakes resting backlogs whose
+// streams hold jobs, are gone or were replaced.
 func (b *Broker) Rouse(ctx context.Context) {
 	timer := time.NewTimer(rouseEvery)
 	defer timer.Stop()

@@ -17,30 +17,30 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Schedules are JetStream's own: a message with a pattern in its header, from which the server
-// makes a message for each tick. They lie in one stream, under
+// Schedules use JetStream's own: a message with a pattern in its header, from which the server
+// makes a message for each tick. They are stored in one stream, under
 //
-//	penstock.schedule.on.<policy>.<name>.<key>    the server ticks by it
+//	penstock.schedule.on.<policy>.<name>.<key>    active: the server ticks by it
 //	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
 //	penstock.schedule.tick.<policy>.<name>.<key>  a tick, until its job is stored
-//	penstock.schedule.file.<set>                  what the files of a set have written: filed.go
+//	penstock.schedule.file.<set>                  schedules written by the files of a set: filed.go
 //
-// where the first counts when a crash has left two.
+// If a crash has left both on and off, on counts.
 const (
 	scheduleOn   = "on"
 	scheduleOff  = "off"
 	scheduleTick = "tick"
 )
 
-// MaxSchedules is how many schedules an installation has, and MaxScheduledBody how large the body
-// of their jobs may be: nothing else bounds their stream.
+// MaxSchedules bounds the schedules of an installation, and MaxScheduledBody the body of their
+// jobs: their stream has no other bound.
 const (
 	MaxSchedules     = 10_000
 	MaxScheduledBody = 64 << 10
 )
 
-// Headers of a stored schedule: what it ticks by, in whose time, the set of the file that it is
-// from, and the client that stored it.
+// Headers of a stored schedule: its pattern, its time zone, the set of its configuration file, and
+// the client that stored it.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
@@ -49,29 +49,29 @@ const (
 	headerScheduleBy   = "Penstock-Schedule-By"
 )
 
-// ErrSchedule says that the server does not understand when a schedule ticks.
+// ErrSchedule says that the server does not understand a schedule's times.
 var ErrSchedule = errors.New("no schedule")
 
 // Schedule makes jobs of one key at its times.
 type Schedule struct {
 	Policy string
 	Key    job.Key
-	Name   string // distinguishes those of a key
-	// When is a cron pattern with six fields, the first of which is seconds, @every and a duration,
-	// @hourly, @daily, @weekly, @monthly, @yearly, or @at and an instant.
+	Name   string // unique within a key
+	// When is a cron pattern with six fields, the first in seconds; @every and a duration;
+	// @hourly, @daily, @weekly, @monthly or @yearly; or @at and a time.
 	When   string
 	Zone   string // of a cron pattern; empty: UTC
 	Paused bool
-	Set    string // of the configuration file that it is from; empty: of none
-	By     string // the client that stored it; empty: a file, or one without a name
+	Set    string // of its configuration file; empty: not from a file
+	By     string // the client that stored it; empty: a file, or an unnamed client
 
 	Header map[string][]string // of its jobs
 	Body   []byte
 
-	seq uint64 // where it was read; 0: it was not
+	seq uint64 // sequence where it was read; 0: not read
 }
 
-// ID distinguishes it from all others.
+// ID identifies the schedule within the installation.
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
 
 // Tick is one time of a schedule.
@@ -79,11 +79,11 @@ type Tick struct {
 	Schedule
 	// ID is the same for the same time of a schedule.
 	ID string
-	// Next is when the schedule ticks again; zero: it does not.
+	// Next is when the schedule ticks again; zero: never.
 	Next time.Time
-	// Stored is when the server made it.
+	// Stored is when the server made the tick.
 	Stored time.Time
-	// First says that nobody has been told of it before.
+	// First means that this is the tick's first delivery.
 	First bool
 }
 
@@ -93,7 +93,7 @@ func (n Names) schedule(kind string, s Schedule) string {
 	return n.lower + ".schedule." + kind + "." + s.Policy + "." + s.Name + "." + string(s.Key)
 }
 
-// parseSchedule reads what a subject names.
+// parseSchedule parses the subject of a schedule or tick.
 func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 	words := strings.SplitN(strings.TrimPrefix(subject, n.lower+".schedule."), ".", 4)
 	if len(words) != 4 {
@@ -103,7 +103,7 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 		Paused: words[0] == scheduleOff}, true
 }
 
-// SetUpSchedules makes the stream of schedules, unless it is there.
+// SetUpSchedules creates the stream of schedules if it is missing.
 func (b *Broker) SetUpSchedules(ctx context.Context) error {
 	err := b.js.Ensure(ctx, jetstream.StreamConfig{
 		Name: b.names.schedules(), Description: "Penstock: schedules of jobs",
@@ -118,8 +118,9 @@ func (b *Broker) SetUpSchedules(ctx context.Context) error {
 	return nil
 }
 
-// PutSchedule stores a schedule, in place of one of its policy, key and name. [ErrSchedule] says
-// that the server does not understand its times; too many are [ErrStreamFull].
+// PutSchedule stores a schedule, replacing one with the same policy, key and name. It returns
+// [ErrSchedule] if the server does not understand its times, and [ErrStreamFull] beyond
+// [MaxSchedules].
 func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
 	defer cancel()
@@ -176,7 +177,7 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
 	return b.purgeSchedules(ctx, stale)
 }
 
-// Schedule reads one; [ErrNotFound].
+// Schedule reads a schedule; it returns [ErrNotFound] if there is none.
 func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 	name string) (Schedule, error) {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
@@ -211,7 +212,7 @@ func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, 
 	return s, err
 }
 
-// scheduleOf reads a stored schedule, or a tick of one.
+// scheduleOf parses a stored schedule or a tick.
 func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedule, error) {
 	s, ok := b.names.parseSchedule(subject)
 	if !ok {
@@ -228,14 +229,14 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 	return s, nil
 }
 
-// Schedules lists those of a policy, "*" for all.
+// Schedules lists the schedules of a policy, "*" for all.
 func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, err error) {
 	subjects, err := b.scheduleSubjects(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
-	for _, subject := range subjects { // those that tick come first
+	for _, subject := range subjects { // active ones come first
 		s, err := b.readSchedule(ctx, subject)
 		if errors.Is(err, ErrNotFound) {
 			continue // it has just ended
@@ -251,7 +252,7 @@ func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, 
 	return all, nil
 }
 
-// scheduleSubjects are those of stored schedules: first those that tick.
+// scheduleSubjects lists the subjects of stored schedules: first the active ones.
 func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []string, err error) {
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"
@@ -271,7 +272,7 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 	return all, nil
 }
 
-// RemoveSchedule ends a schedule; a tick that waits for room still becomes a job.
+// RemoveSchedule removes a schedule; a tick that waits for room still becomes a job.
 func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
 	name string) error {
 	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
@@ -297,12 +298,12 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 	return nil
 }
 
-// ticksWait is for how long a tick is a process's own: if it says nothing, another gets it.
+// ticksWait is how long a tick belongs to a process: without an answer, another process gets it.
 const ticksWait = 30 * time.Second
 
-// Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may: each
-// tick is one of theirs at a time, and comes again, after the time that take returns, until take is
-// done with it.
+// Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may call
+// it: each tick is delivered to one of them at a time. Unless take returns done, the tick is
+// delivered again after the returned time.
 func (b *Broker) Ticks(ctx context.Context,
 	take func(Tick) (again time.Duration, done bool)) error {
 	making, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
@@ -342,16 +343,16 @@ func (b *Broker) Ticks(ctx context.Context,
 	}
 }
 
-// ticked takes one message of the consumer.
+// ticked handles one message of the consumer.
 func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) {
 	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
 	if err != nil {
 		b.log.Warn("a tick is dropped that no schedule has made", "error", err)
-		_ = m.Term() // else it comes again, and is dropped then
+		_ = m.Term() // otherwise it would be delivered again
 		return
 	}
 	tick := Tick{Schedule: s, ID: "schedule " + s.Name + " " + s.When}
-	// the server tells a tick by when the next one is
+	// the server distinguishes a schedule's ticks by the time of the next one
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
 		tick.ID += " " + next
 		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {

@@ -8,25 +8,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Some says which dead letters of a policy are meant: those to which all of it applies. The zero
-// value means all.
+// Some selects dead letters of a policy: those that match every field. The zero value selects all.
 type Some struct {
-	Keyed         bool // of one bucket, that of Key
+	Keyed         bool // only the bucket Key
 	Key           job.Key
-	Reason        job.Reason // for which they were buried; empty: any
-	Since, Before time.Time  // when they were; zero: at any time
+	Reason        job.Reason // of death; empty: any
+	Since, Before time.Time  // range of the time of death; zero: unbounded
 	Through       uint64     // up to this ID; 0: any
 }
 
-// has reports whether a letter is meant.
+// has reports whether a letter is selected.
 func (s Some) has(l StoredLetter) bool {
 	return (!s.Keyed || l.Key == s.Key) && (s.Reason == "" || string(s.Reason) == l.Reason) &&
 		!l.Buried.Before(s.Since) && (s.Before.IsZero() || l.Buried.Before(s.Before))
 }
 
-// each calls do for those of the policy's letters that are meant and that there are now, in their
-// order, a page at a time: those that come meanwhile are left for another time. Of one bucket only
-// its own are read, however many there are of others.
+// each calls do for the selected letters that exist now, in order, a page at a time; later letters
+// are ignored. For one bucket it reads only that bucket's letters.
 func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
@@ -63,8 +61,8 @@ func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) erro
 	return nil
 }
 
-// DiscardSome deletes for good the letters that are meant, one after the other, and returns how
-// many it deleted before an error, or before the context ended.
+// DiscardSome permanently deletes the selected letters one by one, and returns the number deleted
+// before an error or the end of the context.
 func (l Letters) DiscardSome(ctx context.Context, some Some) (discarded uint64, err error) {
 	if _, err := l.stream(); err != nil {
 		return 0, err

@@ -10,26 +10,26 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// straysAtOnce bounds what one look takes in.
+// straysAtOnce bounds the strays that one look handles.
 const straysAtOnce = 512
 
-// strays are jobs that a client published with wildcards for tokens: subject transforms leave them
-// as they are, so they are stored outside all partitions. The consumer of no partition delivers
-// them, because a second filter would cost it speed, and opening it again for them would hold its
-// partition up. So the owner of partition 0 looks for them and reads and deletes them by their
-// sequences.
+// strays are jobs that a client published with wildcards as tokens. Subject transforms do not
+// apply to them, so they are stored outside all partitions. No partition's consumer delivers them,
+// because a second filter would slow it down, and reopening it for strays would delay the
+// partition. Instead the owner of partition 0 looks for them, and reads and deletes them by
+// sequence.
 type strays struct {
-	filter string // the subjects; empty: somebody else's, or none can be
-	next   uint64 // sequence of those that are not known yet, at least
+	filter string // their subjects; empty: another owner's task, or none are possible
+	next   uint64 // no unknown stray has a smaller sequence
 
 	mu     sync.Mutex
-	known  map[uint64]bool // handed over, and not deleted
+	known  map[uint64]bool // handed over and not deleted
 	doomed []uint64        // finished, to be deleted
-	wake   chan struct{}   // some are doomed
+	wake   chan struct{}   // signals new entries in doomed
 	out    chan []job.Arrived
 }
 
-// gather finds strays that are not known yet.
+// gather returns strays that are not known yet.
 func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	if l.strays.filter == "" {
 		return nil, nil
@@ -57,7 +57,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	return found, nil
 }
 
-// hand hands strays over, and reports whether the backlog goes on.
+// hand hands strays over, and reports whether the backlog is still open.
 func (l *Backlog) hand(found []job.Arrived) bool {
 	if len(found) == 0 {
 		return true
@@ -71,7 +71,7 @@ func (l *Backlog) hand(found []job.Arrived) bool {
 	return false
 }
 
-// finish takes a stray that is finished, and reports whether it is one.
+// finish marks a stray as finished, and reports whether seq is a stray.
 func (s *strays) finish(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *strays) finish(seq uint64) bool {
 	return s.known[seq]
 }
 
-// remove deletes what is doomed. What cannot be deleted now is when the next look comes.
+// remove deletes finished strays; a failed deletion is retried at the next look.
 func (l *Backlog) remove(ctx context.Context) {
 	s := &l.strays
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (l *Backlog) remove(ctx context.Context) {
 		request := map[string]any{"seq": seq, "no_erase": true}
 		err := l.b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, request, &answer)
 		gone := err == nil
-		if !gone { // perhaps it was before
+		if !gone { // perhaps it was already deleted
 			_, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})
 			gone = errors.Is(err, ErrNotFound)
 		}

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// allSubjects also finds jobs that were published with wildcards for tokens, which are stored
+	// allSubjects also matches jobs published with wildcards as tokens, which are stored
 	// untransformed.
 	allSubjects = ">"
 
-	// headroom is what a stored job leaves below the server's largest message, so that it also fits
-	// when it comes back with more headers, as a dead letter for example.
+	// headroom is the space that a stored job leaves below the server's largest message, so that
+	// it still fits with more headers, for example as a dead letter.
 	headroom = 64 << 10
 )
 
-// streamConfig is the stream of a policy with a queue, with its door open.
+// streamConfig configures the stream of a policy with a queue, with its door open.
 func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 	door := b.names.doorAdmitted(p.Name)
 	if p.Paced() {
@@ -67,19 +67,21 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 	}
 }
 
-// Apply makes a policy's stream as the policy says: creates it, changes its capacity, opens its
-// door. It does nothing for a policy without a queue and nothing when all is as it should be, so it
-// may be called again at any time, by any number of processes at once.
+// Apply makes a policy's stream match the policy: it creates the stream, changes its capacity or
+// opens its door. It does nothing for a policy without a queue. It is idempotent and safe to call
+// at any time from any number of processes.
 //
-// It never deletes an accepted job. Before it lowers a capacity it closes the door, waits until
-// what was under way has been stored or refused, looks for the deepest bucket, and then lowers and
-// opens in one update, or opens it again and returns [*CapacityInUseError] when a bucket holds
-// more. While the door is closed, usually for less than 0.2 s, a publisher gets "no responders", as
-// if the policy did not exist; [Producer] and nats.go's JetStream publishers try again.
+// Apply never deletes an accepted job. To lower a capacity it closes the door, waits until
+// publishes under way are stored or refused, and looks for the deepest bucket. It then lowers and
+// opens in one update; if a bucket holds more than the new capacity, it only opens the door again
+// and returns [*CapacityInUseError]. While the door is closed, usually for less than 0.2 s, a
+// publisher gets "no responders", as if the policy did not exist; [Producer] and nats.go's
+// JetStream publishers try again.
 //
-// Other partitions or another kind of algorithm are an [*ImmutableError]; a stream in an unknown
-// format is [job.ErrVersion]. A process that dies with the door closed leaves it closed until the
-// next Apply: call it whenever a process begins to serve a policy, and from time to time.
+// Other partitions or another kind of algorithm return an [*ImmutableError]; a stream in an
+// unknown format returns [job.ErrVersion]. A process that dies with the door closed leaves it
+// closed until the next Apply: call Apply whenever a process begins to serve a policy, and
+// periodically.
 func (b *Broker) Apply(ctx context.Context, p policy.Policy) error {
 	p = p.WithDefaults()
 	if !p.HasQueue() {
@@ -118,9 +120,8 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 }
 
 // createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
-// that [Broker.Ration] gave streams of its kind last. Where there is no room for that, or nothing
-// was shared out yet, it is done now: streams that are created at the same time do not know of each
-// other.
+// that the last [Broker.Ration] gave streams of its kind. If there was no division yet, or no
+// room, it divides the store now: streams created at the same time do not know of each other.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
@@ -131,7 +132,7 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 				return unbound
 			}
 			if unbound != nil && !errors.Is(unbound, ErrStorage) {
-				// of other streams, which are no reason to do without this one
+				// of other streams, which is no reason not to create this one
 				b.log.Warn("streams keep other bounds than their share of the store", "error",
 					unbound)
 			}
@@ -145,8 +146,8 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	}
 }
 
-// Fits reports whether the policy's stream was as the policy says when all streams were listed
-// last, by [Broker.Ration].
+// Fits reports whether the policy's stream matched the policy when [Broker.Ration] last listed all
+// streams.
 func (b *Broker) Fits(p policy.Policy) bool {
 	found := b.surveyed.Load()
 	if found == nil {
@@ -172,8 +173,8 @@ func (b *Broker) updateStream(ctx context.Context, config jetstream.StreamConfig
 	return jsapi.Translate(err)
 }
 
-// checkStream refuses a stream that is not ours, or that stores its subjects in another way than
-// wanted. JetStream itself would accept another number of partitions without a word and split keys.
+// checkStream refuses a stream that is not Penstock's, or that stores its subjects differently.
+// JetStream itself would silently accept another number of partitions and split keys.
 func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	if err := jsapi.CheckVersion(have.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", have.Name, err)
@@ -194,7 +195,7 @@ func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	return nil
 }
 
-// sameSettings compares what may change.
+// sameSettings compares the changeable settings.
 func sameSettings(have, want jetstream.StreamConfig) bool {
 	return slices.Equal(have.Subjects, want.Subjects) &&
 		have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
@@ -203,14 +204,14 @@ func sameSettings(have, want jetstream.StreamConfig) bool {
 		have.Duplicates == want.Duplicates && sameBounds(have.Metadata, want.Metadata)
 }
 
-// sameBounds compares what a policy says of bounds in bytes. The bounds themselves are
-// [Broker.Ration]'s.
+// sameBounds compares the policy's settings of bounds in bytes. [Broker.Ration] sets the bounds
+// themselves.
 func sameBounds(have, want map[string]string) bool {
 	return metaBytes(have, metaMaxBytes) == metaBytes(want, metaMaxBytes) &&
 		metaBytes(have, metaDeadMaxBytes) == metaBytes(want, metaDeadMaxBytes)
 }
 
-// withSettings is have with what may change taken from want, and the rest as the server has it.
+// withSettings returns have with the changeable settings of want.
 func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.Subjects = want.Subjects
 	have.MaxMsgsPerSubject = want.MaxMsgsPerSubject
@@ -226,14 +227,15 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 }
 
 // locked runs change while no other process changes the policy's streams. An update replaces a
-// stream's whole configuration and knows no compare-and-set, so that a process which read an old
-// capacity could write it back and delete the jobs above it.
+// stream's whole configuration without compare-and-set, so a process that read an old capacity
+// could write it back and delete the jobs above it.
 func (b *Broker) locked(ctx context.Context, policy string,
 	change func(context.Context) error) error {
 	return b.tables.locks.WithLock(ctx, policy, change)
 }
 
-// CheckStream refuses a policy that the stream of its name does not fit. No stream fits all.
+// CheckStream returns an error if the policy does not fit its existing stream; without a stream,
+// any policy fits.
 func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(p.Name), "")
 	switch {

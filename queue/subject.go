@@ -9,12 +9,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultPrefix begins every subject, and in upper case every stream and bucket, unless configured
-// otherwise.
+// DefaultPrefix is the default prefix of every subject and, in upper case, of every stream and
+// bucket.
 const DefaultPrefix = installation.DefaultPrefix
 
-// Names spells the subjects, streams, consumers and KV buckets of one installation. Nothing else in
-// Penstock does.
+// Names builds the names of an installation's subjects, streams, consumers and KV buckets. No
+// other code in Penstock does.
 type Names struct {
 	lower, upper string
 }
@@ -31,16 +31,17 @@ func NewNames(prefix string) (Names, error) {
 	return Names{lower: prefix, upper: strings.ToUpper(prefix)}, nil
 }
 
-// Prefix is the lower-case prefix of all subjects.
+// Prefix returns the lower-case prefix of all subjects.
 func (n Names) Prefix() string { return n.lower }
 
-// Jobs is where anyone publishes a job of a queue policy. A subject without a key token
-// (penstock.jobs.stripe) belongs to no stream: the publisher gets "no responders".
+// Jobs is the subject to which any client publishes a job of a queue policy. A subject without a
+// key token (penstock.jobs.stripe) belongs to no stream: the publisher gets "no responders".
 func (n Names) Jobs(policy string, k job.Key) string {
 	return n.lower + ".jobs." + policy + "." + string(k)
 }
 
-// Admitted is where the admitter publishes what a door policy with a queue let in.
+// Admitted is the subject to which the admitter publishes the admitted jobs of a door policy with
+// a queue.
 func (n Names) Admitted(policy string, k job.Key) string {
 	return n.lower + ".admitted." + policy + "." + string(k)
 }
@@ -50,10 +51,10 @@ func (n Names) Queue(policy string, partition int, k job.Key) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + "." + string(k)
 }
 
-// ParseQueue reads the partition and the key from a stored job's subject. When the tail is not a
-// key's subject form, it returns [job.ErrInvalidKey] and a stand-in: a key that no one else has and
-// that is safe in subjects. The server does not transform a published subject with a literal "*" or
-// ">" token; what is stored so counts as partition 0's.
+// ParseQueue parses the partition and the key from a stored job's subject. If the tail is not a
+// key's subject form, it returns [job.ErrInvalidKey] and a substitute key that is unique and safe
+// in subjects. The server does not transform a published subject with a literal "*" or ">" token;
+// jobs stored like that count as partition 0's.
 func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) {
 	rest, ours := strings.CutPrefix(subject, n.lower+".")
 	kind, rest, _ := strings.Cut(rest, ".")
@@ -106,7 +107,7 @@ func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool)
 	return partition, epoch, err == nil
 }
 
-// Dead is where a policy's dead letters of one bucket go.
+// Dead is the subject of the dead letters of a policy's bucket.
 func (n Names) Dead(policy string, k job.Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
@@ -114,8 +115,8 @@ func (n Names) Dead(policy string, k job.Key) string {
 // DeadStream is the stream of a policy's dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
-// history joins the subject of what is kept of a policy's ended jobs: its name, a job's sequence,
-// and its key.
+// history joins the subject of a policy's ended jobs: the policy's name, a job's sequence, and its
+// key.
 func (n Names) history(tokens ...string) string {
 	return strings.Join(append([]string{n.lower, "history"}, tokens...), ".")
 }
@@ -123,80 +124,80 @@ func (n Names) history(tokens ...string) string {
 // historyStream is the stream of a policy's jobs that have ended.
 func (n Names) historyStream(policy string) string { return n.upper + "_" + historyInfix + policy }
 
-// minute is where the counts of a policy are published each minute, and minutesStream keeps them.
+// minute is the subject of a policy's counts of each minute, and minutesStream stores them.
 func (n Names) minute(policy string) string { return n.lower + ".minute." + policy }
 func (n Names) minutesStream() string       { return n.upper + "_MINUTES_OF_DAY" }
 
-// historyInfix tells those streams from others, as deadInfix does.
+// historyInfix distinguishes the streams of histories, as deadInfix does those of dead letters.
 const historyInfix = "HISTORY_"
 
-// deadInfix tells the streams of dead letters from those of jobs: policies' names have no capital
-// letters.
+// deadInfix distinguishes the streams of dead letters from those of jobs: policy names contain no
+// capital letters.
 const deadInfix = "DEAD_"
 
-// sharedDeadStream is the stream of all dead letters, as it was before each policy had its own.
+// sharedDeadStream is the stream that held all dead letters before each policy had its own.
 func (n Names) sharedDeadStream() string { return n.upper + "_DEAD" }
 
-// Valve is where the owner of a partition answers questions.
+// Valve is the subject where the owner of a partition answers questions.
 func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
-// Work is where the valves of a policy offer jobs to workers in other processes, which subscribe to
-// it as the queue group [WorkGroup].
+// Work is the subject where the valves of a policy offer jobs to remote workers, which subscribe
+// in the queue group [WorkGroup].
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 
-// WorkOfTarget is where drainers offer each other the jobs of a policy with a target.
+// WorkOfTarget is the subject where drainers offer each other the jobs of a policy with a target.
 func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".target" }
 
-// Answers is where workers in other processes answer the valves of a policy in the process with an
-// id: one subject for each question, which a token ends. With "*" for the rest it matches all of
-// them. It is no inbox, so that workers can be permitted to publish there and nowhere else.
+// Answers is the subject where remote workers answer the valves of a policy in the process id, one
+// subject per question token; "*" as the token matches all. It is not an inbox, so that workers
+// can be permitted to publish there only.
 func (n Names) Answers(policy, id, token string) string {
 	return n.lower + ".answer." + policy + "." + id + "." + token
 }
 
-// IsReply reports whether an answer may be sent to a subject that a client named. A client may name
-// any, also those of the server and of Penstock that it could not publish to by itself.
+// IsReply reports whether an answer may be sent to a subject named by a client. A client may name
+// any subject, including ones of the server and of Penstock to which it may not publish itself.
 func (n Names) IsReply(subject string) bool {
 	return subject != "" && subject[0] != '$' && subject != n.lower &&
 		!strings.HasPrefix(subject, n.lower+".")
 }
 
-// WorkGroup is the queue group of the workers that [Names.Work] reaches.
+// WorkGroup is the queue group of the workers subscribed to [Names.Work].
 const WorkGroup = "workers"
 
-// Submit is the wildcard subject of the admitter's endpoint for jobs: two tokens after it name the
-// policy and begin the key.
+// Submit is the wildcard subject of the admitter's endpoint for jobs: after it come the policy and
+// the key.
 func (n Names) Submit() string { return n.lower + ".submit.>" }
 
 // Check is the wildcard subject of the admitter's endpoint for checks.
 func (n Names) Check() string { return n.lower + ".check.>" }
 
-// Job is the wildcard subject of the admitter's endpoint for single jobs: two tokens after it are
-// the policy and the sequence of an id.
+// Job is the wildcard subject of the admitter's endpoint for single jobs: after it come the policy
+// and the sequence of the job's ID.
 func (n Names) Job() string { return n.lower + ".job.>" }
 
 // Bucket is the wildcard subject of the admitter's endpoint for buckets.
 func (n Names) Bucket() string { return n.lower + ".bucket.>" }
 
-// ParseJob reads the policy and the sequence from a subject that [Names.Job] matches.
+// ParseJob parses the policy and the sequence from a subject that [Names.Job] matches.
 func (n Names) ParseJob(subject string) (policy, sequence string, ok bool) {
 	return n.parseEndpoint("job", subject)
 }
 
-// ParseBucket does for [Names.Bucket] what ParseSubmit does for [Names.Submit].
+// ParseBucket is [Names.ParseSubmit] for [Names.Bucket].
 func (n Names) ParseBucket(subject string) (policy, key string, ok bool) {
 	return n.parseEndpoint("bucket", subject)
 }
 
-// ParseSubmit reads the policy and the subject form of the key from a subject that [Names.Submit]
+// ParseSubmit parses the policy and the subject form of the key from a subject that [Names.Submit]
 // matches. A missing key is "_".
 func (n Names) ParseSubmit(subject string) (policy, key string, ok bool) {
 	return n.parseEndpoint("submit", subject)
 }
 
-// ParseCheck does for [Names.Check] what ParseSubmit does for [Names.Submit].
+// ParseCheck is [Names.ParseSubmit] for [Names.Check].
 func (n Names) ParseCheck(subject string) (policy, key string, ok bool) {
 	return n.parseEndpoint("check", subject)
 }
@@ -213,21 +214,21 @@ func (n Names) parseEndpoint(endpoint, subject string) (policy, key string, ok b
 	return policy, key, true
 }
 
-// bucket is the KV bucket of one of the installation's [Tables].
+// bucket returns the KV bucket of one of the installation's [Tables].
 func (n Names) bucket(table string) string { return n.upper + "_" + table }
 
-// doorJobs and doorAdmitted are what a policy's open stream captures.
+// doorJobs and doorAdmitted are the subjects that a policy's open stream captures.
 func (n Names) doorJobs(policy string) string     { return n.lower + ".jobs." + policy + ".>" }
 func (n Names) doorAdmitted(policy string) string { return n.lower + ".admitted." + policy + ".>" }
 
-// doorClosed is what a closed stream captures instead, because a stream cannot capture nothing. It
-// is no key's subject, and lies in partition 0, so that what somebody sends there in spite of that
-// becomes a dead letter and is not stuck.
+// doorClosed is the subject that a closed stream captures instead, because a stream must capture
+// some subject. It is no key's subject and lies in partition 0, so that a message sent there all
+// the same becomes a dead letter and is not stuck.
 func (n Names) doorClosed(policy string) string {
 	return n.lower + ".queue." + policy + ".0.%closed"
 }
 
-// storedIn matches what one partition holds.
+// storedIn matches the stored jobs of one partition.
 func (n Names) storedIn(policy string, partition int) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + ".>"
 }

@@ -13,20 +13,20 @@ import (
 
 var errUnswept = errors.New("a job came that was not stored any more")
 
-// sweep is how a backlog finds out that all has been delivered that was stored when it was opened.
-// What the consumer counts tells nothing: when its leader is a server that is catching up, it
-// counts and delivers what that server has so far, which is too little, with jobs among it that are
-// gone. So the leader of the stream is asked for the job after the last one that came.
+// sweep detects when every job stored at the backlog's opening has been delivered. The consumer's
+// counts are not reliable: a leader that is catching up counts and delivers what it has so far,
+// which lacks jobs and includes finished ones. So the leader of the stream is asked for the next
+// job after the last one that came.
 type sweep struct {
 	wake  chan struct{} // deliveries pause
 	ended chan struct{}
 
-	mu     sync.Mutex // also while jobs are handed over
-	handed uint64     // sequence of the last job that was
+	mu     sync.Mutex // held while jobs are handed over, too
+	handed uint64     // sequence of the last job handed over
 	over   bool
 }
 
-// sweepUp asks until the sweep has ended.
+// sweepUp asks the leader until the sweep has ended.
 func (l *Backlog) sweepUp(ctx context.Context) {
 	s := &l.sweep
 	var stuckAt uint64
@@ -64,7 +64,7 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 	}
 }
 
-// end ends the sweep, unless more was handed over since its end was found.
+// end ends the sweep, unless more jobs were handed over since its end was found.
 func (s *sweep) end(handed uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *Backlog) swept() bool {
 	return l.sweep.over
 }
 
-// handOver hands jobs over in order, and reports whether the backlog goes on.
+// handOver hands jobs over in order, and reports whether the backlog is still open.
 func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s := &l.sweep
 	s.mu.Lock()
@@ -103,8 +103,8 @@ func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	return false
 }
 
-// withoutGone leaves out of what came after the sweep that which was stored before: by the leader's
-// word it is gone.
+// withoutGone removes jobs that were stored before the sweep but come after it: per the leader
+// they are gone.
 func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job.Arrived, error) {
 	left := arrived[:0]
 	for _, a := range arrived {
@@ -114,7 +114,7 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job
 		}
 		_, err := l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": a.Seq})
 		if err == nil {
-			err = errUnswept // the leader of then was out of date
+			err = errUnswept // the leader at the end of the sweep was out of date
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return nil, err

@@ -6,24 +6,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// switchboard calls a function for every message of many subscriptions, in one goroutine for all of
-// them and none while there are none: nats.go spends a goroutine on each subscription with a
-// function, and an installation may have ten thousand partitions.
+// switchboard serves many subscriptions with one goroutine, and with none while there are none.
+// nats.go spends a goroutine on each subscription with a callback, and an installation may have
+// ten thousand partitions.
 type switchboard struct {
 	nc *nats.Conn
 
-	mu    sync.Mutex // also while a subscription is made: its first message may be faster
+	mu    sync.Mutex // held while subscribing, because the first message may be faster
 	lines map[*nats.Subscription]func(*nats.Msg)
 	in    chan *nats.Msg
 	stop  chan struct{}
 }
 
-// switchboardRoom is how many messages may wait for the goroutine. More are dropped, as by any slow
-// subscriber.
+// switchboardRoom bounds the messages that wait for the goroutine. More are dropped, as for any
+// slow subscriber.
 const switchboardRoom = 1 << 14
 
-// subscribe has handle called for the messages of a subject until stop is called; those that had
-// arrived before may still come.
+// subscribe calls handle for the messages of a subject until stop is called; messages that had
+// already arrived may still be handled.
 func (s *switchboard) subscribe(subject string,
 	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// AskValve asks the owner of a partition and waits for its answer until the context ends, at most 2
-// seconds. It returns [ErrUnavailable] when nobody owns the partition or no answer came; an owner's
-// refusal is a plain error.
+// AskValve asks the owner of a partition and waits for its answer until the context ends, at most
+// 2 seconds. It returns [ErrUnavailable] when the partition has no owner or no answer came; an
+// owner's refusal is a plain error.
 func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	q job.Question) (job.Answer, error) {
 	doing := fmt.Sprintf("ask valve %s.%d", policy, partition)
@@ -42,10 +42,10 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	return a, nil
 }
 
-// ServeValve lets the owner of a partition answer: answer is called for each question, one at a
-// time, in a goroutine that all partitions share, so it must hand the work over; reply may be
-// called later and from anywhere, once. A question in an unknown format is refused here. stop ends
-// it; questions that had arrived before may still come.
+// ServeValve serves questions to the owner of a partition. It calls answer for each question, one
+// at a time, in a goroutine shared by all partitions, so answer must not block; reply may be
+// called later, from any goroutine, once. ServeValve itself refuses a question in an unknown
+// format. stop ends it; questions that had already arrived may still come.
 func (b *Broker) ServeValve(
 	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
 ) (stop func(), err error) {

@@ -11,20 +11,20 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Outcome is where a job's outcome is told to who waits for it: the token is in the job's
-// [job.HeaderWaiter], and nobody can guess it.
+// Outcome is the subject where a job's outcome is published to its waiting submitter. The token is
+// the job's [job.HeaderWaiter] and cannot be guessed.
 func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
 
-// headerTold holds how a job ended, beside the body of its reply. NATS has no larger headers than
-// payloads, and this one holds a target's headers.
+// headerTold holds the end of a job; the message's body is that of its reply. NATS limits headers
+// no more than payloads, and this one holds a target's headers.
 const headerTold = "Penstock-Outcome"
 
-// roomForHeader is what a message with the body of a reply leaves for its header.
+// roomForHeader is the space reserved for the header of a message with a reply's body.
 const roomForHeader = 64 << 10
 
-// TellOutcome tells who waits for a job how it ended, if anybody does by the job's header, which a
-// plain producer may have written: it goes to no other subject than [Names.Outcome]. It is told
-// once, by core NATS: who does not hear it looks the job up.
+// TellOutcome publishes how a job ended if its header names a waiter. A plain producer may have
+// written that header, so the outcome only ever goes to [Names.Outcome]. It is published once, by
+// core NATS: a waiter that misses it must look the job up.
 func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
 	if !job.IsWaiter(token) {
@@ -37,7 +37,7 @@ func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
 			reply.Body, reply.Cut = nil, true
 		}
 		m.Data, t.Reply = reply.Body, &reply
-		if len(t.Encode()) > roomForHeader/2 { // a target may answer with as much as it likes
+		if len(t.Encode()) > roomForHeader/2 { // a target's headers can be of any size
 			reply.Header = nil
 		}
 	}
@@ -47,23 +47,23 @@ func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
 	}
 }
 
-// Waiting hears the outcome of one job.
+// Waiting receives the outcome of one job.
 type Waiting struct {
-	// Token is what the job must have as its [job.HeaderWaiter].
+	// Token is the required value of the job's [job.HeaderWaiter].
 	Token   string
 	sub     *nats.Subscription
 	outcome <-chan *nats.Msg
 }
 
-// Await begins to wait for the outcome of a job that is yet to be published, over the same
+// Await begins to wait for the outcome of a job that is yet to be published over the same
 // connection. [Waiting.Leave] must be called.
 func (b *Broker) Await() (*Waiting, error) {
 	token := rand.Text()
-	// SubscribeSync would make room for 65,536 messages, which is half a MiB for each that waits.
+	// SubscribeSync would allocate room for 65,536 messages, half a MiB per waiter.
 	outcome := make(chan *nats.Msg, 1)
 	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
 	if err == nil {
-		err = sub.AutoUnsubscribe(1) // who guessed a token could not fill the memory
+		err = sub.AutoUnsubscribe(1) // a guessed token cannot fill the memory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))
@@ -71,7 +71,7 @@ func (b *Broker) Await() (*Waiting, error) {
 	return &Waiting{token, sub, outcome}, nil
 }
 
-// Outcome returns how the job ended, as soon as it has.
+// Outcome waits for the end of the job and returns it.
 func (w *Waiting) Outcome(ctx context.Context) (job.Told, error) {
 	var m *nats.Msg
 	select {
@@ -90,4 +90,4 @@ func (w *Waiting) Outcome(ctx context.Context) (job.Told, error) {
 }
 
 // Leave ends the waiting.
-func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() } // it may have ended by itself
+func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() } // may have ended by itself
