@@ -12,10 +12,10 @@ import (
 // them, because each is taken at its own instant:
 //
 //   - first, knowledge about jobs: owners with their checkpoints, attempts, ends. If newer than the
-//     queues, it would refer to jobs that the queues lack or, worse, to other jobs that get the same
-//     numbers after the restore; and owners would wait for the missing ones;
-//   - then schedules and their pending ticks, before the queues: a tick that becomes a job meanwhile is
-//     in both and makes no second job, because its Idempotency-Key is the same;
+//     queues, it would refer to jobs that the queues lack or, worse, to other jobs that get the
+//     same numbers after the restore; and owners would wait for the missing ones;
+//   - then schedules and their pending ticks, before the queues: a tick that becomes a job
+//     meanwhile is in both and makes no second job, because its Idempotency-Key is the same;
 //   - then the queues, and after them dead letters: a job that dies meanwhile is in both, never in
 //     neither;
 //   - policies last: a policy created meanwhile has a record and no stream, which is recreated.

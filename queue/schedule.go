@@ -23,7 +23,7 @@ import (
 //	penstock.schedule.on.<policy>.<name>.<key>    active: the server ticks by it
 //	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
 //	penstock.schedule.tick.<policy>.<name>.<key>  a tick, until its job is stored
-//	penstock.schedule.file.<set>                  schedules written by the files of a set: filed.go
+//	penstock.schedule.file.<set>                  schedules of a set of files: filed.go
 //
 // If a crash has left both on and off, on counts.
 const (

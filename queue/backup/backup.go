@@ -1,9 +1,9 @@
-// Package backup writes an installation into one file, and makes it again from that: its streams
-// and tables, by JetStream's own snapshots, while everything runs.
+// Package backup writes an installation's streams and tables into one file, and restores them from
+// it, by JetStream's own snapshots, while everything runs.
 //
-// The file is a tar. Of each stream it has what JetStream says of it (NAME/stream.json) and the
-// pieces of its snapshot (NAME/1, NAME/2, …), and at the end complete.json, which lists the streams
-// with a sum each. A file without that is no backup, wherever it was cut off.
+// The file is a tar. For each stream it contains JetStream's description (NAME/stream.json) and
+// the pieces of its snapshot (NAME/1, NAME/2, …), and at the end complete.json, which lists the
+// streams with a sum each. A file without complete.json is not a backup, wherever it was cut off.
 package backup
 
 import (
@@ -27,24 +27,23 @@ import (
 )
 
 const (
-	// version is that of the file's form.
+	// version is the version of the file format.
 	version = 1
-	// idle is how long one step of a snapshot may take: the first one of a large stream looks at
-	// all of it.
+	// idle bounds one step of a snapshot: the first step of a large stream reads all of it.
 	idle = 30 * time.Second
 
 	headName = "/stream.json"
 	lastName = "complete.json"
 )
 
-// Contents are what a backup has.
+// Contents describes a backup.
 type Contents struct {
 	V       int       `json:"v"`
 	Made    time.Time `json:"made"`
 	Prefix  string    `json:"prefix"` // of the installation
-	Server  string    `json:"server"` // the version of the NATS server that it is from
+	Server  string    `json:"server"` // version of the backed-up NATS server
 	Streams []Stream  `json:"streams"`
-	// LeftOut are streams of the installation that are not in it: see [queue.Broker.Kept].
+	// LeftOut lists streams of the installation that are not included: see [queue.Broker.Kept].
 	LeftOut []string `json:"left_out"`
 }
 
@@ -56,7 +55,7 @@ type Stream struct {
 	SHA256   string `json:"sha256"` // of its entries
 }
 
-// Write writes a backup of the broker's installation. What it wrote is one only if it returns no
+// Write writes a backup of the broker's installation. The output is valid only if Write returns no
 // error.
 func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error) {
 	kept, leftOut, err := b.Kept(ctx)
@@ -77,7 +76,7 @@ func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error)
 	for _, name := range kept {
 		s, err := write(ctx, js, name, out)
 		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			continue // deleted since they were listed
+			continue // deleted since the list was made
 		}
 		if err != nil {
 			return Contents{}, fmt.Errorf("back up %s: %w", name, err)
@@ -103,14 +102,14 @@ func entry(out *tar.Writer, name string, text []byte) error {
 	return err
 }
 
-// write asks for the snapshot of a stream and writes it as it comes.
+// write requests the snapshot of a stream and writes the pieces as they arrive.
 func write(ctx context.Context, js *jsapi.Conn, name string, out *tar.Writer) (Stream, error) {
 	inbox := js.NATS.NewInbox()
 	pieces, err := js.NATS.SubscribeSync(inbox)
 	if err != nil {
 		return Stream{}, err
 	}
-	defer func() { _ = pieces.Unsubscribe() }() // of a connection that is as good as closed
+	defer func() { _ = pieces.Unsubscribe() }() // fails only on a closed connection
 	if err := pieces.SetPendingLimits(-1, -1); err != nil {
 		return Stream{}, err
 	}
@@ -154,7 +153,7 @@ func write(ctx context.Context, js *jsapi.Conn, name string, out *tar.Writer) (S
 		if err := summed(out, sum, name+"/"+strconv.Itoa(s.Pieces), m.Data); err != nil {
 			return Stream{}, err
 		}
-		if m.Reply != "" { // the server has so much on its way, and waits
+		if m.Reply != "" { // the server has reached its limit of unconfirmed pieces, and waits
 			if err := js.NATS.Publish(m.Reply, nil); err != nil {
 				return Stream{}, err
 			}
@@ -177,10 +176,10 @@ func summed(out *tar.Writer, sum hash.Hash, name string, text []byte) error {
 	return entry(out, name, text)
 }
 
-// ErrCut is what [Read] returns for what is no whole backup.
+// ErrCut says that the input is not a whole backup.
 var ErrCut = errors.New("this is no whole backup: it was cut off, or changed")
 
-// Read checks that a backup is whole, and returns what it has. It is read to its end.
+// Read checks that a backup is whole, and returns its contents. It reads from to the end.
 func Read(from io.Reader) (Contents, error) {
 	sums := map[string]hash.Hash{}
 	pieces := map[string]int{}

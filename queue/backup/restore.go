@@ -18,12 +18,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// unknown is for how long a server of a cluster may not know what another has subscribed to.
+// unknown is how long a server of a cluster may be unaware of another server's subscription.
 const unknown = 5 * time.Second
 
-// Restore makes the installation of a backup again, where there is none of its prefix: all of it,
-// or when it fails nothing. No admitter and no drainer may run there. Streams get the broker's
-// number of replicas, and their bounds in bytes from the first admitter.
+// Restore recreates the installation of a backup where none with its prefix exists: all of it or,
+// on failure, nothing. No admitter or drainer may run there. Streams get the broker's number of
+// replicas, and their bounds in bytes from the first admitter.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {
@@ -59,22 +59,22 @@ func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents
 	return c, nil
 }
 
-// restoring is a restore under way.
+// restoring is a restore in progress.
 type restoring struct {
 	js       *jsapi.Conn
 	replicas int
 	in       *tar.Reader
-	at       string // when it happens: see jsapi.MetaRestored
+	at       string // time of the restore: see jsapi.MetaRestored
 	done     []string
 }
 
-// stream sends what the file has of the next stream.
+// stream sends the file's next stream.
 func (r *restoring) stream(ctx context.Context, s Stream) error {
 	text, err := r.next(s.Name, 0)
 	if err != nil {
 		return err
 	}
-	// Settings that this program does not know go along.
+	// Keep settings unknown to this program.
 	var about struct {
 		Config  map[string]any  `json:"config"`
 		State   json.RawMessage `json:"state"`
@@ -118,7 +118,7 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	return r.send(ctx, opened.Deliver, nil)
 }
 
-// next reads the next entry, which must be piece n of a stream; 0 is what is said of it.
+// next reads the next entry, which must be piece n of a stream; 0 is the stream's description.
 func (r *restoring) next(name string, n int) ([]byte, error) {
 	h, err := r.in.Next()
 	if err != nil {
@@ -130,13 +130,13 @@ func (r *restoring) next(name string, n int) ([]byte, error) {
 	return io.ReadAll(r.in)
 }
 
-// send sends a piece, none for the end, and waits until the server has taken it.
+// send sends a piece, empty for the end, and waits until the server has taken it.
 func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
 	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
-	// In a cluster another server may be the one that restores, and ours not know yet that it
-	// listens. Nobody has the piece then, so it is sent again.
+	// In a cluster another server may do the restore, and the connected one may not know its
+	// subscription yet. Then the piece was not delivered, so it is sent again.
 	for end := time.Now().Add(unknown); errors.Is(err, nats.ErrNoResponders) &&
 		time.Now().Before(end); {
 		select {
@@ -155,7 +155,7 @@ func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	return jsapi.Answered(answer.Data, &struct{}{})
 }
 
-// undo deletes what was restored.
+// undo deletes the restored streams.
 func (r *restoring) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idle)
 	defer cancel()
@@ -169,7 +169,7 @@ func (r *restoring) undo(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// place reads the name of an entry: of which stream, and which piece.
+// place parses the name of an entry into its stream and piece.
 func place(name string) (stream string, piece int, err error) {
 	stream, what, _ := strings.Cut(name, "/")
 	if "/"+what == headName {

@@ -4,5 +4,5 @@ package embedded
 
 import "os"
 
-// halfOfTheDisk cannot be asked for here: a bound that no disk reaches stands for it.
+// halfOfTheDisk is not supported here: it returns a bound that no disk reaches.
 func halfOfTheDisk(dir string) (int64, error) { return 1 << 59, os.MkdirAll(dir, 0o750) }

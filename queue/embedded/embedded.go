@@ -1,5 +1,5 @@
-// Package embedded runs a nats-server with JetStream inside the process: Penstock's default broker,
-// and what tests use.
+// Package embedded runs a nats-server with JetStream inside the process: Penstock's default
+// broker, also used by tests.
 package embedded
 
 import (
@@ -27,39 +27,39 @@ import (
 )
 
 const (
-	// MaxPayload is the largest message, headers included, that the server takes: 2 MiB.
+	// MaxPayload is the server's largest message, headers included: 2 MiB.
 	MaxPayload = 2 << 20
 
 	// startTimeout is long because a kept directory may hold millions of messages to recover.
 	startTimeout = 60 * time.Second
 )
 
-// Options say where the server keeps its data and whether it listens. The zero value is a server
-// for a test: a temporary directory and no port.
+// Options configure the server's data and port. The zero value is a server for a test: a temporary
+// directory and no port.
 type Options struct {
-	// Dir is where JetStream keeps its data; it is created when missing. Empty: a temporary
-	// directory that Shutdown removes.
+	// Dir is JetStream's data directory; it is created if missing. Empty: a temporary directory
+	// that Shutdown removes.
 	Dir string
-	// Listen is the "host:port" for clients; port 0 takes a free one. Empty: no port, only
+	// Listen is the "host:port" for clients; port 0 picks a free one. Empty: no port, only
 	// [Server.Connect].
 	Listen string
-	// Sync is how often what was written is forced to disk: what a power cut can lose. A crash of
-	// the process loses nothing. 0: every 2 minutes, the server's default.
+	// Sync is the interval at which writes are forced to disk, the most that a power cut can lose.
+	// A crash of the process loses nothing. 0: every 2 minutes, the server's default.
 	Sync time.Duration
 	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
 	SyncAlways bool
-	// MaxStore is how many bytes JetStream may store, as it counts them: messages with some 30
-	// bytes each. Files take more while messages in the middle of them are gone, up to twice as
-	// much. 0: half of what the disk has free or Dir takes. What is stored already, and a seventh
-	// more, is allowed in any case.
+	// MaxStore bounds JetStream's storage in bytes as JetStream counts them: messages plus about
+	// 30 bytes each. Files can take up to twice as much while messages in their middle are
+	// deleted. 0: half of the free disk space or of Dir's size. Already stored data plus a seventh
+	// are always allowed.
 	MaxStore int64
-	// Users are who may connect to Listen, and what each may do; none: everybody may connect and do
-	// everything. [Server.Connect] is not bound by them.
+	// Users lists the clients that may connect to Listen, with their permissions; none: any client
+	// may connect and do everything. [Server.Connect] is exempt.
 	Users []User
-	// TLS is what clients at Listen are served with; nil: connections are plain.
-	// Its GetConfigForClient can follow files that change. [Server.Connect] is not bound by it.
+	// TLS configures clients' connections at Listen; nil: plain connections. Its
+	// GetConfigForClient can follow changing files. [Server.Connect] is exempt.
 	TLS *tls.Config
-	// Prefix is what the subjects of Users begin with; default penstock.
+	// Prefix begins the subjects of Users; default penstock.
 	Prefix string
 	// Logger gets the server's warnings and errors; default [slog.Default].
 	Logger *slog.Logger
@@ -76,14 +76,14 @@ type Server struct {
 	storeDir  string
 	maxStore  int64
 	password  string          // of this process, when there are users
-	options   Options         // as they were given
-	given     *server.Options // as the server was started with them
+	options   Options         // as given
+	given     *server.Options // as passed to the server at its start
 
 	once sync.Once
 }
 
-// Start starts a server and returns when it is ready. A port in use, a directory that cannot be
-// written or one that another server has open are errors.
+// Start starts a server and returns when it is ready. It fails if the port is in use, or the
+// directory cannot be written or is open in another server.
 func Start(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -100,8 +100,8 @@ func Start(o Options) (*Server, error) {
 		SyncAlways:   o.SyncAlways,
 		TLS:          o.TLS != nil,
 		TLSConfig:    o.TLS,
-		// The bound is the account's, which clients can ask for. The server's own would be in the
-		// way at a restart: it counts what streams may take twice.
+		// The account's limit is used instead, because clients can query it. The server's own
+		// limit would prevent a restart: it counts the streams' reservations twice.
 		JetStreamMaxStore: 1 << 60,
 	}
 	if s.listens {
@@ -124,8 +124,7 @@ func Start(o Options) (*Server, error) {
 	var err error
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
 		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
-		// On a full disk the share of it that is taken below would be nothing, also when there is
-		// room again.
+		// On a full disk the share computed below would be 0 and stay so when there is room again.
 		err = s.probe()
 		if err == nil && s.maxStore == 0 {
 			s.maxStore, err = halfOfTheDisk(options.StoreDir)
@@ -141,7 +140,7 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// run starts the server and waits until it is ready or says why it cannot be.
+// run starts the server and waits until it is ready or reports why it cannot start.
 func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	var err error
 	s.given = options.Clone()
@@ -179,7 +178,7 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	return err
 }
 
-// limit bounds what the account of all clients may store.
+// limit bounds the storage of the account of all clients.
 func (s *Server) limit(logger *slog.Logger) error {
 	account, err := s.server.LookupAccount(server.DEFAULT_GLOBAL_ACCOUNT)
 	if err != nil {
@@ -190,8 +189,8 @@ func (s *Server) limit(logger *slog.Logger) error {
 			return fmt.Errorf("lower the bounds of streams: %w", err)
 		}
 	}
-	// Without room for a lease nothing would ever leave the store, and without any for what streams
-	// reserve their bounds could not be changed.
+	// Without room for a lease nothing could ever leave the store, and without room for the
+	// streams' reservations their bounds could not be changed.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
 		if logger != nil {
@@ -208,8 +207,8 @@ func (s *Server) limit(logger *slog.Logger) error {
 	}})
 }
 
-// shrink lowers the bounds of the streams that lose nothing by it, because they refuse what does
-// not fit. Who makes them gives them the bounds that they should have.
+// shrink lowers the bounds of streams that refuse messages when full, and so lose nothing. Their
+// creators set the proper bounds later.
 func (s *Server) shrink(factor float64) error {
 	nc, err := s.Connect()
 	if err != nil {
@@ -234,17 +233,17 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken says that the server can store nothing more in some of its streams, or in any, until it
-// is started again.
+// ErrBroken says that the server can store nothing more in some or all of its streams until it is
+// restarted.
 var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
 
-// probeBytes is what Check writes: more than what a page that is begun may have left.
+// probeBytes is the size of Check's file: larger than the rest of a partly used page.
 const probeBytes = 64 << 10
 
-// Check reports whether what is published can be stored: it writes a small file beside the server's
-// own, and asks the server whether it could write. An error of the file system means that the disk
-// is full, or cannot be written for another reason; [ErrBroken] that it can be written, but the
-// server gave up on some of its files while it could not.
+// Check reports whether messages can be stored: it writes a small file next to the server's own,
+// and asks the server whether it could write. A file system error means that the disk is full, or
+// not writable for another reason; [ErrBroken] means that the disk is writable, but the server
+// gave up on some of its files while it was not.
 func (s *Server) Check() error {
 	if err := s.probe(); err != nil {
 		return err
@@ -261,7 +260,7 @@ func (s *Server) Check() error {
 	return nil
 }
 
-// probe finds out whether a small file can be written.
+// probe checks that a small file can be written.
 func (s *Server) probe() error {
 	name := filepath.Join(s.storeDir, "probe")
 	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
@@ -289,8 +288,8 @@ func splitListen(listen string) (string, int, error) {
 	return host, port, nil
 }
 
-// Connect opens an in-process connection: no port, no network. It retries for ever and pings every
-// 2 seconds unless the options say otherwise.
+// Connect opens an in-process connection: no port, no network. By default it reconnects without
+// limit and pings every 2 seconds.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s.server),
@@ -304,7 +303,8 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// URL is the address for clients, such as nats://127.0.0.1:4222; empty when the server has no port.
+// URL returns the address for clients, such as nats://127.0.0.1:4222; empty when the server has no
+// port.
 func (s *Server) URL() string {
 	if !s.listens {
 		return ""
@@ -322,7 +322,7 @@ func (s *Server) Shutdown() {
 	})
 }
 
-// release gives the directory free, and removes it when it is a temporary one.
+// release unlocks the directory, and removes a temporary one.
 func (s *Server) release() {
 	s.lock.unlock()
 	if s.removeDir != "" {
@@ -330,15 +330,15 @@ func (s *Server) release() {
 	}
 }
 
-// bridge hands the server's log to a slog.Logger, of the same warning one line in ten seconds:
-// clients can cause them. The server reports that it cannot start only here.
+// bridge forwards the server's log to a slog.Logger, each warning at most once in ten seconds,
+// because clients can cause warnings. The server reports a failed start only through its log.
 type bridge struct {
 	lines *seldom.Log
 	fatal chan string
 }
 
-// ofConnection begins the formats of what the server says of one connection: its address, its
-// number, and what the client says of itself.
+// ofConnection matches the prefix of log formats about one connection: its address, its number,
+// and the client's description of itself.
 var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* - `)
 
 func (b *bridge) log(level slog.Level, format string, v []any) {

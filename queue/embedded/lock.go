@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 )
 
-// dirLock keeps two servers out of one directory: each would overwrite what the other believes to
-// be its own, and the server itself does not notice.
+// dirLock keeps two servers out of one directory: each would overwrite the other's files, and the
+// server itself does not notice.
 type dirLock struct{ file *os.File }
 
 // ErrInUse says that another server has the directory open.
 var ErrInUse = errors.New("another server uses it")
 
-// lockDir creates the directory and takes its lock, which also finds out whether it can be written.
-// The lock ends with the process, however that ends.
+// lockDir creates the directory and locks it, which also checks that it is writable. The lock ends
+// with the process, even after a crash.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)

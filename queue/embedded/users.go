@@ -13,23 +13,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// User is a client that may connect to a server with users, and what it may do.
+// User is a client that may connect to a server with users, and its permissions.
 type User struct {
-	// Name also names its inbox: [roles.Inbox]. It logs in with it and a password.
+	// Name is the login name with a password, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`
 	Role roles.Role `json:"role"`
-	// Policies are those that it is for: names, or "*" for all. Drainers and admitters have none.
+	// Policies are names, or "*" for all. Drainers and admitters have none.
 	Policies []string `json:"policies"`
-	// Password is a bcrypt hash; NKey is the public key of a user whose seed the client has, and is
-	// better: it is never sent. One of the two.
+	// Password is a bcrypt hash; NKey is the public key of a user whose seed the client has. Set
+	// one of the two; NKey is better, because the seed is never sent.
 	Password string `json:"password" secret:"true"`
 	NKey     string `json:"nkey" secret:"true"`
-	// Publish are more subjects that it may publish to, such as those of NATS targets for a
+	// Publish lists additional subjects to publish to, such as those of NATS targets for a
 	// drainer.
 	Publish []string `json:"publish"`
 }
 
-// Check returns what is wrong with the user.
+// Check returns an error for an invalid user.
 func (u User) Check() error {
 	err := errors.Join(roles.CheckUser(u.Name), roles.Check(u.Role, u.Policies))
 	switch {
@@ -53,7 +53,7 @@ func (u User) Check() error {
 func (u User) permissions(prefix string) *server.Permissions {
 	p := roles.Of(u.Role, prefix, u.Name, u.Policies)
 	publish := &server.SubjectPermission{Allow: append(p.Publish, u.Publish...)}
-	if len(publish.Allow) == 0 { // which would permit all
+	if len(publish.Allow) == 0 { // an empty list would permit all
 		publish.Deny = []string{">"}
 	}
 	return &server.Permissions{
@@ -62,11 +62,11 @@ func (u User) permissions(prefix string) *server.Permissions {
 	}
 }
 
-// self is the name under which this process connects; no user has it, because it has a dot.
+// self is this process's user name; its dot keeps it distinct from other users.
 const self = "penstock.self"
 
-// users are what a server lets in: those of the options, and this process with a password that only
-// it knows. Nobody is listed: everybody may do everything.
+// users sets the users that a server admits: those of the options, and this process with a random
+// password. Without users in the options, any client may do everything.
 func (s *Server) users(o Options, into *server.Options) error {
 	if len(o.Users) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (s *Server) users(o Options, into *server.Options) error {
 	return nil
 }
 
-// login are the options of this process's own connections.
+// login returns the options of this process's own connections.
 func (s *Server) login() []nats.Option {
 	if s.password == "" {
 		return nil
@@ -103,8 +103,8 @@ func (s *Server) login() []nats.Option {
 	return []nats.Option{nats.UserInfo(self, s.password)}
 }
 
-// SetUsers replaces the users of a server that was started with some. Clients that are no users any
-// more, or may do less, are disconnected.
+// SetUsers replaces the users of a server that was started with some. Removed clients and those
+// with fewer permissions are disconnected.
 func (s *Server) SetUsers(users []User) error {
 	if s.password == "" || len(users) == 0 {
 		return errors.New("a server is open or has users for as long as it runs")

@@ -13,15 +13,15 @@ import (
 const (
 	// HeaderCallback of a job is the URL to which its outcome is posted.
 	HeaderCallback = "Penstock-Callback"
-	// HeaderCallbackTo of a job that is such an outcome is the same. Drainers set it.
+	// HeaderCallbackTo of a job that is itself such an outcome holds the URL. Drainers set it.
 	HeaderCallbackTo = "Penstock-Callback-To"
 )
 
 // maxCallback is the longest URL, in bytes.
 const maxCallback = 2048
 
-// ParseCallback reads the URL of a [HeaderCallback]: of HTTP, with a host, and without a password,
-// which would be shown with the job.
+// ParseCallback parses the URL of a [HeaderCallback]. It must be an HTTP URL with a host and
+// without a password, which would be shown with the job.
 func ParseCallback(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	port, bad := uint64(1), error(nil)
@@ -43,7 +43,7 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// Document is how a job ended, as JSON: the answer to who waited for it, and the body of a
+// Document returns the job's end as JSON: the reply to the waiting submitter, and the body of a
 // callback.
 func (t Told) Document() []byte {
 	type reply struct {
@@ -64,7 +64,7 @@ func (t Told) Document() []byte {
 	if r := t.Reply; r != nil {
 		document.Reply = &reply{Status: r.Status, Header: r.Header, Cut: r.Cut}
 		switch body := string(r.Body); {
-		case r.Cut: // what is left of it is for the history
+		case r.Cut: // the rest of the body is only for the history
 		case utf8.ValidString(body):
 			document.Reply.Body = &body
 		default:

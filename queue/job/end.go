@@ -13,7 +13,7 @@ import (
 // End says how a job ended.
 type End string
 
-// The ends of a job. One that was replayed had become a dead letter, of which another job was made.
+// The ends of a job. EndReplayed: the job became a dead letter, from which another job was made.
 const (
 	EndDone      End = "done"
 	EndDead      End = "dead"
@@ -22,31 +22,31 @@ const (
 	EndReplayed  End = "replayed"
 )
 
-// Ended is what became of a job that has left its stream, or is about to.
+// Ended is the end of a job that has left its stream, or is about to.
 type Ended struct {
 	V      int    `json:"v"`
 	How    End    `json:"how"`
 	Letter uint64 `json:"letter,omitempty"` // dead, replayed: the ID of its dead letter
-	// replayed: the sequence of the job that was made of the letter
+	// replayed: the sequence of the new job
 	Job uint64 `json:"job,omitempty"`
-	// when the job was stored: a stream that is made again repeats sequences
+	// when the job was stored: a recreated stream repeats sequences
 	Accepted time.Time `json:"accepted"`
-	// of its payload, as in [HeaderSum]; empty when that is not known
+	// of its payload, as in [HeaderSum]; empty when unknown
 	Sum string `json:"sum,omitempty"`
 }
 
-// Encode returns the record of it.
+// Encode returns e's stored record.
 func (e Ended) Encode() []byte {
 	e.V = FormatVersion
 	data, err := json.Marshal(e)
 	if err != nil {
-		// strings, numbers and an instant: cannot fail
+		// strings, numbers and a time: cannot fail
 		panic(fmt.Sprintf("job: encode the end of a job: %v", err))
 	}
 	return data
 }
 
-// PayloadSum shows whether two jobs of one Idempotency-Key are the same: a sum of body,
+// PayloadSum shows whether two jobs with the same Idempotency-Key are the same: a sum of body,
 // [HeaderMethod] and [HeaderPath]. A stored job may carry it in [HeaderSum].
 func PayloadSum(h map[string][]string, body []byte) string {
 	if sum := HeaderValue(h, HeaderSum); sum != "" {
@@ -62,7 +62,7 @@ func PayloadSum(h map[string][]string, body []byte) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// HeaderValue returns a header whatever its case.
+// HeaderValue returns the value of a header, ignoring the case of its name.
 func HeaderValue(h map[string][]string, name string) string {
 	for key, values := range h {
 		if len(values) > 0 && strings.EqualFold(key, name) {
@@ -81,11 +81,11 @@ const (
 	ReasonAttempts  Reason = "attempts"  // all attempts failed
 	// its deadline passed, or it waited longer than the policy's max_age
 	ReasonDeadline Reason = "deadline"
-	// its headers or its key cannot be understood, or it costs more than its bucket's capacity
+	// its headers or key are unreadable, or it costs more than its bucket's capacity
 	ReasonMalformed Reason = "malformed"
 	ReasonCrashed   Reason = "crashed" // its drainer crashed while it ran, three times
 )
 
-// Reasons are all of them.
+// Reasons lists every reason.
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
 	ReasonCrashed}

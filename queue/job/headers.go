@@ -23,27 +23,27 @@ const (
 	HeaderDeadline = "Penstock-Deadline"
 	// slots of its bucket's rate, 1 (default) to MaxCost and the bucket's capacity
 	HeaderCost = "Penstock-Cost"
-	// what limits on starts count that have a cost of this name: the rest, in any case
+	// a named cost that limits on starts may count; the rest is its name, in any case
 	HeaderCostPrefix = "Penstock-Cost-"
 	// MinPriority to MaxPriority, default 0, higher goes first
 	HeaderPriority = "Penstock-Priority"
 	// RFC 3339, or a duration from the stored timestamp
 	HeaderNotBefore = "Penstock-Not-Before"
-	// what the job belongs to, to find it again: several, or one with commas between tags
+	// labels to find the job by: several headers, or one with comma-separated tags
 	HeaderTag            = "Penstock-Tag"
 	HeaderMethod         = "Penstock-Method"   // for HTTP targets
 	HeaderPath           = "Penstock-Path"     // for HTTP targets: see ParsePath
 	HeaderForwardPrefix  = "Penstock-Forward-" // for targets: the rest is a header's name
 	HeaderIdempotencyKey = "Idempotency-Key"
-	// set by the admitter beside an Idempotency-Key: see PayloadSum
+	// set by the admitter next to an Idempotency-Key: see PayloadSum
 	HeaderSum = "Penstock-Sum"
 )
 
-// HeaderPrefix begins the names of all headers that are Penstock's.
+// HeaderPrefix begins the names of all Penstock headers.
 const HeaderPrefix = "Penstock-"
 
-// Headers of a run: what its worker or its target learns of the job, wherever it runs. Every run
-// has them, and no stored job.
+// Headers of a run, which inform its worker or target about the job. Every run has them, and no
+// stored job has.
 const (
 	HeaderJob     = "Penstock-Job"
 	HeaderPolicy  = "Penstock-Policy"
@@ -51,12 +51,12 @@ const (
 	HeaderAttempt = "Penstock-Attempt"
 )
 
-// HeaderUsedPrefix begins the headers by which an answer says what a job turned out to cost: the
-// rest is the name of a cost.
+// HeaderUsedPrefix begins the headers by which an answer reports a job's actual costs: the rest is
+// the name of a cost.
 const HeaderUsedPrefix = "Penstock-Used-"
 
-// ReadUsed returns what an answer's headers say of costs, by their names in lower case; nil:
-// nothing. What is no whole number is left out, and so is what no policy could count.
+// ReadUsed returns the costs in an answer's headers, by their names in lower case; nil: none.
+// Values that are not whole numbers are ignored, and so are costs beyond [policy.MaxLimits].
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
@@ -75,11 +75,11 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
-// HeaderStatus is the status of an answer over NATS: to a producer, the one that the same request
-// would have over HTTP; between a valve and a worker elsewhere, a word of their protocol.
+// HeaderStatus is the status of an answer over NATS: for a producer, the status of the same
+// request over HTTP; between a valve and a remote worker, a word of their protocol.
 const HeaderStatus = "Penstock-Status"
 
-// Bounds of what headers may say.
+// Bounds of header values.
 const (
 	MaxCost     = 1_000_000
 	MinPriority = -9
@@ -88,20 +88,20 @@ const (
 	MaxTag      = 64 // bytes
 )
 
-// mostDecodings is how often a path may be escaped.
+// mostDecodings bounds how often a path may be escaped.
 const mostDecodings = 3
 
-// ParseHeader returns what a job with these headers would be if it were stored at the given time:
-// its Cost, Priority, Deadline and NotBefore, and in Malformed what cannot be understood, a
-// [*HeaderError] for each header. Whoever accepts jobs refuses the latter.
+// ParseHeader returns the job that these headers would make if stored at the given time: its Cost,
+// Priority, Deadline and NotBefore, and in Malformed a [*HeaderError] for each unreadable header.
+// Callers that accept jobs must refuse a malformed one.
 func ParseHeader(h map[string][]string, stored time.Time) Arrived {
 	a := Arrived{Stored: stored}
 	a.ReadHeader(h)
 	return a
 }
 
-// ReadHeader fills in what a job's headers say. Whatever cannot be understood is reported in
-// a.Malformed, where a reason that is there already (a strange subject) stays.
+// ReadHeader fills in the fields from a job's headers. It reports unreadable headers in
+// a.Malformed, but keeps an earlier reason (an invalid subject).
 func (a *Arrived) ReadHeader(h map[string][]string) {
 	a.Cost = 1
 	a.Header = h
@@ -150,7 +150,7 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	}
 }
 
-// Tags are those that a job's headers give it; nil: none.
+// Tags returns the tags in a job's headers; nil: none.
 func Tags(h map[string][]string) (tags []string) {
 	for name, values := range h {
 		if !strings.EqualFold(name, HeaderTag) {
@@ -177,7 +177,7 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// CheckTag returns what is wrong with one tag.
+// CheckTag returns an error for an invalid tag.
 func CheckTag(tag string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
 	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
@@ -187,7 +187,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// CostHeader is the header of a cost; the one without a name is that of whatever counts no other.
+// CostHeader returns the header of a named cost; "" is the cost counted where no other is named.
 func CostHeader(name string) string {
 	if name == "" {
 		return HeaderCost
@@ -195,7 +195,7 @@ func CostHeader(name string) string {
 	return HeaderCostPrefix + strings.ToUpper(name[:1]) + name[1:]
 }
 
-// readCost reads one of the costs by name.
+// readCost reads one named cost.
 func (a *Arrived) readCost(name string, values []string) error {
 	if _, twice := a.Costs[name]; twice || len(values) != 1 {
 		return errTwice
@@ -222,8 +222,8 @@ func parseCost(value string, most int64) (int64, error) {
 	return n, nil
 }
 
-// jobHeaders are the headers that are read here; others that begin with Penstock- are nobody's
-// business yet. What a producer may set is among admission's storedNames as well.
+// jobHeaders lists the headers read here; other headers that begin with Penstock- are ignored.
+// Headers that a producer may set must also be in admission's storedNames.
 var jobHeaders = []struct {
 	name string
 	read func(a *Arrived, value string) error
@@ -272,7 +272,7 @@ var jobHeaders = []struct {
 	}},
 }
 
-// checkForwarded says why a job cannot forward a header of this name, whatever its policy.
+// checkForwarded returns why no job may forward a header of this name, under any policy.
 func checkForwarded(name string) error {
 	switch {
 	case !isToken(name):
@@ -285,7 +285,7 @@ func checkForwarded(name string) error {
 
 var errTwice = errors.New("given more than once")
 
-// HeaderError says which header of a job cannot be understood, or is not for its policy, and why.
+// HeaderError reports a header of a job that is unreadable, or not allowed by its policy, and why.
 type HeaderError struct {
 	Header, Reason string
 	cause          error // whose text is Reason; may be nil
@@ -298,13 +298,13 @@ func headerError(header string, cause error) error {
 // Error returns "header: reason".
 func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
 
-// Unwrap returns what is behind the reason, such as [ErrVersion].
+// Unwrap returns the cause of the reason, such as [ErrVersion].
 func (e *HeaderError) Unwrap() error { return e.cause }
 
-// CheckTarget says what a job's headers ask for that its policy's target does not take: headers to
-// forward, a method, a path. The error is a [*HeaderError]. Admitters refuse such a job, and
-// targets do not run it; nil for a policy without a target, of which only what is never forwarded
-// is refused.
+// CheckTarget returns a [*HeaderError] if a job's headers ask for something that its policy's
+// target does not accept: headers to forward, a method, a path. Admitters refuse such a job, and
+// targets do not run it. A nil t means a policy without a target, which only refuses headers that
+// are never forwarded.
 func CheckTarget(t *policy.Target, h map[string][]string) error {
 	if t == nil {
 		t = &policy.Target{}
@@ -346,7 +346,7 @@ func CheckTarget(t *policy.Target, h map[string][]string) error {
 	return nil
 }
 
-// Forwarded are the headers that a job forwards to its target, by their own names.
+// Forwarded returns the headers that a job forwards to its target, by their own names.
 func Forwarded(h map[string][]string) map[string][]string {
 	forwarded := map[string][]string{}
 	for name, values := range h {
@@ -357,16 +357,16 @@ func Forwarded(h map[string][]string) map[string][]string {
 	return forwarded
 }
 
-// BelongsToBody reports whether a header of a stored job goes to its target as it is, because it
-// says how to read the body, or whose trace it belongs to.
+// BelongsToBody reports whether a header of a stored job is sent to its target unchanged, because
+// it describes the body or the trace.
 func BelongsToBody(name string) bool {
 	return slices.ContainsFunc([]string{"Content-Type", "Content-Encoding", "traceparent",
 		"tracestate"},
 		func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// SampledTrace is the id of the trace that a job carries (W3C Trace Context), if it is one of those
-// that are kept; else empty.
+// SampledTrace returns the id of the trace that a job carries (W3C Trace Context) if the trace is
+// sampled; otherwise "".
 func SampledTrace(h map[string][]string) string {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	parent := HeaderValue(h, "traceparent")
@@ -382,9 +382,9 @@ func SampledTrace(h map[string][]string) string {
 	return id
 }
 
-// ContentType is the type of a job's body. A JSON object or list that was given no type, or the one
-// of a form, which curl -d says of whatever it sends, is application/json; no form reads like that.
-// Otherwise it is what was given.
+// ContentType returns the type of a job's body. A JSON object or list with no type, or with the
+// form type that curl -d always sends, is application/json, because no form looks like JSON. Any
+// other body keeps the given type.
 func ContentType(given string, body []byte) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&
@@ -398,10 +398,10 @@ func ContentType(given string, body []byte) string {
 	return "application/json"
 }
 
-// ParsePath reads a [HeaderPath]: an escaped path, perhaps with a query, that stays where it is
-// appended. It names no host, and no segment of it is "." or "..", also not for servers that decode
-// a path twice, take a backslash for a slash, or leave out what follows a semicolon or a control
-// character.
+// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, that stays below the URL
+// to which it is appended. It must name no host, and no segment may be "." or "..", even for
+// servers that decode a path twice, take a backslash for a slash, or drop text after a semicolon
+// or a control character.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,
@@ -435,12 +435,12 @@ func ParsePath(value string) (*url.URL, error) {
 	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
 }
 
-// isControlOr finds control characters and some others.
+// isControlOr matches control characters and the given others.
 func isControlOr(others string) func(rune) bool {
 	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
 }
 
-// ParseInstant reads a point in time, or a duration of at least least from one.
+// ParseInstant parses a time, or a duration of at least least to add to from.
 func ParseInstant(value string, from time.Time, least time.Duration) (time.Time, error) {
 	if d, err := algorithms.ParseDuration(value); err == nil {
 		if d < least {
@@ -470,7 +470,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// HasPrefixFold reports whether s begins with prefix, whatever its case.
+// HasPrefixFold reports whether s begins with prefix, ignoring case.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Key is a bucket's identity: the subject form of the user's key (see [EncodeKey]).
+// Key identifies a bucket: the subject form of the user's key (see [EncodeKey]).
 type Key string
 
-// MaxKeyBytes is the longest key that [EncodeKey] takes, in bytes of UTF-8.
+// MaxKeyBytes is the longest key that [EncodeKey] accepts, in bytes of UTF-8.
 const MaxKeyBytes = 256
 
 const (
@@ -20,36 +20,37 @@ const (
 	NoKey      = Key("_") // no key at all
 	emptyToken = "%"      // an empty token between two dots, or at an end
 
-	// StrangePrefix begins the stand-in for the tail of a subject that no EncodeKey produces. It
-	// holds an escape that is none, so that no key's subject form begins with it.
+	// StrangePrefix begins the substitute for a subject's tail that no EncodeKey produces. It
+	// contains an invalid escape, so no key's subject form begins with it.
 	StrangePrefix = "%!."
 	strangeLong   = "%!!." // before a SHA-256, for tails longer than strangeMax
-	// strangeMax bounds such a stand-in: with the rest of a subject it must fit the server's
+	// strangeMax bounds such a substitute: with the rest of a subject it must fit the server's
 	// control line of 4096 bytes.
 	strangeMax = 1024
 )
 
-// ErrInvalidKey says that a key is not one: not UTF-8, longer than [MaxKeyBytes], or a subject form
-// that [EncodeKey] does not produce.
+// ErrInvalidKey: a key is not UTF-8, is longer than [MaxKeyBytes], or is a subject form that
+// [EncodeKey] does not produce.
 var ErrInvalidKey = errors.New("invalid key")
 
-// KeyError is an [ErrInvalidKey] of a key that somebody gave, with the reason by itself.
+// KeyError is an [ErrInvalidKey] for a key given by a user, with the reason separate.
 type KeyError struct{ Reason string }
 
-// Error is the kind and the reason.
+// Error returns the kind and the reason.
 func (e *KeyError) Error() string { return ErrInvalidKey.Error() + ": " + e.Reason }
 
-// Unwrap is [ErrInvalidKey].
+// Unwrap returns [ErrInvalidKey].
 func (e *KeyError) Unwrap() error { return ErrInvalidKey }
 
 func invalidKey(format string, args ...any) error {
 	return &KeyError{fmt.Sprintf(format, args...)}
 }
 
-// EncodeKey gives a key its subject form: "." separates tokens and stays, bytes that tokens cannot
-// hold (space, "*", ">", "%", control and non-ASCII bytes) become %XX, an empty token becomes a
-// lone "%", the empty key is "_" and the key "_" is "%5F". Distinct keys have distinct subject
-// forms. It returns [ErrInvalidKey] for what is not UTF-8 or is longer than [MaxKeyBytes].
+// EncodeKey returns the subject form of a key: "." separates tokens and stays, bytes that tokens
+// cannot contain (space, "*", ">", "%", control and non-ASCII bytes) become %XX, an empty token
+// becomes a lone "%", the empty key is "_" and the key "_" is "%5F". Distinct keys have distinct
+// subject forms. It returns [ErrInvalidKey] for a key that is not UTF-8 or is longer than
+// [MaxKeyBytes].
 func EncodeKey(raw string) (Key, error) {
 	switch {
 	case len(raw) > MaxKeyBytes:
@@ -64,7 +65,7 @@ func EncodeKey(raw string) (Key, error) {
 	return Key(escape(raw)), nil
 }
 
-// escape is EncodeKey's alphabet, without its limits and without its names for the empty key.
+// escape applies EncodeKey's alphabet, without its limits and its names for the empty key.
 func escape(raw string) string {
 	const hexDigits = "0123456789ABCDEF"
 	plain := raw[0] != '.' && raw[len(raw)-1] != '.'
@@ -100,13 +101,13 @@ func escape(raw string) string {
 	return b.String()
 }
 
-// holds reports whether a byte of a key stands for itself in a subject.
+// holds reports whether a byte of a key is unescaped in a subject.
 func holds(c byte) bool {
 	return c > ' ' && c < 0x7F && c != '*' && c != '>' && c != '%'
 }
 
-// ParseKey reads a subject form, and only one that [EncodeKey] produces: %2a, %zz, a "%41" that
-// should be "A", a literal "*" are all [ErrInvalidKey].
+// ParseKey parses a subject form, and only one that [EncodeKey] produces: %2a, %zz, a "%41" that
+// should be "A", and a literal "*" return [ErrInvalidKey].
 func ParseKey(subjectForm string) (Key, error) {
 	raw, ok := unescape(subjectForm)
 	if !ok {
@@ -122,7 +123,7 @@ func ParseKey(subjectForm string) (Key, error) {
 	return k, nil
 }
 
-// unescape undoes escape, and takes more than escape produces: the caller compares.
+// unescape undoes escape, and accepts more than escape produces: the caller compares.
 func unescape(form string) (string, bool) {
 	if form == string(NoKey) {
 		return "", true
@@ -166,7 +167,7 @@ func unhex(c byte) int {
 	return -1
 }
 
-// Raw is the user's key again. For the stand-in of a subject that is no key's, it is that stand-in.
+// Raw returns the user's key. For a substitute of an invalid subject it returns the substitute.
 func (k Key) Raw() string {
 	if raw, ok := unescape(string(k)); ok {
 		return raw
@@ -174,9 +175,8 @@ func (k Key) Raw() string {
 	return string(k)
 }
 
-// StrangeKey returns a stand-in for the tail of a subject that no EncodeKey produces: a literal
-// that may stand in subjects and that no key has, so that the job can be reported without touching
-// any bucket.
+// StrangeKey returns a substitute for a subject's tail that no EncodeKey produces. It is valid in
+// subjects and equals no key, so the job can be reported without affecting any bucket.
 func StrangeKey(tail string) Key {
 	if tail == "" {
 		return StrangePrefix + emptyToken
@@ -189,8 +189,8 @@ func StrangeKey(tail string) Key {
 	return Key(StrangePrefix + escaped)
 }
 
-// Partition is the partition in which the server stores what is published to subject: the remainder
-// of the FNV-1a hash of the whole published subject, as the server's partition() computes it.
+// Partition returns the partition in which the server stores messages to subject: the FNV-1a hash
+// of the whole published subject modulo partitions, like the server's partition().
 func Partition(subject string, partitions int) int {
 	if partitions <= 1 {
 		return 0

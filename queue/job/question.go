@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a [Question] can ask.
+// The operations of a [Question].
 const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
@@ -21,23 +21,23 @@ const (
 	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
 )
 
-// What buckets can be listed by, the largest first.
+// Orders in which buckets can be listed, the largest first.
 const (
 	ByDepth = "depth"
 	ByAge   = "age"  // for how long the job has waited that starts next
 	ByLate  = "late" // by how much starts became later in the last minute, but for pauses
-	// ByRefused is by how many jobs were refused in the last minute. Valves do not know that.
+	// ByRefused is the number of jobs refused in the last minute. Valves do not know it.
 	ByRefused = "refused"
 )
 
-// BucketOrders are all of these.
+// BucketOrders lists every order.
 var BucketOrders = []string{ByDepth, ByAge, ByLate, ByRefused}
 
-// MaxExpected is how many jobs one question of OpExpect or OpJobs may name. Starts wait while it is
+// MaxExpected bounds the jobs in one question of OpExpect or OpJobs. No job starts while it is
 // answered.
 const MaxExpected = 512
 
-// Question is what anyone asks or tells the owner of a partition.
+// Question is a question or command to the owner of a partition.
 type Question struct {
 	V  int    `json:"v"` // format version; AskValve fills it in
 	Op string `json:"op"`
@@ -45,27 +45,27 @@ type Question struct {
 	// MaxExpected
 	Jobs []uint64 `json:"jobs,omitempty"`
 	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
-	// OpRoom: of the job whose start is asked for; costs by their names, and its own, 1 if it is 0
+	// OpRoom: of the job in question; its named costs, and its own cost, 1 if it is 0
 	Priority int              `json:"priority,omitempty"`
 	Cost     int64            `json:"cost,omitempty"`
 	Costs    map[string]int64 `json:"costs,omitempty"`
 	Limit    int              `json:"limit,omitempty"` // OpBuckets: most buckets to answer
-	// OpBuckets: how many of the first to leave out
+	// OpBuckets: number of buckets to skip
 	Offset int `json:"offset,omitempty"`
-	// OpBuckets: ByDepth, which empty is, too, ByAge or ByLate
+	// OpBuckets: ByDepth (default), ByAge or ByLate
 	By      string          `json:"by,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
 	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
 }
 
-// Edit is what an operator wants of a job that waits, backs off or is not due yet. Fields that are
-// zero change nothing.
+// Edit is an operator's change of a job that waits, backs off or is not due yet. Zero fields
+// change nothing.
 type Edit struct {
-	// Run has it wait for its turn from now on, whatever it waits for besides: its backoff, or its
-	// Penstock-Not-Before.
+	// Run ends the job's backoff or its wait for Penstock-Not-Before: from now on it only waits
+	// for its turn.
 	Run   bool `json:"run,omitempty"`
 	Front bool `json:"front,omitempty"` // before all that its bucket holds
-	// Priority and Deadline take the place of its own; the zero time is no deadline.
+	// Priority and Deadline replace the job's own; the zero time means no deadline.
 	Priority *int       `json:"priority,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
@@ -73,27 +73,27 @@ type Edit struct {
 // Answer is the owner's answer.
 type Answer struct {
 	V int `json:"v"` // format version; ServeValve fills it in
-	// OpExpect: one for each job asked for, in that order
+	// OpExpect: one per job in the question, in that order
 	Starts []ExpectedStart `json:"starts,omitempty"`
 	// OpRoom: milliseconds until the bucket has room
 	DelayMS int64 `json:"delay_ms"`
-	// OpRoom: milliseconds until a job starts that is accepted now; nil: nobody can tell
+	// OpRoom: milliseconds until a job accepted now starts; nil: unknown
 	StartMS *int64 `json:"start_ms,omitempty"`
 	// not empty: the question could not be answered
 	Error string `json:"error,omitempty"`
 
-	// OpBucket; all zero but the key for a bucket without jobs
+	// OpBucket; all zero except the key for a bucket without jobs
 	Bucket  *BucketState  `json:"bucket,omitempty"`
 	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: in the order asked, then by key
-	// OpBuckets: how many buckets of the partition hold jobs
+	// OpBuckets: number of buckets of the partition that hold jobs
 	Total int `json:"total,omitempty"`
-	// OpJob, OpCancel: as it was; OpEdit: as it is; nil for one it does not hold
+	// OpJob, OpCancel: as it was; OpEdit: as it is; nil for an unknown job
 	Job *State `json:"job,omitempty"`
-	// OpJobs: as they are, those that it holds, in the order asked
+	// OpJobs: the known jobs, in the order asked
 	States []State `json:"states,omitempty"`
-	// OpEdit: the change is in force, and stored; or there are too many of the partition
+	// OpEdit: the change is in force and stored; or the partition has too many changes
 	Edited bool `json:"edited,omitempty"`
 	Full   bool `json:"full,omitempty"`
-	// OpCancel, OpPurge: how many jobs were dropped
+	// OpCancel, OpPurge: number of jobs dropped
 	Removed int `json:"removed,omitempty"`
 }

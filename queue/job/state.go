@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// What a [State] can say.
+// The values of [State.State].
 const (
 	Waiting   = "waiting"   // for its bucket's turn
 	Delayed   = "delayed"   // backing off after a failure, or not due yet
@@ -10,7 +10,7 @@ const (
 	Finishing = "finishing" // it has ended, the acknowledgement is not confirmed yet
 )
 
-// What keeps a job from starting, or a bucket from starting its next one.
+// What keeps a job from starting, or a bucket from starting its next job.
 const (
 	HeldByRate         = "rate"          // of its bucket
 	HeldByLimit        = "limit:"        // on starts; its name follows
@@ -19,28 +19,28 @@ const (
 	HeldByPaused       = "paused"        // the bucket, by an operator
 	HeldByPolicyPaused = "policy_paused" // its whole policy
 	HeldByCooling      = "cooling"       // the target asked for a pause
-	// the target is down: one job at a time looks whether it is back
+	// the target is down: one job at a time probes it
 	HeldByBreaker   = "breaker"
 	HeldByBackoff   = "backoff"    // its last attempt failed
 	HeldByNotBefore = "not_before" // its submitter wants it later
-	HeldByNoWorker  = "no_worker"  // nobody has workers for it
-	// all workers have jobs, or as many of this bucket as it may have
+	HeldByNoWorker  = "no_worker"  // no drainer or worker runs it
+	// all workers are busy, or the bucket has as many as it may have
 	HeldByWorkersBusy = "workers_busy"
-	HeldByNoDrainer   = "no_drainer" // nobody owns its partition; said by admitters
-	// the drainer's lease, or what the job came to, or a checkpoint without which nothing more
-	// starts under limits, is not written yet, or the queue is being read
+	HeldByNoDrainer   = "no_drainer" // its partition has no owner; reported by admitters
+	// a write is pending (the drainer's lease, a job's end, or a checkpoint without which nothing
+	// more starts under limits), or the queue is being read
 	HeldByStorage = "storage"
 )
 
-// LateByProcessor is what makes starts late that nothing else does: the drainer had no processor
-// when they were due.
+// LateByProcessor marks lateness without another cause: the drainer had no processor time when the
+// starts were due.
 const LateByProcessor = "processor"
 
-// LateByLimit is what makes starts late that a limit on starts holds back although the outflow
-// would let them begin.
+// LateByLimit marks lateness caused by a limit on starts although the outflow would allow the
+// starts.
 const LateByLimit = "limit"
 
-// BucketState is how a bucket stands at its valve.
+// BucketState is the state of a bucket at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
 	Depth int `json:"depth"` // accepted jobs: waiting, delayed and running
@@ -48,21 +48,21 @@ type BucketState struct {
 	Waiting int `json:"waiting"`
 	Delayed int `json:"delayed"` // jobs that back off or are not due yet
 	Running int `json:"running"` // jobs that a worker has
-	// starts per second that are configured; missing: unpaced
+	// configured starts per second; missing: unpaced
 	Outflow float64 `json:"outflow,omitempty"`
 	// of law 2: starts in any T of a second or more are at most peak·(T + 2 ms) + burst
 	Peak  float64 `json:"peak,omitempty"`
 	Burst int64   `json:"burst,omitempty"`
-	// starts per second that it has learnt to keep below the target's limit; missing: as configured
+	// learnt starts per second, below the target's limit; missing: as configured
 	Adapted    float64 `json:"adapted,omitempty"`
 	Rate       float64 `json:"rate"`              // starts per second over the last seconds
 	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
-	// by how many milliseconds its starts became later in the last minute than its outflow allowed,
-	// by what: some HeldBy constant, LateByLimit or LateByProcessor
+	// milliseconds by which starts were delayed in the last minute beyond the outflow, by cause: a
+	// HeldBy constant, LateByLimit or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
-	// what is left of the limits on its starts; of one bucket alone, and not in lists
+	// remaining units of the limits on its starts; only for a single bucket, not in lists
 	Limits []LimitLeft `json:"limits,omitempty"`
-	// Reading: the valve is new, and still reads what waits, so that it knows too few jobs.
+	// Reading: the valve is new and still reads the stored jobs, so the counts are too low.
 	Reading bool `json:"reading,omitempty"`
 	// by an operator: the bucket, or its whole policy
 	Paused bool `json:"paused"`
@@ -73,25 +73,25 @@ type BucketState struct {
 	// milliseconds to the start of a job accepted now; nil: see State
 	ExpectMS *int64 `json:"expect_ms"`
 	Hold
-	// of the last run that did not end well, until one does
+	// of the last unsuccessful run, until a run succeeds
 	LastError string `json:"last_error,omitempty"`
 }
 
-// LimitLeft is how many units of a limit on starts may start now, and how many may at most.
+// LimitLeft holds the units of a limit on starts available now, and their maximum.
 type LimitLeft struct {
 	Name string `json:"name"`
 	Left int64  `json:"left"`
 	Most int64  `json:"most"`
 }
 
-// Hold is what keeps a job from starting, or a bucket from starting its next one.
+// Hold is what keeps a job from starting, or a bucket from starting its next job.
 type Hold struct {
-	// By is one of the HeldBy constants; empty when nothing does, or nothing waits.
+	// By is one of the HeldBy constants; empty when nothing holds it, or nothing waits.
 	By    string     `json:"held_by,omitempty"`
-	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: nobody can tell
+	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: unknown
 }
 
-// State is how a job stands at its valve. Nobody can tell its start while it is paused or held by
+// State is the state of a job at its valve. Its start is unknown while it is paused or held by
 // concurrency.
 type State struct {
 	Seq uint64 `json:"seq"` // in the policy's stream
@@ -100,24 +100,24 @@ type State struct {
 	State string `json:"state"`
 	// jobs of its bucket that start before it; nil unless it waits
 	Position *int `json:"position"`
-	// milliseconds to its start; nil while nobody can tell
+	// milliseconds to its start; nil if unknown
 	ExpectMS   *int64    `json:"expect_ms"`
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 	Hold
-	Edit *Edit `json:"edit,omitempty"` // how it differs from what is stored; nil: it does not
+	Edit *Edit `json:"edit,omitempty"` // its changes from the stored job; nil: none
 }
 
-// ExpectedStart says when a job will start as things stand.
+// ExpectedStart is the current estimate of a job's start.
 type ExpectedStart struct {
 	Seq   uint64 `json:"seq"`
 	Known bool   `json:"known"` // false: the valve has not seen the job, or cannot tell
 	// milliseconds from now; 0 for a job that has started or finished
 	DelayMS int64 `json:"delay_ms"`
-	// Position is how many jobs of its bucket start before it, as if all had the same cost; 0
+	// Position is the number of jobs of its bucket that start before it, assuming equal costs; 0
 	// unless it waits for its turn.
 	Position int `json:"position,omitempty"`
-	// Depth is how many jobs its bucket holds, itself included; 0 unless it waits for its turn.
+	// Depth is the number of jobs in its bucket, itself included; 0 unless it waits for its turn.
 	Depth int `json:"depth,omitempty"`
 }

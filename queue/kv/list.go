@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// parallel is how many requests of one List or DeleteAll are in flight.
+	// parallel bounds the requests in flight of one List or DeleteAll.
 	parallel = 16
-	// pageKeys is how many records one of them asks for. A server gives 1,024 at most, and the
+	// pageKeys is the number of records per request. A server returns at most 1,024, and the
 	// longest keys, of overrides, must fit a request.
 	pageKeys = 512
-	// pageTries is how many replicas are asked for a page before the leader is for each of its
-	// keys.
+	// pageTries is the number of replicas asked for a page before the leader is asked key by key.
 	pageTries = 3
 )
 
 // List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
-// without deleted ones: as the stream's leader has them, or later.
+// without deleted ones: in the state of the stream's leader at the call, or later.
 func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	var records []Record
 	keys, err := t.Keys(ctx, filter)
@@ -41,7 +40,7 @@ func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	return records, nil
 }
 
-// Keys finds the keys that match a filter, in no order; some may be deleted.
+// Keys returns the keys that match a filter, in no order; some may be deleted.
 func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, t.prefix+filter)
 	if err != nil {
@@ -54,7 +53,8 @@ func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	return keys, nil
 }
 
-// Count is how many keys match a filter, those included that were deleted within an hour.
+// Count returns the number of keys that match a filter, including those deleted within the last
+// hour.
 func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
@@ -70,11 +70,11 @@ func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, jsapi.ErrUnavailable, err)
 	}
-	return rest + 1, nil // with the one that came
+	return rest + 1, nil // with the received record
 }
 
 // DeleteAll removes the values of all keys that match a filter, one by one, so that watches report
-// each of them.
+// each.
 func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	records, err := t.List(ctx, filter)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	return inParallel(records, func(r Record) error { return t.Delete(ctx, r.Key, 0) })
 }
 
-// inParallel does something for each item, some at a time, until one fails.
+// inParallel calls do for each item, several at a time, until one fails.
 func inParallel[T any](items []T, do func(T) error) error {
 	pending := make(chan T, len(items))
 	for _, item := range items {
@@ -113,8 +113,8 @@ func inParallel[T any](items []T, do func(T) error) error {
 	return failed
 }
 
-// Records reads the records of some keys, sorted by key, without deleted ones: as the stream's
-// leader has them, or later. Many are read by pages.
+// Records reads the records of some keys, sorted by key, without deleted ones: in the state of the
+// stream's leader at the call, or later. Many records are read in pages.
 func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	size, last := 1, uint64(0)
 	if len(keys) > parallel {
@@ -140,8 +140,8 @@ func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	return records, nil
 }
 
-// readPage reads the records of some keys, deleted ones left out. What no replica gives that has
-// come as far as last, the leader is asked for.
+// readPage reads the records of some keys, without deleted ones. It asks the leader for records
+// that no replica at or beyond last returns.
 func (t *Table) readPage(ctx context.Context, keys []string,
 	last uint64) (records []Record, err error) {
 	var found map[string]Record
@@ -164,8 +164,8 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 	return records, nil
 }
 
-// readReplica asks any replica for the records of some keys, and returns nil when it does not
-// answer or is behind last.
+// readReplica asks any replica for the records of some keys. It returns nil when the replica does
+// not answer or is behind last.
 func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
@@ -199,7 +199,7 @@ func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map
 			found[r.Key] = r
 			continue
 		}
-		// The end, which says how far the server has come, or a refusal, which does not.
+		// The end, which gives the server's last sequence, or a refusal, which does not.
 		upTo, notEnd := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
 		if m.Header.Get("Status") != "" && (notEnd != nil || upTo < last) {
 			return nil

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// lockTTL is how long the lock of a crashed process stays in the way; the server counts it.
+	// lockTTL is when the server removes the lock of a crashed process.
 	lockTTL = 10 * time.Second * race.Slower
-	// lockHold is how long its holder acts on it, from before it was asked for, by its own
-	// monotonic clock.
+	// lockHold is how long a holder relies on its lock, counted by its monotonic clock from before
+	// the request.
 	lockHold  = 6 * time.Second * race.Slower
 	lockRetry = 50 * time.Millisecond
 )
 
-// WithLock runs change while no other process holds the lock of that name, a key of the table; it
-// waits for the lock as long as ctx lasts. change gets a context that ends when the lock can no
-// longer be relied on, and not with ctx: once begun, a change is brought to its end.
+// WithLock runs change while no other process holds the lock of that name, a key of the table. It
+// waits for the lock until ctx ends. change gets a context that ends when the lock can no longer
+// be relied on, but not with ctx: a change is completed once begun.
 func (t *Table) WithLock(
 	ctx context.Context, name string, change func(context.Context) error,
 ) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Roster keeps a lease for this process in a table, and counts the processes that have one there:
-// one that renewed it within its duration is alive, by this process's own clock. While NATS cannot
-// be reached the last count stands: the others may be well.
+// Roster keeps a lease for this process in a table and counts the live processes there: those that
+// renewed their lease within its duration, by this process's clock. While NATS cannot be reached
+// the last count stands, because the others may be well.
 type Roster struct {
 	table *Table
 	id    string
@@ -25,20 +25,20 @@ type Roster struct {
 	changed func(live int)
 }
 
-// NewRoster returns a roster; nothing happens before [Roster.Run]. The lease should be the same for
-// all, at least 1 s. changed is called with the number of processes that are alive, this one among
-// them, when it is no longer 1 and whenever it changes, from the goroutine of Run.
+// NewRoster returns a roster, which does nothing before [Roster.Run]. The lease should be the same
+// in all processes, at least 1 s. changed is called, from the goroutine of Run, whenever the
+// number of live processes, this one included, changes; it starts at 1.
 func NewRoster(table *Table, lease time.Duration, changed func(live int)) *Roster {
 	return &Roster{table: table, id: jsapi.NewID(), lease: lease, seen: map[string]time.Time{},
 		live: 1, changed: changed}
 }
 
-// Run renews the lease and watches the others' until the context ends; then it gives the lease up
+// Run renews the lease and watches the others' until the context ends; then it deletes the lease
 // and returns nil.
 func (r *Roster) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		_ = r.table.Watch(ctx, "*", r.take, func() {}) // it has no error but the end of the context
+		_ = r.table.Watch(ctx, "*", r.take, func() {}) // its only error is the end of the context
 	})
 	defer watching.Wait()
 	r.renew(ctx)
@@ -54,7 +54,7 @@ func (r *Roster) Run(ctx context.Context) error {
 	}
 }
 
-// take notes that a lease has changed.
+// take records a change of another lease.
 func (r *Roster) take(record Record) {
 	if record.Key == r.id {
 		return
@@ -69,11 +69,11 @@ func (r *Roster) take(record Record) {
 	r.count()
 }
 
-// renew writes the lease, and forgets the others whose time is up. A process that could not reach
-// NATS itself has heard nothing meanwhile, so it gives them another lease.
+// renew writes the lease, and forgets expired leases of others. A process that could not reach
+// NATS has heard nothing meanwhile, so it gives the others another lease.
 func (r *Roster) renew(ctx context.Context) {
-	// Keys and revisions alone show which processes are alive. The server removes what nobody
-	// renews, long after all have noticed.
+	// Keys and revisions alone show which processes are alive. The server removes an abandoned
+	// lease long after every process has noticed.
 	value := fmt.Appendf(nil, `{"v":%d,"lease_ms":%d}`, job.FormatVersion, r.lease.Milliseconds())
 	err := r.table.Set(ctx, r.id, value, 10*r.lease)
 	if err != nil && ctx.Err() == nil {
@@ -98,7 +98,7 @@ func (r *Roster) renew(ctx context.Context) {
 	r.count()
 }
 
-// count reports a new count. The lock is held, so that counts are reported in order.
+// count reports a new count. The lock must be held, so that counts are reported in order.
 func (r *Roster) count() {
 	if live := 1 + len(r.seen); live != r.live {
 		r.live = live

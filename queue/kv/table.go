@@ -1,6 +1,6 @@
-// Package kv keeps records in JetStream's KV buckets: tables of values that are replaced by
-// compare-and-set, read from the leader and watched without a gap. The leases, the ownership of
-// partitions and the policies of an installation are such records; what they say is not known here.
+// Package kv keeps records in JetStream's KV buckets: values that are replaced by compare-and-set,
+// read from the leader and watched without a gap. An installation's leases, partition owners and
+// policies are such records; this package does not know their contents.
 package kv
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// What callers tell apart with [errors.Is]; package queue has the same errors.
+// Errors to test with [errors.Is]; package queue has the same errors.
 var (
-	// ErrConflict says that a key has another revision than the expected one.
+	// ErrConflict: a key has an unexpected revision.
 	ErrConflict = jsapi.ErrConflict
-	// ErrNotFound says that a key has no value.
+	// ErrNotFound: a key has no value.
 	ErrNotFound = jsapi.ErrNotFound
 )
 
 const (
-	// tombstoneTTL is how long the marker of a deleted key stays, so that deletions do not add up.
-	// A watch that was cut off for longer notices the deletion all the same, because it reads
+	// tombstoneTTL is how long the marker of a deleted key stays, so that deletions do not
+	// accumulate. A watch that was cut off for longer still notices the deletion, because it reads
 	// everything again.
 	tombstoneTTL = time.Hour
 
@@ -44,11 +44,11 @@ type Record struct {
 	Value    []byte
 	Revision uint64    // grows with every write to the table, of any key
 	Stored   time.Time // by JetStream's clock
-	Deleted  bool      // the key has no value any more; Value is nil
+	Deleted  bool      // the key has no value; Value is nil
 }
 
-// Table is a KV bucket used for compare-and-set records. Any KV client can read it. Keys are
-// subject tokens as [ValidKey] takes them.
+// Table is a KV bucket of compare-and-set records. Any KV client can read it. [ValidKey] defines
+// the valid keys.
 type Table struct {
 	js      *jsapi.Conn
 	log     *slog.Logger
@@ -58,25 +58,25 @@ type Table struct {
 	options Options
 }
 
-// Options configure a [Table]. The zero value is one on disk without a bound.
+// Options configure a [Table]. The zero value is a table on disk without a bound.
 type Options struct {
-	Description string // of a bucket that is created
-	Most        int64  // records, the oldest go first; 0: no bound
-	Memory      bool   // the records are gone after the server's restart
+	Description string // of a new bucket
+	Most        int64  // maximum records, the oldest are evicted; 0: no bound
+	Memory      bool   // the records are lost when the server restarts
 }
 
-// New returns the table of a bucket, which [Table.Ensure] creates. Queue's Broker has those of an
-// installation.
+// New returns the table of a bucket, which [Table.Ensure] creates. Queue's Broker holds the tables
+// of an installation.
 func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 	return &Table{js: js, log: log, bucket: bucket, stream: "KV_" + bucket,
 		prefix: "$KV." + bucket + ".", options: o}
 }
 
-// Bucket is the name of the table's KV bucket.
+// Bucket returns the name of the table's KV bucket.
 func (t *Table) Bucket() string { return t.bucket }
 
-// Ensure creates the table's bucket, or gives it the right number of replicas and bound. A table
-// with a number of records that it may hold is also bounded in bytes, unless that is 0.
+// Ensure creates the table's bucket, or updates its number of replicas and its bound. A table with
+// a maximum number of records is also bounded to the given bytes, unless that is 0.
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
 		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
@@ -84,8 +84,8 @@ func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	return nil
 }
 
-// config is what nats.go gives a KV bucket with one value per key, plus times to live of single
-// messages, and the bounds.
+// config returns nats.go's configuration of a KV bucket with one value per key, plus times to live
+// of single messages, and the bounds.
 func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:              t.stream,
@@ -117,23 +117,23 @@ func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	return c
 }
 
-// Put writes a value if the key's revision is still the given one, and returns the new revision.
-// Revision 0 means that the key must not exist, or must be deleted. Another revision is
-// [ErrConflict]. After any other error the result is unknown: the write may have been applied, so
-// read it back.
+// Put writes a value if the key still has the given revision, and returns the new revision.
+// Revision 0 means that the key must not exist, or must be deleted. Put returns [ErrConflict] if
+// the revision differs. After any other error the result is unknown: the write may have been
+// applied, so read it back.
 func (t *Table) Put(
 	ctx context.Context, key string, value []byte, revision uint64,
 ) (uint64, error) {
 	return t.put(ctx, key, value, revision, nil)
 }
 
-// put is Put with headers of the caller's, such as a time to live.
+// put is Put with the caller's headers, such as a time to live.
 func (t *Table) put(
 	ctx context.Context, key string, value []byte, revision uint64, header nats.Header,
 ) (uint64, error) {
 	written, err := t.publish(ctx, key, value, &revision, header)
 	if revision == 0 && errors.Is(err, ErrConflict) {
-		// The marker of a deleted key has a revision of its own.
+		// The marker of a deleted key has its own revision.
 		var last Record
 		if last, err = t.Read(ctx, key); err == nil {
 			err = fmt.Errorf("%w: the key exists at revision %d", ErrConflict, last.Revision)
@@ -147,8 +147,8 @@ func (t *Table) put(
 	return written, nil
 }
 
-// Set writes a value whatever the key's revision is; the server removes it after ttl, unless that
-// is 0.
+// Set writes a value regardless of the key's revision; the server removes it after ttl, unless
+// that is 0.
 func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	if _, err := t.publish(ctx, key, value, nil, lasting(ttl)); err != nil {
 		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
@@ -156,7 +156,7 @@ func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Dura
 	return nil
 }
 
-// SetNoWait is [Table.Set] that does not wait for the server's word that the value is stored.
+// SetNoWait is [Table.Set] without waiting for the server's confirmation.
 func (t *Table) SetNoWait(key string, value []byte, ttl time.Duration) error {
 	m := &nats.Msg{Subject: t.prefix + key, Data: value, Header: lasting(ttl)}
 	if err := t.js.NATS.PublishMsg(m); err != nil {
@@ -172,8 +172,8 @@ func lasting(ttl time.Duration) nats.Header {
 	return nats.Header{headerTTL: {ttl.String()}}
 }
 
-// Delete removes a key's value if its revision is still the given one, 0 for whatever it is.
-// Another revision is [ErrConflict]; deleting what does not exist is no error.
+// Delete removes a key's value if the key still has the given revision; 0 means any. It returns
+// [ErrConflict] if the revision differs; deleting a missing key is no error.
 func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
 	var expected *uint64
 	if revision > 0 {
@@ -211,9 +211,9 @@ func (t *Table) publish(
 	return ack.Seq, jsapi.Translate(err)
 }
 
-// Read reads a key from the stream's leader, never from a replica that may lag behind. A key
-// without a value is [ErrNotFound]; for a deleted one the record still has the marker's Revision
-// and Stored.
+// Read reads a key from the stream's leader, never from a lagging replica. It returns
+// [ErrNotFound] for a key without a value; for a deleted key the record still has the marker's
+// Revision and Stored.
 func (t *Table) Read(ctx context.Context, key string) (Record, error) {
 	r, err := t.read(ctx, key)
 	if err == nil && r.Deleted {
@@ -249,7 +249,7 @@ func (t *Table) record(m jsapi.Message) Record {
 	return r
 }
 
-// Now is the time by the clock of Record.Stored, so that their difference is an age.
+// Now returns the time by the clock of Record.Stored, so that their difference is an age.
 func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -258,7 +258,7 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// Created is when the table was created, or created again, by the server's clock.
+// Created returns when the table was created, or last recreated, by the server's clock.
 func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -281,7 +281,7 @@ func ValidKey(key string) bool {
 	return true
 }
 
-// Holds reports whether a byte may stand in a record's key.
+// Holds reports whether a byte is valid in a record's key.
 func Holds(c byte) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='

@@ -13,8 +13,8 @@ import (
 // Watch calls changed for every record that matches filter, deleted ones included, then synced
 // once, then changed for every change, all from one goroutine, until the context ends; then it
 // returns nil. After a lost connection or a restarted server it reads everything again and reports
-// what changed meanwhile, keys that are gone as Deleted; of several changes to one key only the
-// last may be reported. A revision is reported once, and never one older than before.
+// the changes, missing keys as Deleted; of several changes to one key it may report only the last.
+// It reports each revision once, and never an older one after a newer one.
 func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
 	synced func()) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
@@ -22,22 +22,22 @@ func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
 	return w.run(ctx)
 }
 
-// watch is one Watch.
+// watch is the state of one Watch.
 type watch struct {
 	table   *Table
 	filter  string
 	changed func(Record)
 	synced  func() // nil once called
 
-	known map[string]uint64 // key to revision of what has been reported
+	known map[string]uint64 // key to last reported revision
 }
 
 const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
-	// watchPatience is how long a watch waits for its consumer at first, doubled up to
-	// jsapi.CallTimeout for each time in a row: a request that a server took just before it stopped
-	// is never answered.
+	// watchPatience is how long a watch first waits for its consumer, doubled up to
+	// jsapi.CallTimeout on each consecutive failure: a server that stopped right after it took a
+	// request never answers it.
 	watchPatience = 500 * time.Millisecond
 )
 
@@ -62,8 +62,8 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// follow reads all current values and then changes until something breaks; inSync says that it got
-// past the first part.
+// follow reads all current values and then changes until an error; inSync reports whether it
+// finished the first part.
 func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool, err error) {
 	t := w.table
 	name, waiting, err := w.open(ctx, patience)
@@ -79,10 +79,10 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
-	// As with a backlog, the leader says when all has come that was stored, not what the consumer
-	// counts: one of a server that catches up has too little, and what is out of date. What is
-	// written meanwhile comes after all else, in place of what it replaced, of which the leader
-	// knows nothing any more: so it is asked only once the consumer has had nothing left.
+	// As with a backlog, the leader decides when every stored record has come, not the consumer's
+	// counts: a server that catches up has too few and outdated records. A record written
+	// meanwhile comes after all others, in place of the one it replaced, which the leader no
+	// longer has: so the leader is asked only once the consumer has had nothing left.
 	sync := func() error {
 		if last == 0 {
 			info, err := t.js.StreamInfo(ctx, t.stream, "")
@@ -139,7 +139,7 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	}
 }
 
-// open makes the consumer that the watch reads, and returns how many records wait in it.
+// open creates the watch's consumer, and returns the number of records that wait in it.
 func (w *watch) open(ctx context.Context, patience time.Duration) (
 	name string, waiting uint64, err error,
 ) {
@@ -162,8 +162,8 @@ func (w *watch) open(ctx context.Context, patience time.Duration) (
 	return name, consumer.CachedInfo().NumPending, nil
 }
 
-// drop deletes the consumer. The server would remove it after a minute; a goodbye is cheaper for
-// it.
+// drop deletes the consumer. The server would remove it after a minute; an explicit deletion costs
+// it less.
 func (w *watch) drop(ctx context.Context, name string) {
 	js := w.table.js
 	if !js.NATS.IsConnected() {
@@ -182,9 +182,9 @@ func (w *watch) report(r Record) {
 	w.changed(r)
 }
 
-// finish ends the reading of all values. Keys known from before that were not among them should be
-// gone; but a server that has just come back may not have shown all, and much hangs on a lease or a
-// policy that is gone, so its leader is asked.
+// finish ends the reading of all values. Known keys that were not among them should be gone. A
+// server that has just restarted may not have shown all, and a wrongly missing lease or policy has
+// serious effects, so its leader is asked.
 func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
 		if seen[key] {

@@ -1,5 +1,5 @@
-// Package roles says what each kind of client needs of NATS, and so what it may be permitted: one
-// table, from which the embedded server's users, deploy/nats and the tests of both are made.
+// Package roles defines the NATS permissions of each kind of client in one table, the source of
+// the embedded server's users, deploy/nats and the tests of both.
 package roles
 
 import (
@@ -15,31 +15,30 @@ type Role string
 
 // The roles.
 const (
-	Producer Role = "producer" // hands in jobs, by asking an admitter
+	Producer Role = "producer" // submits jobs, by asking an admitter
 	Checker  Role = "checker"  // takes from limits, looks at them and gives back
-	Reader   Role = "reader"   // asks how jobs and buckets stand
+	Reader   Role = "reader"   // queries jobs and buckets
 	Worker   Role = "worker"   // runs jobs that drainers offer, by docs/workers-protocol.md
-	Operator Role = "operator" // hears events
+	Operator Role = "operator" // receives events
 	Drainer  Role = "drainer"  // owns partitions and starts jobs
 	Admitter Role = "admitter" // answers requests and writes policies; also with a drainer inside
 )
 
-// All are the roles.
+// All lists the roles.
 var All = []Role{Producer, Checker, Reader, Worker, Operator, Drainer, Admitter}
 
-// Permissions are the subjects that a user may publish and subscribe to, and no others.
+// Permissions are the only subjects to which a user may publish and subscribe.
 type Permissions struct{ Publish, Subscribe []string }
 
-// Of returns the permissions of a user with a role: for the policies that are named, "*" for all,
-// of the installation with a prefix. Answers come to the user's own inbox, which is [Inbox] of its
-// name: _INBOX.> would show it the answers to all others, jobs among them.
+// Of returns the permissions of a user with a role for the named policies ("*": all) of the
+// installation with a prefix. Answers come to the user's own [Inbox], because _INBOX.> would also
+// show it the answers to other users, including jobs.
 //
-// Nobody who is not trusted with everything may publish to a stream or to the server's API: a
-// request names the subject of its answer, and the server sends that answer to any subject, with no
-// look at what the client may publish to. So an acknowledgement of JetStream's could be made to
-// overwrite a policy. What admitters and drainers answer goes to no such subject
-// (queue.Names.IsReply). Producers that publish to penstock.jobs belong into an account of their
-// own: deploy/nats/roles.conf.
+// Only fully trusted users may publish to a stream or to the server's API. A request names the
+// subject of its answer, and the server sends the answer there without checking whether the client
+// may publish to it; so a JetStream acknowledgement could overwrite a policy. Admitters and
+// drainers refuse such subjects for their answers (queue.Names.IsReply). Producers that publish to
+// penstock.jobs need an account of their own: deploy/nats/roles.conf.
 func Of(role Role, prefix, user string, policies []string) Permissions {
 	inbox := []string{Inbox(user) + ".>"}
 	each := func(words ...string) []string {
@@ -76,10 +75,10 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 	return Permissions{}
 }
 
-// Inbox begins the subjects on which a user hears answers, as [nats.CustomInboxPrefix] takes it.
+// Inbox returns the prefix of a user's reply subjects, for [nats.CustomInboxPrefix].
 func Inbox(user string) string { return "_INBOX." + user }
 
-// Check returns what is wrong with a role and its policies.
+// Check returns an error for an invalid combination of role and policies.
 func Check(role Role, policies []string) error {
 	if !slices.Contains(All, role) {
 		return fmt.Errorf("role %.32q: want one of %v", role, All)
@@ -102,7 +101,7 @@ func Check(role Role, policies []string) error {
 	return nil
 }
 
-// CheckUser returns what is wrong with the name of a user, which is a token of its inbox.
+// CheckUser returns an error for an invalid user name, which is a token of the user's inbox.
 func CheckUser(name string) error {
 	bad := func(c rune) bool {
 		return !strings.ContainsRune("-_", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') &&

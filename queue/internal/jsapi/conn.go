@@ -1,5 +1,5 @@
-// Package jsapi is JetStream's API as packages queue and kv use it: requests with deadlines, the
-// kinds of its errors, reads from a stream's leader, and pulls that notice what is missing.
+// Package jsapi wraps JetStream's API for packages queue and kv: requests with deadlines, kinds of
+// errors, reads from a stream's leader, and pulls that detect missing messages.
 package jsapi
 
 import (
@@ -21,7 +21,7 @@ import (
 // CallTimeout bounds every JetStream call that has no shorter deadline.
 const CallTimeout = 2 * time.Second * race.Slower
 
-// Conn is a connection to NATS with the API of its JetStream.
+// Conn is a NATS connection with its JetStream API.
 type Conn struct {
 	jetstream.JetStream
 	NATS *nats.Conn
@@ -41,38 +41,37 @@ const MetaVersion = "penstock.v"
 
 // Keys of the metadata of a stream that was restored from a backup, in nanoseconds of Unix time.
 const (
-	// MetaCreated is when the stream was created first: JetStream says when it was restored, which
-	// is after what it holds was stored.
+	// MetaCreated is when the stream was first created: JetStream reports the time of the restore,
+	// which is later than the times of the restored messages.
 	MetaCreated = "penstock.created"
-	// MetaRestored is when it was restored, each time that it was. Jobs that are stored from then
-	// on get numbers that were given before, to jobs that came after the backup; by it they are
-	// told apart.
+	// MetaRestored lists the times of restores. Jobs stored after a restore reuse sequences given
+	// to jobs after the backup; these times tell the two apart.
 	MetaRestored = "penstock.restored"
 )
 
-// Instants reads instants from a stream's metadata.
+// Instants parses times from a stream's metadata.
 func Instants(metadata map[string]string, key string) []time.Time {
 	var found []time.Time
 	for word := range strings.FieldsSeq(metadata[key]) {
-		if at, err := strconv.ParseInt(word, 10, 64); err == nil { // else somebody else's
+		if at, err := strconv.ParseInt(word, 10, 64); err == nil { // skip foreign values
 			found = append(found, time.Unix(0, at))
 		}
 	}
 	return found
 }
 
-// createTries is how often a stream is created that other processes create at the same time.
+// createTries bounds the attempts to create a stream that other processes create at the same time.
 const createTries = 10
 
-// Ensure creates a stream whose settings never change but for its replicas and its bound, or checks
-// that it is there. Its sequences, which are the revisions of a table, begin with the time in µs:
-// should the stream be lost and made again, they go on above all former ones, because nobody writes
-// a million times a second, so that comparing them stays right.
+// Ensure creates a stream, or checks that it exists; only its replicas and its bound may change.
+// Its sequences, which are the revisions of a table, begin at the time in µs. If the stream is
+// lost and recreated, they continue above all former ones, because writes stay below a million a
+// second, so comparing revisions stays correct.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; HasCode(err, CodeStreamNotFound); tries++ {
-		// Another process may be faster, or about it: the server makes no two stores of one name.
+		// Another process may be faster or concurrent: the server creates only one store per name.
 		created := c.create(ctx, want)
 		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
 			return Translate(created)
@@ -107,7 +106,7 @@ func (c *Conn) create(ctx context.Context, want jetstream.StreamConfig) error {
 	return err
 }
 
-// CheckVersion refuses what a newer Penstock has made. No version at all is somebody else's stream.
+// CheckVersion refuses a stream of a newer Penstock. A stream without a version is not Penstock's.
 func CheckVersion(metadata map[string]string) error {
 	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
 		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)
@@ -115,7 +114,7 @@ func CheckVersion(metadata map[string]string) error {
 	return nil
 }
 
-// created is when a stream was created first.
+// created returns when a stream was first created.
 func created(info *jetstream.StreamInfo) time.Time {
 	if at := Instants(info.Config.Metadata, MetaCreated); len(at) > 0 {
 		return at[0]
@@ -126,8 +125,8 @@ func created(info *jetstream.StreamInfo) time.Time {
 // listTimeout bounds the listing of all streams, of which there may be tens of thousands.
 const listTimeout = 10 * CallTimeout
 
-// EachStream calls found for every stream of the account, or those that options choose: a page of
-// the list holds 256. Errors are JetStream's own: Translate them.
+// EachStream calls found for every stream of the account, or those selected by options; a page of
+// the list holds 256. It returns JetStream's own errors: Translate them.
 func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
 	o ...jetstream.StreamListOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -140,8 +139,8 @@ func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo)
 	return list.Err()
 }
 
-// StreamInfo asks for a stream's settings and state, and with a filter also for the messages per
-// subject. Errors are JetStream's own: Translate them.
+// StreamInfo returns a stream's settings and state, and with a filter also the messages per
+// subject. It returns JetStream's own errors: Translate them.
 func (c *Conn) StreamInfo(ctx context.Context,
 	stream, filter string) (*jetstream.StreamInfo, error) {
 	type request struct {
@@ -174,12 +173,12 @@ func (c *Conn) StreamInfo(ctx context.Context,
 	}
 }
 
-// Call makes one JetStream API request with a deadline of its own. A refusal is an *Refusal.
+// Call makes one JetStream API request with a deadline of CallTimeout. A refusal is a *Refusal.
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
 	return c.CallWithin(ctx, CallTimeout, subject, request, response)
 }
 
-// CallWithin is Call of what may take longer.
+// CallWithin is Call with another deadline.
 func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject string,
 	request, response any) error {
 	body, err := json.Marshal(request)
@@ -195,7 +194,7 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	return Answered(m.Data, response)
 }
 
-// Answered reads what JetStream answers to a request of its API. A refusal is an *Refusal.
+// Answered decodes JetStream's answer to an API request. A refusal is a *Refusal.
 func Answered(answer []byte, response any) error {
 	var refusal struct {
 		Error *Refusal `json:"error"`
@@ -212,5 +211,5 @@ func Answered(answer []byte, response any) error {
 	return nil
 }
 
-// NewID is a name that nobody else uses.
+// NewID returns a unique name.
 func NewID() string { return nuid.Next() }

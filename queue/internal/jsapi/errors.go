@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What an error stands for. Package queue names them for its users, and says what they mean.
+// The kinds of errors. Package queue exports and documents them.
 var (
 	ErrFull        = errors.New("queue full")
 	ErrStreamFull  = errors.New("stream full")
@@ -49,25 +49,25 @@ const (
 	CodeScheduleZone          = 10223
 )
 
-// JetStream answers [CodeStoreFailed] for every message its store did not take; only the
-// description says why.
+// JetStream answers [CodeStoreFailed] for every message that its store did not take; only the
+// description gives the reason.
 const (
 	textMaxMsgsPerSubject = "maximum messages per subject exceeded"
 	textMaxMsgs           = "maximum messages exceeded"
 	textMaxBytes          = "maximum bytes exceeded"
 )
 
-// Refusal is JetStream's own description of what went wrong.
+// Refusal is JetStream's description of an error.
 type Refusal struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
 	Description string `json:"description"`
 }
 
-// Error is the server's text with its code.
+// Error returns the server's text with its code.
 func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode) }
 
-// kind finds which of the package's errors an API error stands for; nil when none.
+// kind returns the package's error for an API error, or nil.
 func (e *Refusal) kind() error {
 	switch e.ErrCode {
 	case CodeStoreFailed:
@@ -99,7 +99,7 @@ func (e *Refusal) kind() error {
 	return nil
 }
 
-// late is an error of a deadline. Its text is read by users, in notes of /readyz for example.
+// late wraps an exceeded deadline with a text for users, for example in /readyz.
 type late struct{ error }
 
 func (l late) Unwrap() error { return l.error }
@@ -109,8 +109,8 @@ func (l late) Error() string {
 		"no answer from NATS in time")
 }
 
-// Translate turns an error of NATS, of JetStream or of a deadline into one that wraps a kind of
-// this package, and keeps the cause. It is the only place that does.
+// Translate wraps an error of NATS, of JetStream or of a deadline in a kind of this package, and
+// keeps the cause. No other function does.
 func Translate(err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +142,7 @@ func Translate(err error) error {
 	return err
 }
 
-// IsRefusal reports whether err is an answer of JetStream's.
+// IsRefusal reports whether err is an answer from JetStream.
 func IsRefusal(err error) bool {
 	_, ok := errors.AsType[*Refusal](err)
 	return ok
@@ -175,7 +175,7 @@ type PubAck struct {
 	Duplicate bool     `json:"duplicate"`
 }
 
-// ParsePubAck reads the answer to a publish; a refusal is an *Refusal.
+// ParsePubAck decodes the answer to a publish; a refusal is a *Refusal.
 func ParsePubAck(data []byte) (PubAck, error) {
 	a, plain := plainAck(data)
 	if plain {
@@ -193,9 +193,8 @@ func ParsePubAck(data []byte) (PubAck, error) {
 	return a, nil
 }
 
-// plainAck reads {"stream":"S","seq":17}, which is how the server writes nearly all answers. There
-// is one for each job, and encoding/json takes ten times as long. Whatever looks different is not
-// plain.
+// plainAck parses {"stream":"S","seq":17}, the form of nearly all answers. Each job needs one, and
+// encoding/json takes ten times as long. plain is false for any other form.
 func plainAck(data []byte) (a PubAck, plain bool) {
 	rest, begins := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	stream, rest, named := bytes.Cut(rest, []byte(`","seq":`))

@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrHeaderUnreadable is why a message is malformed whose header block is not one.
+// ErrHeaderUnreadable marks a message whose header block is malformed.
 var ErrHeaderUnreadable = errors.New("its headers cannot be read")
 
-// Message is a message as it lies in a stream.
+// Message is a message stored in a stream.
 type Message struct {
 	Subject    string
 	Seq        uint64
@@ -25,8 +25,8 @@ type Message struct {
 	Data       []byte
 }
 
-// ServerSays reads a header that the server adds to a stored message. It stands behind those of the
-// publisher, who may have given one of the same name.
+// ServerSays returns a header that the server adds to a stored message. It comes after a
+// publisher's header of the same name.
 func ServerSays(h nats.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -34,8 +34,7 @@ func ServerSays(h nats.Header, name string) string {
 	return ""
 }
 
-// unreadable reports whether a message had headers that the client could not decode, and so left
-// out.
+// unreadable reports whether the client dropped headers that it could not decode.
 func unreadable(m *nats.Msg) bool {
 	return m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data)
 }
@@ -65,10 +64,10 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 	return m, nil
 }
 
-// Direct reads a message from any replica. What it cannot make out, because the replica lags behind
-// or the message is strange, is [ErrNotFound]: then the leader's word counts.
+// Direct reads a message from any replica. It returns [ErrNotFound] if the replica lags or the
+// message is unusual: ask the leader then.
 func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
-	// nats.Conn.Request would take a job with a header Status: 503 for nobody's answer
+	// nats.Conn.Request would mistake a job with a header Status: 503 for "no responders"
 	read, err := c.Directs(ctx, stream, []uint64{seq})
 	if err != nil {
 		return Message{}, err
@@ -79,21 +78,20 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 	return read[0], nil
 }
 
-// mostGets is how many single messages are asked for at a time. A batch would be fewer requests,
-// but the server counts all that is stored behind it, which takes milliseconds in a stream with
-// gaps: as every one that drains.
+// mostGets is the number of single messages requested at a time. A batch would need fewer
+// requests, but the server counts all messages behind it, which takes milliseconds in a stream
+// with gaps, such as every draining stream.
 const mostGets = 128
 
-// Directs is Direct for many messages, wherever they lie. The Seq of those that it cannot make out
-// is 0. It fails when nothing comes for a while, and not while a slow connection brings what is
-// large.
+// Directs is Direct for many messages, in any order. Unreadable ones have Seq 0. It fails when
+// nothing arrives for CallTimeout, but not while a slow connection transfers large messages.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
 	if err != nil {
 		return nil, Translate(err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
 	silence := time.NewTimer(CallTimeout)
 	defer silence.Stop()
 	subject, sent := "$JS.API.DIRECT.GET."+stream, 0
@@ -128,7 +126,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 	return read, nil
 }
 
-// next waits for an answer, until the patience is at its end.
+// next waits for an answer until patience or ctx ends.
 func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Time) (
 	m *nats.Msg, err error) {
 
@@ -145,13 +143,12 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 	return m, Translate(err)
 }
 
-// batchBytes is about the most that is asked for at once.
+// batchBytes bounds, roughly, the bytes of one batch.
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages from a sequence on, in order, from any replica: those of a subject,
-// or all if that is empty, as many of them as come within [batchBytes], but one at least if there
-// is any. What a replica lacks is left out, and
-// so is what is strange: Direct tells more of it.
+// Batch reads up to n messages starting at a sequence, in order, from any replica: those of a
+// subject, or all if it is empty, within about [batchBytes], but at least one if any exists. It
+// omits messages that the replica lacks, and unusual ones; use Direct for those.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -162,7 +159,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 	if err != nil {
 		return nil, Translate(err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
 	request, err := json.Marshal(struct {
 		Seq      uint64 `json:"seq"`
 		Subject  string `json:"next_by_subj,omitempty"`
@@ -170,7 +167,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		MaxBytes int    `json:"max_bytes"`
 	}{from, subject, n, batchBytes})
 	if err != nil {
-		return nil, err // numbers and a text: cannot be
+		return nil, err // numbers and text: cannot fail
 	}
 	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
 		return nil, Translate(err)
@@ -180,7 +177,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		if err != nil {
 			return nil, err
 		}
-		if found, ok := ReadDirect(m); ok { // first, for its publisher may have given it a Status
+		if found, ok := ReadDirect(m); ok { // first: its publisher may have set a Status
 			read = append(read, found)
 			continue
 		}
@@ -193,7 +190,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 	}
 }
 
-// ReadDirect reads the reply to a direct get.
+// ReadDirect parses the reply to a direct get.
 func ReadDirect(m *nats.Msg) (Message, bool) {
 	stored, err := time.Parse(time.RFC3339Nano, ServerSays(m.Header, "Nats-Time-Stamp"))
 	subject := ServerSays(m.Header, "Nats-Subject")
@@ -208,8 +205,8 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
 }
 
-// NextStored asks a stream's leader for the first sequence from a given one on that matches a
-// filter, "" for any. When there is none, it returns the largest that can be.
+// NextStored asks a stream's leader for the first sequence at or after from that matches a filter,
+// "" for any. If there is none, it returns math.MaxUint64.
 func (c *Conn) NextStored(
 	ctx context.Context, stream, filter string, from uint64,
 ) (uint64, error) {

@@ -17,26 +17,26 @@ const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
 
-	// pullSilence is how long no sign of life means that the consumer is gone. Most faults show in
-	// other ways, and sooner; so this is long enough for a busy machine, where a rebuild would only
-	// add to the load.
+	// pullSilence is the silence after which the consumer counts as gone. Most faults show sooner
+	// in other ways, so it is long enough for a busy machine, where reopening would only add to
+	// the load.
 	pullSilence = 5 * pullHeartbeat * race.Slower
 
 	// Two pulls are open at a time, so that the server always has one to serve while the next is
-	// under way.
+	// on its way.
 	PullBatch = 2048
 	PullOpen  = 2 * PullBatch
-	// pullSlack is room for heartbeats and time-outs while nobody reads.
+	// pullSlack is room for heartbeats and time-outs while the caller does not read.
 	pullSlack = 256
 
-	// SweepPatience is how long a consumer may deliver nothing although more is stored. One whose
-	// leader is catching up looks for more when a pull begins, which is every pullExpires.
+	// SweepPatience is how long a consumer may deliver nothing although more is stored. A leader
+	// that is catching up looks for more at the start of each pull, every pullExpires.
 	SweepPatience = 2 * pullExpires
 
-	// pullMaxBytes bounds what may wait in memory, unless single messages can be larger.
+	// pullMaxBytes bounds the bytes that wait in memory, unless single messages can be larger.
 	pullMaxBytes = 8 << 20
 
-	// PullHandOver is the most messages that are handed over at a time.
+	// PullHandOver bounds the messages handed over at a time.
 	PullHandOver = 512
 )
 
@@ -48,16 +48,15 @@ var (
 	ErrBehind = errors.New("the consumer does not deliver what is stored")
 )
 
-// Delivery is a message with what the server says about it.
+// Delivery is a message with the server's delivery metadata.
 type Delivery struct {
 	Message
 	Pending uint64 // messages after this one that wait for the consumer
 }
 
-// Puller keeps pull requests open on one consumer and checks that nothing is missing from what
-// comes. It speaks the protocol itself, because nats.go recovers silently from just those breaks
-// after which an owner must start over, and because what arrives is wanted in batches. It is for
-// one goroutine.
+// Puller keeps pull requests open on one consumer and checks that no delivery is missing. It
+// speaks the protocol itself, because nats.go silently recovers from exactly the breaks after
+// which an owner must start over, and to receive in batches. It is for one goroutine.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
@@ -68,11 +67,11 @@ type Puller struct {
 	request  []byte
 	silence  *time.Timer
 
-	open     int    // messages asked for and neither delivered nor given back
-	Received uint64 // last consumer sequence; of a former puller's, if set before the first Fetch
-	promised uint64 // the consumer sequence that the last heartbeat spoke of
+	open     int    // messages requested, and neither delivered nor cancelled
+	Received uint64 // last consumer sequence; preset to continue a former puller
+	promised uint64 // consumer sequence in the last heartbeat
 
-	WakeIdle bool // Fetch also returns, with nothing, when a heartbeat says that there is nothing
+	WakeIdle bool // Fetch also returns an empty batch when a heartbeat reports nothing pending
 	idle     bool
 }
 
@@ -107,9 +106,9 @@ func (p *Puller) Stop() {
 	p.silence.Stop()
 }
 
-// Fetch appends what is there to batch, at most up to [PullHandOver], and waits for the first one.
-// An error means that deliveries may be missing: nothing more can be had from this consumer. done
-// ends the waiting with ErrStopped.
+// Fetch appends available messages to batch, up to a total of [PullHandOver], and waits for the
+// first one. An error means that deliveries may be missing: this consumer is of no further use.
+// done ends the wait with ErrStopped.
 func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, error) {
 	for {
 		for p.open <= PullOpen-PullBatch {
@@ -139,7 +138,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 			return batch, nil
 		}
 		if p.open <= PullOpen-PullBatch {
-			continue // what came has ended pulls: ask before waiting
+			continue // the messages have ended pulls: ask before waiting
 		}
 
 		p.silence.Reset(pullSilence)
@@ -164,7 +163,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 	}
 }
 
-// take looks at one message from the server.
+// take handles one message from the server.
 func (p *Puller) take(m *nats.Msg) (d Delivery, isMessage bool, err error) {
 	if m == nil {
 		return d, false, ErrReconnected // the connection is closed
@@ -188,7 +187,7 @@ func (p *Puller) take(m *nats.Msg) (d Delivery, isMessage bool, err error) {
 	return Delivery{stored, meta.pending}, true, nil
 }
 
-// takeStatus handles what the server says about a pull request or the consumer.
+// takeStatus handles a status of a pull request or the consumer.
 func (p *Puller) takeStatus(m *nats.Msg) error {
 	status, description := m.Header.Get("Status"), m.Header.Get("Description")
 	switch {
@@ -207,9 +206,9 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// heartbeat compares what the consumer has delivered with what has come. Heartbeats follow
-// deliveries, but on replicated streams a delivery waits for a quorum and can be overtaken; so what
-// one heartbeat finds missing must have come by the next.
+// heartbeat compares the consumer's delivered sequence with the received one. Heartbeats follow
+// deliveries, but on replicated streams a delivery waits for a quorum and can be overtaken; so a
+// delivery missing at one heartbeat must have come by the next.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {
@@ -223,15 +222,15 @@ func (p *Puller) heartbeat(m *nats.Msg) error {
 	return nil
 }
 
-// ackMeta is what the reply subject of a delivery says.
+// ackMeta is the metadata in the reply subject of a delivery.
 type ackMeta struct {
 	streamSeq, consumerSeq, pending uint64
 	stored                          time.Time
 }
 
-// parseAckSubject reads $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer
-// seq>.<time>.<pending>, and the form with <domain>.<account> before the stream and perhaps more
-// tokens at the end.
+// parseAckSubject parses $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer
+// seq>.<time>.<pending>, and the form with <domain>.<account> before the stream and optional
+// further tokens at the end.
 func parseAckSubject(subject string) (ackMeta, bool) {
 	rest, ok := strings.CutPrefix(subject, "$JS.ACK.")
 	if !ok {
