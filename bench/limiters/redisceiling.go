@@ -201,12 +201,15 @@ func nearest(calls []scriptCall, keys float64) (scriptCall, error) {
 
 var keyName = regexp.MustCompile(`key-[0-9]+`)
 
-// randomized is the command with words for keys that redis-benchmark replaces by other ones each
-// time.
+// randomized returns the command with keys that redis-benchmark replaces each time, and without the
+// time after which the call does nothing.
 func (c scriptCall) randomized() []string {
 	words := slices.Clone(c.words)
 	for i := 3; i < 3+c.keys; i++ {
 		words[i] = keyName.ReplaceAllString(words[i], "key-__rand_int__")
+	}
+	if at := 3 + c.keys; at < len(words) && strings.HasPrefix(words[at], "<") {
+		words[at] = ""
 	}
 	return words
 }
