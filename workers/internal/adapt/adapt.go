@@ -1,21 +1,22 @@
-// Package adapt learns at what rate a target that does not tell its limit throttles. What it knows
-// is a value, and so is time: it reads no clock.
+// Package adapt learns the rate at which a target throttles that does not publish its limit.
+// Its state is a value, and it reads no clock.
 //
-// It is TCP's answer to the same question, additive increase and multiplicative decrease (RFC
-// 5681), in the form of CUBIC (RFC 9438): a throttle lowers the rate and leaves a ceiling behind,
-// to which the rate rises fast at first and then ever more slowly, stays near it for long, and goes
-// beyond with ever larger steps until the next throttle. Halving alone, as Reno does, uses three
-// quarters of a limit; this uses 95 % and more.
+// It uses TCP's additive increase and multiplicative decrease (RFC 5681), in the form of CUBIC
+// (RFC 9438). A throttle lowers the rate and leaves a ceiling, to which the rate rises fast at
+// first and then more slowly. It stays near the ceiling for long, and then exceeds it with
+// growing steps until the next throttle. Halving alone, as in Reno, uses three quarters of a
+// limit; this uses 95 % and more.
 //
 //	starts/s                                 the limit rises
 //	  limit ─ ─ ─╮─ ─ ─ ─ ─ ─ ─ ─╭╮─ ─ ─ ─ ─╭─ ─ ─ ─ ─ ─
 //	             │    ╭──────────╯│  ╭─────╯
 //	             ╰────╯           ╰──╯  first 5 %, twice as much for each throttle in a row
 //
-// Two things are not CUBIC's. Its step of 30 % is for queues that must drain; a limit has none, so
-// the first step is 5 %. It is doubled, up to a half, for each throttle that comes as soon as the
-// pause after the one before is over, because then the limit itself has fallen: from ten times too
-// much it takes seven steps. And time is not counted by round trips, but is the same for all rates.
+// It differs from CUBIC in two ways. CUBIC's step of 30 % is for queues that must drain; a
+// limit has none, so the first step is 5 %. The step doubles, up to a half, for each throttle
+// right after the pause of the one before, because then the limit itself has fallen: from ten
+// times too much it takes seven steps. And time does not count in round trips, but is the same
+// for all rates.
 package adapt
 
 import (
@@ -26,25 +27,25 @@ import (
 )
 
 const (
-	// Step is by which part the first throttle lowers the rate, and MostStep the most that one
-	// does.
+	// Step is the relative decrease by the first throttle, and MostStep the largest one.
 	Step, MostStep = 0.05, 0.5
-	// Recovery is the unit of time in which rates come back. At rest a target throttles about once
-	// in half of it; the rate is back at the ceiling after 0.37 of it when one step has lowered it,
-	// after all of it when it was halved, and beyond it by a half after as much again.
+	// Recovery is the time scale of recovery. In equilibrium a target throttles about once per
+	// half of it. The rate returns to the ceiling after 0.37 of it following one step, after
+	// all of it following a halving, and exceeds the ceiling by a half after as much again.
 	Recovery = 75 * time.Second
-	// atOnce is how soon after a pause a throttle counts as one in a row, or within three starts.
+	// atOnce is how soon after a pause, or within three starts, a throttle counts as another
+	// one in a row.
 	atOnce = 5 * time.Second
-	// mostRow bounds what is counted of throttles in a row.
+	// mostRow bounds the count of throttles in a row.
 	mostRow = 16
 )
 
-// State is what is known of a target's limit. The zero State knows nothing.
+// State is the knowledge of a target's limit. The zero State knows nothing.
 type State struct {
-	ceiling float64       // starts per second near which the target throttles; 0: not known
-	low     float64       // what the last throttle lowered the rate to
-	since   time.Duration // by the caller's clock: when the rate began to rise from there
-	row     int           // throttles in a row but for the first
+	ceiling float64       // starts per second near which the target throttles; 0: unknown
+	low     float64       // rate after the last throttle
+	since   time.Duration // by the caller's clock: when the rate began to rise from low
+	row     int           // throttles in a row after the first
 }
 
 // Known reports whether anything is known.
@@ -59,12 +60,12 @@ func (s State) Rate(now time.Duration, least, most float64) float64 {
 	return max(min(most, s.ceiling*(1+MostStep*x*x*x)), min(least, most))
 }
 
-// back is how long it takes from the last throttle to the ceiling.
+// back returns the time from the last throttle to the ceiling.
 func (s State) back() time.Duration {
 	return time.Duration(math.Cbrt((1-s.low/s.ceiling)/MostStep) * float64(Recovery))
 }
 
-// Until returns when the rate is most again, and so nothing is known that matters.
+// Until returns when the rate is most again, so that the state no longer matters.
 func (s State) Until(most float64) time.Duration {
 	if !s.Known() || s.ceiling >= most && s.low >= most {
 		return s.since
@@ -73,9 +74,9 @@ func (s State) Until(most float64) time.Duration {
 	return s.since + s.back() + time.Duration(min(beyond, float64(24*time.Hour)))
 }
 
-// Throttled returns what is known after a target has throttled a run that began at an instant, and
-// that the bucket starts nothing until another. Of the runs that began before the rate was lowered,
-// or during the pause, none lowers it again: that is once per round trip.
+// Throttled returns the state after a target has throttled a run that began at an instant, and
+// the bucket pauses until another. Runs that began before the last decrease, or during the
+// pause, do not lower the rate again, like once per round trip in TCP.
 func (s State) Throttled(began, until time.Duration, least, most float64) (State, bool) {
 	if s.Known() && began < s.since {
 		s.since = max(s.since, until)
@@ -87,20 +88,20 @@ func (s State) Throttled(began, until time.Duration, least, most float64) (State
 		row = min(s.row+1, mostRow)
 	}
 	step := min(MostStep, Step*math.Pow(2, float64(row)))
-	// What was too much was so by little, unless it is again at once: the ceiling is half a first
-	// step below it.
+	// The excess was small, unless the next throttle follows at once: the ceiling is half a
+	// first step below.
 	return State{ceiling: at * (1 - Step/2), low: at * (1 - step), since: until, row: row}, true
 }
 
-// Text is the state as records hold it, by durations from now: see [Parse].
+// Text encodes the state for records, relative to now: see [Parse].
 func (s State) Text(now time.Duration, most float64) string {
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 	return strings.Join([]string{number(most), number(s.ceiling), number(s.low),
 		strconv.FormatInt((now - s.since).Milliseconds(), 10), strconv.Itoa(s.row)}, " ")
 }
 
-// Parse reads what was told at an instant. What was learnt below another rate than most is not
-// known any more, nor what cannot be read.
+// Parse decodes a state recorded at an instant. It returns the zero State if the text is
+// unreadable, or was learnt below another rate than most.
 func Parse(text string, told time.Duration, most float64) State {
 	words := strings.Split(text, " ")
 	if len(words) != 5 {

@@ -1,11 +1,11 @@
-// Package alarm wakes a goroutine at an instant, more exactly than the runtime's timers do. Where
-// there is no timerfd it is one of those.
+// Package alarm wakes a goroutine at an instant, more precisely than the runtime's timers.
+// Without timerfd it uses one of those.
 package alarm
 
 import "github.com/penstock-mq/penstock/workers/internal/pace"
 
-// Set makes the alarm ring at an instant of the clock. It costs a system call only when the alarm
-// is not set for that instant already.
+// Set sets the alarm to an instant of the clock. It makes no system call if the alarm is
+// already set to it.
 func (a *Alarm) Set(at pace.Instant, clock func() pace.Instant) error {
 	if at == a.at {
 		return nil
@@ -14,5 +14,6 @@ func (a *Alarm) Set(at pace.Instant, clock func() pace.Instant) error {
 	return a.reset(max(0, at.Since(clock())))
 }
 
-// Rang is called by whoever has received of Rings: the alarm may be set for the same instant again.
+// Rang must be called after a receive from Rings, so that the alarm can be set to the same
+// instant again.
 func (a *Alarm) Rang() { a.at = pace.Never }

@@ -10,13 +10,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Alarm rings at an instant. The runtime's timers are late by up to 1 ms and more, because an idle
-// process waits in epoll_wait(2) for whole milliseconds: too coarse for rates of 1,000/s and up. A
-// timerfd is late by some 50 µs. Its clock goes on while the machine sleeps, as that of instants
-// does.
+// Alarm rings at an instant. The runtime's timers are late by 1 ms or more, because an idle
+// process waits in epoll_wait(2) for whole milliseconds: too coarse for rates of 1,000/s and
+// up. A timerfd is late by some 50 µs. Its clock continues while the machine sleeps, as
+// instants do.
 type Alarm struct {
 	Rings chan struct{}
-	at    pace.Instant // what it is set for, Never when it has rung
+	at    pace.Instant // its setting; Never once it has rung
 	file  *os.File
 	fd    int
 }
@@ -31,7 +31,7 @@ func New() (*Alarm, error) {
 		file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}, nil
 }
 
-// Run passes the alarm's rings on until Stop.
+// Run delivers the alarm's rings until Stop.
 func (a *Alarm) Run() {
 	var expirations [8]byte
 	for {
@@ -45,8 +45,8 @@ func (a *Alarm) Run() {
 	}
 }
 
-// reset makes the alarm ring after d, and not before for earlier calls, but for a ring that is
-// already there.
+// reset sets the alarm to ring after d. It cancels earlier settings, except for a ring already
+// delivered.
 func (a *Alarm) reset(d time.Duration) error {
 	after := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm
 	if err := unix.TimerfdSettime(a.fd, 0, &after, nil); err != nil {

@@ -12,7 +12,7 @@ import (
 type Alarm struct {
 	timer *time.Timer
 	Rings chan struct{}
-	at    pace.Instant // what it is set for, Never when it has rung
+	at    pace.Instant // its setting; Never once it has rung
 	ended chan struct{}
 }
 
@@ -22,7 +22,7 @@ func New() (*Alarm, error) {
 		ended: make(chan struct{})}, nil
 }
 
-// Run passes the alarm's rings on until Stop.
+// Run delivers the alarm's rings until Stop.
 func (a *Alarm) Run() {
 	for {
 		select {
@@ -37,7 +37,7 @@ func (a *Alarm) Run() {
 	}
 }
 
-// reset makes the alarm ring after d.
+// reset sets the alarm to ring after d.
 func (a *Alarm) reset(d time.Duration) error {
 	a.timer.Reset(d)
 	return nil

@@ -2,11 +2,10 @@ package deep
 
 import "slices"
 
-// Costs by name are kept beside the records of a page, since most jobs have none: eight bytes each,
-// in the order of the slots, with the name as its place in a table of the store.
+// Costs by name are kept next to the records of a page, since most jobs have none: eight bytes
+// each, ordered by slot, with the name as an index into the store's table.
 
-// mostNames is how many names of costs a store learns: what policies name are a few, and publishers
-// may name any.
+// mostNames bounds the cost names of a store: policies use a few, but publishers may send any.
 const mostNames = 1 << 10
 
 type cost struct {
@@ -14,7 +13,7 @@ type cost struct {
 	units      int32
 }
 
-// name returns the place of a cost's name, which it learns while there is room; -1: there is none.
+// name returns the index of a cost's name, adding it while there is room; −1: no room.
 func (s *Store[O]) name(name string) int {
 	i := slices.Index(s.names, name)
 	if i < 0 && len(s.names) < mostNames {
@@ -34,7 +33,7 @@ func (s *Store[O]) TakesCosts(costs map[string]int64) bool {
 	return true
 }
 
-// Costs are those of a job by name; nil: it has none, or is not there.
+// Costs returns a job's costs by name; nil: it has none, or is missing.
 func (s *Store[O]) Costs(seq uint64) (costs map[string]int64) {
 	at := s.find(seq)
 	if at == nowhere {

@@ -1,13 +1,12 @@
-// Package deep keeps the jobs that wait far from their turn, of which there may be ten million, in
-// 64 bytes each and eight for each cost by name, and in nothing that a garbage collector would have
-// to look at.
+// Package deep stores jobs that wait far from their turn, up to some ten million, in 64 bytes
+// each and eight per named cost, without pointers for the garbage collector to follow.
 //
-// Jobs are kept in pages, in the order of their sequences, which is also that in which they come:
-// so a sequence is found by two searches, and the pages of a queue that drains empty one after the
-// other. The lines in which jobs wait are heaps: of those that may start the smallest sequence is
-// first, of the others what is due first. One more heap has first what becomes due, or expires,
-// before all others. Pages of which little is left are put together, so that jobs which wait for
-// long between others that do not keep no more than their own room.
+// Jobs are kept in pages ordered by sequence, which is also their order of arrival. A sequence
+// is found by two searches, and the pages of a draining queue empty one after the other. The
+// lines in which jobs wait are heaps: ordered by sequence for jobs that may start, and by due
+// time for others. Another heap orders all jobs by when they become due or expire. Nearly empty
+// pages are merged, so that long-waiting jobs among short-lived ones take no more than their
+// own room.
 package deep
 
 import (
@@ -16,13 +15,13 @@ import (
 	"time"
 )
 
-// Job is what is known of a job while it waits deep. The rest lies in its stream.
+// Job is the state of a deep job. The rest is in its stream.
 type Job struct {
 	Seq        uint64
 	Stored     int64 // when the stream stored it, Unix ns
-	Expires    int64 // when it has waited too long, Unix ns by the stream's clock
-	Mark       int64 // whatever its line counts by
-	Due        int64 // before when it may not start, Unix ns, to the next ms; 0: it may
+	Expires    int64 // when it expires, Unix ns by the stream's clock
+	Mark       int64 // for the use of its line's owner
+	Due        int64 // earliest start, Unix ns, rounded up to ms; 0: it may start
 	Cost       int64 // 1 to MostCost
 	Size       int32 // bytes of its body
 	Keyed      bool  // it has an Idempotency-Key
@@ -30,20 +29,20 @@ type Job struct {
 }
 
 const (
-	// JobBytes is what a job takes.
+	// JobBytes is the size of a job.
 	JobBytes = 64
-	// MostDelay is how long after it was stored a job is due at most.
+	// MostDelay is the longest time from a job's storage until it is due.
 	MostDelay = math.MaxUint32 * time.Millisecond
-	// MostCost is what fits.
+	// MostCost is the largest cost.
 	MostCost = 1 << 23
 
 	generations = 1 << 8
 	keyed       = 1 << 8
 	costBit     = 9
-	// nowhere is where a job is that is not there.
+	// nowhere is the place of a missing job.
 	nowhere ref = -1
-	// slots is how many jobs a page has room for: the page then takes one of the sizes that Go
-	// allocates, 57,344 bytes.
+	// slots is the capacity of a page. It makes a page fit one of Go's size classes, 57,344
+	// bytes.
 	slots    = 1022
 	slotBits = 10
 )
@@ -51,30 +50,30 @@ const (
 // Line names a line of jobs; 0: none.
 type Line int32
 
-// ref is where a record is: its page's number, and its slot.
+// ref is the place of a record: its page's number, and its slot.
 type ref int32
 
-// record is a kept job, or what is left of one: then its line is none.
+// record is a stored job, or with line gone a removed one.
 type record struct {
 	seq     uint64
 	stored  int64
 	expires int64
 	mark    int64
 	size    int32
-	rest    uint32 // cost, whether it is keyed, generation
+	rest    uint32 // cost, keyed, generation
 	line    Line
 	due     uint32 // ms after it was stored; 0: it may start
 	places  [heaps]int32
 }
 
-// gone marks the slot of a job that was taken.
+// gone marks the slot of a removed job.
 const gone Line = 0
 
 type page struct {
-	costs      []cost // first: the collector looks at nothing behind the last pointer
+	costs      []cost // first: the collector stops at the last pointer
 	records    [slots]record
 	used, live int
-	seen       int // of them, of the generation
+	seen       int // live jobs of the generation
 	number     ref
 	generation uint8
 }
@@ -84,7 +83,7 @@ type line[O any] struct {
 	jobs  heap
 }
 
-// Store keeps the jobs of one partition. Each line has an owner, whoever asked for it.
+// Store holds the jobs of one partition. Each line has an owner.
 type Store[O any] struct {
 	pages  []*page // by number
 	free   []ref   // numbers without a page
@@ -98,10 +97,10 @@ type Store[O any] struct {
 // New returns an empty store.
 func New[O any]() *Store[O] { return &Store[O]{lines: []*line[O]{{}}} }
 
-// Len is how many jobs there are.
+// Len counts the jobs.
 func (s *Store[O]) Len() int { return s.times.len() }
 
-// Open makes a line.
+// Open creates a line.
 func (s *Store[O]) Open(owner O) Line {
 	l := &line[O]{owner: owner}
 	if n := len(s.unused); n > 0 {
@@ -114,7 +113,7 @@ func (s *Store[O]) Open(owner O) Line {
 	return Line(len(s.lines) - 1)
 }
 
-// Close ends a line, which must be empty, or none.
+// Close removes a line, which must be empty, or 0.
 func (s *Store[O]) Close(l Line) {
 	if l == 0 {
 		return
@@ -123,10 +122,10 @@ func (s *Store[O]) Close(l Line) {
 	s.unused = append(s.unused, l)
 }
 
-// InLine is how many jobs a line has.
+// InLine counts the jobs of a line.
 func (s *Store[O]) InLine(l Line) int { return s.lines[l].jobs.len() }
 
-// Takes reports whether a job with this sequence can be added: only after all that are there.
+// Takes reports whether a job with this sequence can be added: only after all others.
 func (s *Store[O]) Takes(seq uint64) bool {
 	if len(s.order) == 0 {
 		return true
@@ -135,8 +134,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add puts a job with its costs by name, each at most math.MaxInt32, into a line, whose jobs are
-// all due or all not. The store must take both.
+// Add adds a job and its costs by name, each at most math.MaxInt32, to a line of which all jobs
+// are due, or none. Takes and TakesCosts must accept them.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {
@@ -158,7 +157,7 @@ func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	s.push(byTime, &s.times, at)
 }
 
-// after is how long after it was stored a job is due, in ms.
+// after returns how long after its storage a job is due, in ms.
 func after(j Job) uint32 {
 	if j.Due == 0 {
 		return 0
@@ -166,7 +165,7 @@ func after(j Job) uint32 {
 	return uint32(max(1, (time.Duration(j.Due-j.Stored)+time.Millisecond-1)/time.Millisecond))
 }
 
-// Ripen puts a job that is there into another line, as one that may start.
+// Ripen moves a job to another line, as one that may start.
 func (s *Store[O]) Ripen(seq uint64, to Line) {
 	at := s.find(seq)
 	r := s.at(at)
@@ -177,7 +176,7 @@ func (s *Store[O]) Ripen(seq uint64, to Line) {
 	s.push(byTime, &s.times, at)
 }
 
-// lastPage is the one that has room.
+// lastPage returns the page that has room, creating it if needed.
 func (s *Store[O]) lastPage() *page {
 	if n := len(s.order); n > 0 && s.order[n-1].used < slots {
 		return s.order[n-1]
@@ -211,7 +210,7 @@ func (r *record) job() Job {
 		Generation: uint8(r.rest)}
 }
 
-// First is the job that a line begins with.
+// First returns the first job of a line.
 func (s *Store[O]) First(l Line) (j Job, ok bool) {
 	if jobs := &s.lines[l].jobs; jobs.len() > 0 {
 		return s.at(*jobs.at(0)).job(), true
@@ -273,8 +272,8 @@ func (s *Store[O]) Take(seq uint64) (ok bool) {
 	return true
 }
 
-// shrink lets go of a page of which nothing is left, and puts one of which little is left together
-// with a neighbour. The last page is left alone: it is still being filled.
+// shrink removes an empty page, and merges a nearly empty one with a neighbour. The last page
+// is still being filled and stays.
 func (s *Store[O]) shrink(p *page) {
 	if p.live > slots/4 {
 		return
@@ -296,7 +295,7 @@ func (s *Store[O]) shrink(p *page) {
 	}
 }
 
-// drop removes the page at a place of the order.
+// drop removes the page at an index of the order.
 func (s *Store[O]) drop(i int) {
 	p := s.order[i]
 	s.order = slices.Delete(s.order, i, i+1)
@@ -304,7 +303,7 @@ func (s *Store[O]) drop(i int) {
 	s.free = append(s.free, p.number)
 }
 
-// merge moves the jobs of two pages into the first of them.
+// merge moves the jobs of two pages into the first one.
 func (s *Store[O]) merge(into, from *page) {
 	generation := into.generation
 	used := 0
@@ -328,7 +327,7 @@ func (s *Store[O]) merge(into, from *page) {
 	}
 }
 
-// move gives a record another place, and tells all that know where it is.
+// move moves a record to another place, and updates all references.
 func (s *Store[O]) move(from, to ref) {
 	if from == to {
 		return
@@ -339,7 +338,7 @@ func (s *Store[O]) move(from, to ref) {
 	*s.times.at(int(r.places[byTime])) = to
 }
 
-// Clear forgets all jobs; the lines stay, and are empty.
+// Clear removes all jobs; the lines stay, and are empty.
 func (s *Store[O]) Clear() {
 	for _, l := range s.lines {
 		if l != nil {

@@ -2,7 +2,7 @@ package deep
 
 import "time"
 
-// The heaps hold refs, so that each takes four bytes a job; package heap would hold interfaces.
+// These heaps hold refs, at four bytes per job; package heap would hold interfaces.
 type kind uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	heaps
 )
 
-// Soonest is the job that becomes due or expires first, and when; ok says whether there is one.
+// Soonest returns the job that becomes due or expires first, and when.
 func (s *Store[O]) Soonest() (j Job, at int64, ok bool) {
 	if s.times.len() == 0 {
 		return j, 0, false
@@ -22,7 +22,7 @@ func (s *Store[O]) Soonest() (j Job, at int64, ok bool) {
 
 func (r *record) dueAt() int64 { return r.stored + int64(r.due)*int64(time.Millisecond) }
 
-// next is when something happens to it.
+// next returns when the job becomes due or expires.
 func (r *record) next() int64 {
 	if r.due == 0 {
 		return r.expires
@@ -42,14 +42,14 @@ func (s *Store[O]) before(k kind, a, b ref) bool {
 	return m < n || m == n && x.seq < y.seq
 }
 
-// heap is a heap in pieces. A slice is copied when it grows: for ten million jobs nothing would
-// start for tens of milliseconds.
+// heap is a heap in pieces. Growing a slice copies it, which for ten million jobs would delay
+// starts by tens of milliseconds.
 type heap struct {
 	first []ref
 	more  [][]ref
 }
 
-// piece is how many refs are in one of them.
+// piece is the number of refs in a piece.
 const piece = 1 << 14
 
 func (h *heap) len() int {
@@ -66,7 +66,7 @@ func (h *heap) at(i int) *ref {
 	return &h.more[i/piece-1][i%piece]
 }
 
-// Short lines grow by a few places and not to their double, as append has them: there may be a
+// Short lines grow by a few places, instead of doubling as with append, because there may be a
 // million.
 const fewInLine, stepInLine = 64, 4
 
@@ -123,7 +123,7 @@ func (s *Store[O]) rise(k kind, h *heap, i int, r ref) {
 	s.set(k, h, i, r)
 }
 
-// pull takes an item out of a heap.
+// pull removes an item from a heap.
 func (s *Store[O]) pull(k kind, h *heap, r ref) {
 	i, last := int(s.at(r).places[k]), h.len()-1
 	r = *h.at(last)

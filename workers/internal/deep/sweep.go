@@ -2,8 +2,8 @@ package deep
 
 import "iter"
 
-// See notes that a job was delivered again, in a generation of deliveries, and reports whether
-// there is such a job, stored at that time.
+// See records a job's delivery in a generation of deliveries, and reports whether the job is
+// here, with that time of storage.
 func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	at := s.find(seq)
 	if at == nowhere || s.at(at).stored != stored {
@@ -20,8 +20,8 @@ func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	return true
 }
 
-// Unseen are the jobs up to a sequence that were not delivered in a generation, in order. Pages of
-// which all were are passed over, so it costs little when few are missing.
+// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation.
+// It skips pages without missing jobs, so it is cheap if few are missing.
 func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	for _, p := range s.order {
 		if p.generation == generation && p.seen == p.live {
@@ -37,7 +37,7 @@ func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	return missing
 }
 
-// Line are the jobs of a line, in no order. None may be added or taken meanwhile.
+// Line iterates over the jobs of a line, in no order. None may be added or removed meanwhile.
 func (s *Store[O]) Line(l Line) iter.Seq[Job] {
 	return func(yield func(Job) bool) {
 		jobs := &s.lines[l].jobs

@@ -1,6 +1,6 @@
-// Package handle is what the core, its valves and their shell call what the core keeps: comparable
-// values, so that events and actions can be written down, and nothing of the core's state can be
-// reached from outside.
+// Package handle defines the names by which the core, its valves and their shell refer to the
+// core's state: comparable values, so that events and actions can be written down, and the
+// state itself stays private.
 package handle
 
 import (
@@ -8,17 +8,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Partition names a partition for as long as this core has it: one that it gives up and takes again
-// is another, of which nothing that is still under way for the first tells anything. (Its epoch
-// would not do: it changes whenever the backlog is opened anew, while the jobs go on.)
+// Partition names a partition for one period of ownership by this core. If it is given up and
+// retaken, the new name keeps pending messages of the first period apart. (The epoch does not
+// serve, since it changes whenever the backlog is reopened while jobs continue.)
 type Partition struct {
 	Policy string
 	Number int
 	Tenure uint64 // counted by the core
 }
 
-// Ref names a stored job of a partition. When it was stored is part of the name, for in a stream
-// that was restored from a backup another job may have its sequence.
+// Ref names a stored job of a partition. It includes the time of storage, since in a stream
+// restored from a backup another job may have the sequence.
 type Ref struct {
 	Part  Partition
 	Seq   uint64
@@ -26,7 +26,7 @@ type Ref struct {
 	Stamp int64   // Unix ns
 }
 
-// AttemptKey is where the attempts of a job are recorded.
+// AttemptKey returns the key of the job's attempt record.
 func (r Ref) AttemptKey() string {
 	return record.AttemptKey(r.Part.Policy, r.Part.Number, r.Seq)
 }

@@ -1,5 +1,5 @@
-// Package hints reads what HTTP answers say of a target's limits: whether it has anything left, and
-// for how long not. It looks at nothing but headers and the time that it is given.
+// Package hints reads a target's rate-limit headers in HTTP responses: whether its quota is
+// used up, and for how long. It uses only the headers and the given time.
 package hints
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Longest is the longest pause that is told; a longer one counts as this.
+// Longest is the longest pause reported; longer ones are cut to it.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// spellings are the pairs of headers that say how much is left and when there is more: those of
-// the IETF draft until its version 6, which GitLab has too; GitHub's, which nearly all others
-// share, and Discord's besides; X's; and OpenAI's for its two limits.
+// spellings are the pairs of headers for the remaining quota and its reset: the IETF draft's up
+// to version 6, also used by GitLab; GitHub's, shared by nearly all others, with a variant of
+// Discord's; X's; and OpenAI's for its two limits.
 var spellings = []struct{ remaining, reset string }{
 	{"Ratelimit-Remaining", "Ratelimit-Reset"},
 	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"},
@@ -26,9 +26,9 @@ var spellings = []struct{ remaining, reset string }{
 	{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
 }
 
-// Pause returns for how long a target has nothing left, 0 when it has, when it does not say so, or
-// when what it says cannot be understood. Of several limits that are used up the longest counts.
-// Dates are judged by the answer's own Date, or by now where it has none.
+// Pause returns how long a target's quota is used up; 0: not, not stated, or not understood.
+// The longest of several pauses counts. Dates are relative to the response's Date, or else to
+// now.
 func Pause(header http.Header, now time.Time) (pause time.Duration) {
 	now = Clock(header, now)
 	for _, s := range spellings {
@@ -39,7 +39,7 @@ func Pause(header http.Header, now time.Time) (pause time.Duration) {
 	return max(pause, structured(header), shopify(header.Get("X-Shopify-Shop-Api-Call-Limit")))
 }
 
-// Clock is what time it is at the target, as its answer says, or else now.
+// Clock returns the target's time according to its response, or else now.
 func Clock(header http.Header, now time.Time) time.Time {
 	if theirs, err := http.ParseTime(header.Get("Date")); err == nil {
 		return theirs
@@ -47,8 +47,8 @@ func Clock(header http.Header, now time.Time) time.Time {
 	return now
 }
 
-// RetryAfter reads seconds or an HTTP date (RFC 9110, section 10.2.3). Seconds may have a fraction,
-// as Shopify's have.
+// RetryAfter parses seconds or an HTTP date (RFC 9110, section 10.2.3). Seconds may have a
+// fraction, as with Shopify.
 func RetryAfter(value string, now time.Time) (after time.Duration, named bool) {
 	value = strings.TrimSpace(value)
 	if seconds, ok := number(strings.TrimPrefix(value, "-")); ok {
@@ -63,9 +63,9 @@ func RetryAfter(value string, now time.Time) (after time.Duration, named bool) {
 	return 0, false
 }
 
-// Reset reads when a limit is as good as new. Numbers are told apart by their size: below 10⁹ they
-// are seconds from now, since that many are 31 years; below 10¹¹ Unix seconds; above it Unix
-// milliseconds. 6m0s and 120ms are durations from now, and dates of HTTP and of RFC 3339 are dates.
+// Reset parses when a limit resets. The size of a number tells its unit: below 10⁹ seconds from
+// now, since that many are 31 years; below 10¹¹ Unix seconds; above it Unix milliseconds. 6m0s
+// and 120ms are durations from now; HTTP dates and RFC 3339 dates are accepted as well.
 func Reset(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if n, ok := number(value); ok {
@@ -90,8 +90,8 @@ func Reset(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// structured reads RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers), as lists
-// of policies since version 8, and as the one dictionary of version 7.
+// structured parses RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers), as
+// lists of policies since version 8, and as the single dictionary of version 7.
 func structured(header http.Header) (pause time.Duration) {
 	fields := header.Values("Ratelimit")
 	if list, err := httpsfv.UnmarshalList(fields); err == nil {
@@ -116,7 +116,7 @@ func structured(header http.Header) (pause time.Duration) {
 	return 0
 }
 
-// window is that of a policy: what is used up of it is back by then.
+// window returns a policy's window, after which its used quota is back.
 func window(header http.Header, name any) (seconds float64) {
 	list, err := httpsfv.UnmarshalList(header.Values("Ratelimit-Policy"))
 	if err != nil {
@@ -144,7 +144,7 @@ func member(limit *httpsfv.Dictionary, name string) (n float64, ok bool) {
 	return numeric(item.Value)
 }
 
-// numeric is a number of a structured field that is not negative.
+// numeric returns a structured field's number, if it is not negative.
 func numeric(value any) (n float64, ok bool) {
 	switch v := value.(type) {
 	case int64:
@@ -155,9 +155,9 @@ func numeric(value any) (n float64, ok bool) {
 	return n, ok
 }
 
-// shopify reads how much of a leaky bucket is used, as in 39/40. One request has leaked from a full
-// one after a part of the 20 seconds in which Shopify's buckets empty, whatever their size: 40 at 2
-// a second, 400 at 20.
+// shopify parses the use of a leaky bucket, as in 39/40. Shopify's buckets empty in 20 seconds,
+// whatever their size (40 at 2 a second, 400 at 20), so a full one has room for a request after
+// 20 s divided by its size.
 func shopify(value string) time.Duration {
 	used, limit, _ := strings.Cut(strings.TrimSpace(value), "/")
 	u, ok := number(used)
@@ -168,7 +168,7 @@ func shopify(value string) time.Duration {
 	return inSeconds(20 / l)
 }
 
-// number reads decimal digits, perhaps with a fraction, and nothing else: no sign, no exponent.
+// number parses decimal digits with an optional fraction: no sign, no exponent.
 func number(text string) (n float64, ok bool) {
 	text = strings.TrimSpace(text)
 	if strings.Trim(text, "0123456789.") != "" {
@@ -178,7 +178,7 @@ func number(text string) (n float64, ok bool) {
 	return min(n, 1e18), err == nil
 }
 
-// inSeconds is a duration that is not negative, and at most the longest.
+// inSeconds returns a non-negative duration, at most Longest.
 func inSeconds(n float64) time.Duration {
 	if n < Longest.Seconds() {
 		return time.Duration(n * float64(time.Second))

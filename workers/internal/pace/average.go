@@ -5,29 +5,25 @@ import (
 	"time"
 )
 
-// Average is how many jobs a bucket has started per second lately: an average over all time with
-// exponentially falling weights.
+// Average is a bucket's recent rate of starts per second, as an exponentially weighted average.
 //
-// Three numbers for each bucket are all that this takes, where a list of starts would grow with the
-// rate.
+// It takes three numbers per bucket, whereas a list of starts would grow with the rate.
 type Average struct {
-	perSecond float32 // before last
-	last      Instant // start; 0: never
-	since     Instant // before the first start that it counts
+	perSecond float32 // at last
+	last      Instant // the last start; 0: never
+	since     Instant // before the first start counted
 }
 
-// Averaged is what an average was when it was told.
+// Averaged restores an average as of an instant.
 func Averaged(perSecond float64, at Instant) Average {
 	return Average{float32(perSecond), at, at.Add(-Forever)}
 }
 
-// few is the least time over which starts are averaged.
+// few is the shortest averaging time.
 const few = 5 * time.Second
 
-// memory is the time over which the starts at a pace are averaged.
-//
-// A bucket of one job an hour has no rate to speak of in five seconds, so slow ones are averaged
-// over three of their intervals.
+// memory returns the averaging time at a pace. Slow buckets are averaged over three of their
+// intervals, since one job an hour has no useful rate in five seconds.
 func memory(p *Pace, least time.Duration) time.Duration {
 	if p == nil {
 		return least
@@ -35,22 +31,22 @@ func memory(p *Pace, least time.Duration) time.Duration {
 	return max(least, min(3*p.Interval, time.Hour))
 }
 
-// faded is what is left of a weight after some time.
+// faded returns the remaining weight after some time.
 func faded(after, memory time.Duration) float64 {
 	return math.Exp(-after.Seconds() / memory.Seconds())
 }
 
-// Count notes a start at a pace, which is nil for a bucket without one.
+// Count counts a start at a pace; nil: unpaced.
 func (a *Average) Count(p *Pace, now Instant) { a.count(p, memory(p, few), now) }
 
-// CountMinute is Count for an average over a minute at least.
+// CountMinute is Count for an average over at least a minute.
 func (a *Average) CountMinute(p *Pace, now Instant) { a.count(p, memory(p, time.Minute), now) }
 
 func (a *Average) count(p *Pace, over time.Duration, now Instant) {
 	if a.last == 0 {
 		a.last, a.since = now, now
 		if p != nil {
-			// each start stands for half an interval before it, and half a one after it
+			// Each start stands for half an interval before it, and half of one after it.
 			a.since = now.Add(-min(p.Interval, over) / 2)
 		}
 	}
@@ -58,14 +54,13 @@ func (a *Average) count(p *Pace, over time.Duration, now Instant) {
 	a.last = now
 }
 
-// Now returns the average to three digits, also of ten a day: over so much of the memory as has
-// been since its first start.
-//
-// Without that a bucket would seem slow until its memory is full, which takes an hour where it is
+// Now returns the average to three digits, even of ten starts a day, over the part of the
+// averaging time since the first start. Otherwise a bucket would seem slow for all of that
+// time, up to an hour.
 // slow.
 func (a *Average) Now(p *Pace, now Instant) float64 { return a.over(memory(p, few), now) }
 
-// NowMinute is Now for an average over a minute at least.
+// NowMinute is Now for an average over at least a minute.
 func (a *Average) NowMinute(p *Pace, now Instant) float64 {
 	return a.over(memory(p, time.Minute), now)
 }
@@ -83,7 +78,7 @@ func (a *Average) over(over time.Duration, now Instant) float64 {
 	return math.Round(perSecond*scale) / scale
 }
 
-// Told is until when an average says something; 0: it never did.
+// Told returns until when an average is meaningful; 0: never.
 func (a *Average) Told(p *Pace) Instant {
 	if a.last == 0 {
 		return 0

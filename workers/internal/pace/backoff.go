@@ -2,7 +2,7 @@ package pace
 
 import "time"
 
-// Doubled is d·2^n, at most limit.
+// Doubled returns d·2^n, at most limit.
 func Doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 	for ; n > 0 && d < limit; n-- {
 		d *= 2
@@ -10,8 +10,8 @@ func Doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 	return min(d, limit)
 }
 
-// Jittered is between half of d and d, by a draw in [0, 1): jobs that failed together come back
-// apart, and none at once.
+// Jittered returns a duration between d/2 and d, by a draw in [0, 1): jobs that failed together
+// return at different times, and none at once.
 func Jittered(d time.Duration, draw float64) time.Duration {
 	return d/2 + time.Duration(draw*float64(d-d/2))
 }

@@ -1,5 +1,5 @@
-// Package pace decides when a bucket may start its next job, and holds the proof that law 2 of
-// DESIGN.md is kept by it. It counts starts as well, and knows neither jobs nor wall clocks.
+// Package pace decides when a bucket may start its next job, and contains the proof that this
+// keeps law 2 of DESIGN.md. It also counts starts. It knows neither jobs nor wall clocks.
 package pace
 
 import (
@@ -13,59 +13,59 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Instant is a reading of a process's own clock: nanoseconds since its drainer was made, those
-// included in which the machine slept. What is decided by instants compares with no other process.
+// Instant is a reading of a process's own clock: nanoseconds since its drainer was created,
+// including time asleep. Instants of different processes are not comparable.
 type Instant int64
 
-// Never is an instant that does not come.
+// Never is an instant that is never reached.
 const Never = Instant(math.MaxInt64)
 
 // Add returns the instant d after t.
 func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
 
-// Later is Add for a duration from outside, such as the distance of a date: it does not overflow.
+// Later is Add for an external duration, such as the distance of a date: it does not overflow.
 func (t Instant) Later(d time.Duration) Instant { return t.Add(min(d, Forever)) }
 
 // Since returns how long t is after other.
 func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - other) }
 
-// Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. That is a
-// budget, and a clock spends it on two things:
+// Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. A clock
+// spends this budget on two things:
 //
-//   - tolerance: so long may a start be late and its lateness be made up at once.
-//   - sped: so much faster than the outflow a bucket runs that is later than that.
+//   - tolerance: lateness up to this is made up at once.
+//   - sped: the faster rate at which a bucket makes up for more lateness.
 //
-// In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock]. The
-// least generous window is T = 1 s. There the two share what the peak has above the outflow, as
-// sped·(1 s + tolerance) = peak·(1 s + 2 ms); longer windows are no tighter as long as sped is at
-// most the peak, which it is when the tolerance is 2 ms or more.
+// In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock].
+// The least generous window is T = 1 s. There the two share the peak's margin over the outflow,
+// as sped·(1 s + tolerance) = peak·(1 s + 2 ms). Longer windows are no tighter as long as sped
+// is at most the peak, which holds for a tolerance of 2 ms or more.
 //
-// With the default peak, 1.25 % above the outflow, 14.5 ms of a second's starts can be spent: 10 ms
-// go to the tolerance, and the rest makes a bucket 0.45 % faster while it is late. With a peak
-// equal to the outflow all there is are the 2 ms, for timers are late; nothing else is made up.
+// The default peak, 1.25 % above the outflow, allows 14.5 ms of a second's starts: 10 ms go to
+// the tolerance, and the rest makes a late bucket 0.45 % faster. A peak equal to the outflow
+// leaves only the 2 ms, for late timers; nothing else is made up.
 const (
-	// slack is what law 2 leaves beside the peak.
+	// slack is law 2's allowance in addition to the peak.
 	slack = 2 * time.Millisecond
-	// Tolerance is the largest tolerance, which there is with the default peak.
+	// Tolerance is the largest tolerance, reached with the default peak.
 	Tolerance = 10 * time.Millisecond
-	// mostLateness is the lateness that is remembered to be made up.
+	// mostLateness bounds the lateness that is made up.
 	mostLateness = 10 * time.Second
 )
 
-// Pace is the rate of a policy's buckets in the form that clocks need.
+// Pace is the rate of a policy's buckets in the form used by clocks.
 type Pace struct {
 	Rate     algorithms.Rate
-	Peak     float64 // starts per second while making up for lateness, at most
+	Peak     float64 // maximum starts per second while making up for lateness
 	Burst    int64
 	peak     float64
 	Interval time.Duration // between two starts at the rate, rounded up
 	short    time.Duration // between two starts while making up for lateness, rounded up
-	Credit   time.Duration // what idleness can earn: (burst − 1) intervals
-	envelope time.Duration // the same in short intervals, and the tolerance
+	Credit   time.Duration // the most that idle time can earn: (burst − 1) intervals
+	envelope time.Duration // Credit in short intervals, plus the tolerance
 }
 
-// New returns nil for the zero rate: jobs start unpaced. The peak is given as a multiple of the
-// rate, at least 1.
+// New returns nil for the zero rate: jobs start unpaced. peak is a multiple of the rate, at
+// least 1.
 func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	if rate.IsZero() {
 		return nil
@@ -73,8 +73,8 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	burst = max(burst, 1)
 	interval := rate.Interval()
 	most := peak * (time.Second + slack).Seconds() // starts of one second, in those of the rate
-	// A third of what the peak has above the rate is for speed, or the tolerance would be all there
-	// is, and what is later than it would never be made up.
+	// A third of the peak's margin over the rate goes to speed. Otherwise the tolerance would
+	// take it all, and lateness beyond that would never be made up.
 	above := time.Duration((most - 1) * float64(time.Second))
 	tolerance := slack + min(Tolerance-slack, max(0, above-slack)*2/3)
 	short := float64(rate.Per) / float64(rate.Count) * (time.Second + tolerance).Seconds() / most
@@ -91,38 +91,37 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	return p
 }
 
-// Clock says when one bucket's next job may start. It keeps two schedules and obeys the later one.
-// The zero clock is a bucket that has been idle for ever.
+// Clock determines when a bucket's next job may start. It keeps two schedules and obeys the
+// later one. The zero clock is a bucket that has always been idle.
 //
-//   - due is the schedule of the configured rate. Each start moves it on by exactly one interval,
-//     however late the start was, so lateness is made up. Idleness moves it forward: it earns burst
-//     − 1 intervals and no more.
-//   - tat is the theoretical arrival time of a generic cell rate algorithm (ITU-T I.371) that is
-//     sped. It is what bounds the clump in which lateness is made up.
+//   - due is the schedule of the configured rate. Each start advances it by exactly one interval,
+//     however late the start, so lateness is made up. Idle time earns at most burst − 1 intervals.
+//   - tat is the theoretical arrival time of a generic cell rate algorithm (ITU-T I.371) at rate
+//     sped. It bounds the clump in which lateness is made up.
 //
-// tat is kept twice. What started says of it is the law: whoever starts a job takes its slot there
-// at the instant of the start ([Clock.Start]), so that it does not matter how long a job was on its
-// way to its worker. What was planned says of it is what the valve decides by: there each job takes
-// its slot when it is decided ([Pace.Take]), since the next is decided before it starts. A plan
-// that was too hopeful, because the machine was busy, costs a start that comes back.
+// tat is kept twice. The started one is the law: a start takes its slot there at its instant
+// ([Clock.Start]), so a job's delay on the way to its worker does not matter. The planned one
+// serves the valve's decisions: each job takes its slot when decided ([Pace.Take]), since the
+// next is decided before it starts. A plan that was too optimistic, because the machine was
+// busy, costs a returned start.
 //
-// Law 2 follows for a clock that nothing else changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T
-// cost c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its cost·short.
-// The last passed, so that tₙ ≥ tat − envelope: (c₁ + … + cₙ₋₁)·short ≤ T + envelope, or c₁ + … +
-// cₙ₋₁ ≤ sped·(T + tolerance) + burst − 1. With costs of 1 that is n ≤ sped·(T + tolerance) +
-// burst. A hold moves tat on only, to where a start at its instant is the first of its own, so that
-// it is in the place of the starts of somebody else before it: they moved their tat no further than
-// one interval and the envelope after their last start.
+// Law 2 follows for a clock without other changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T
+// cost c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its
+// cost·short. The last passed, so tₙ ≥ tat − envelope: (c₁ + … + cₙ₋₁)·short ≤ T + envelope, or
+// c₁ + … + cₙ₋₁ ≤ sped·(T + tolerance) + burst − 1. With costs of 1 that is n ≤ sped·(T +
+// tolerance) + burst. A hold only advances tat, to where a start at its instant is the first of
+// its own. It thus stands for earlier starts of another process: they moved their tat at most
+// one interval and the envelope beyond their last start.
 type Clock struct {
 	Due      Instant
-	fraction int64        // of due, in 1/Count ns
+	fraction int64        // of Due, in 1/Count ns
 	Tat      Instant      // as planned
 	started  atomic.Int64 // tat as started
-	// the pace by which starts go, nil: unpaced; whoever decided them, they obey that of now
+	// the current pace of starts, regardless of when they were decided; nil: unpaced
 	pace atomic.Pointer[Pace]
 }
 
-// TAT returns the theoretical arrival time, as planned or as started, whichever is later.
+// TAT returns the later of the planned and the started theoretical arrival time.
 func (c *Clock) TAT() Instant { return max(c.Tat, Instant(c.started.Load())) }
 
 // Next returns when a start is allowed.
@@ -130,7 +129,7 @@ func (p *Pace) Next(c *Clock) Instant {
 	return max(c.Due, c.TAT().Add(-p.envelope))
 }
 
-// Take plans a start: it spends its slots.
+// Take plans a start and takes its slots.
 func (p *Pace) Take(c *Clock, now Instant, cost int64) {
 	c.pace.Store(p)
 	c.Tat = max(c.TAT(), now).Add(Times(cost, p.short))
@@ -138,14 +137,14 @@ func (p *Pace) Take(c *Clock, now Instant, cost int64) {
 	p.advance(c, cost)
 }
 
-// May reports whether a start that was planned may happen at now, as far as what has started goes.
+// May reports whether a planned start may happen at now, as far as started jobs go.
 func (c *Clock) May(now Instant) bool {
 	p := c.pace.Load()
 	return p == nil || now >= Instant(c.started.Load()).Add(-p.envelope)
 }
 
-// Start reports whether a start that was planned may happen at now, and takes its slots if it may.
-// It may be called beside the valve, and by several at once.
+// Start reports whether a planned start may happen at now, and if so takes its slots. It is
+// safe for concurrent use, also with the valve.
 func (c *Clock) Start(now Instant, cost int64) bool {
 	for {
 		tat, p := c.started.Load(), c.pace.Load()
@@ -162,7 +161,7 @@ func (c *Clock) Start(now Instant, cost int64) bool {
 	}
 }
 
-// move changes what has started, while others may start.
+// move changes the started tat concurrently with starts.
 func (c *Clock) move(to func(tat Instant) Instant) {
 	for {
 		tat := c.started.Load()
@@ -172,17 +171,17 @@ func (c *Clock) move(to func(tat Instant) Instant) {
 	}
 }
 
-// Reset makes the clock that of a bucket which has been idle for ever.
+// Reset returns the clock to that of a bucket that has always been idle.
 func (c *Clock) Reset() { c.Set(0, 0) }
 
-// Set sets a clock to what is known of another, and what has started to what was planned there.
+// Set sets a clock to the state of another, with started and planned tat equal.
 func (c *Clock) Set(due, tat Instant) {
-	c.pace.Store(nil) // until the next that is planned
+	c.pace.Store(nil) // until the next plan
 	c.Due, c.fraction, c.Tat = due, 0, tat
 	c.started.Store(int64(tat))
 }
 
-// advance moves due on by cost intervals without losing a fraction of a nanosecond.
+// advance advances due by cost intervals without losing fractions of a nanosecond.
 func (p *Pace) advance(c *Clock, cost int64) {
 	high, low := bits.Mul64(uint64(cost), uint64(p.Rate.Per))
 	low, carry := bits.Add64(low, uint64(c.fraction), 0)
@@ -198,10 +197,10 @@ func (p *Pace) advance(c *Clock, cost int64) {
 // Forever is the longest wait that a clock can express; instants plus forever do not overflow.
 const Forever = 100 * 365 * 24 * time.Hour
 
-// Longest is a configured limit on waiting as a duration that can be added to instants.
+// Longest converts a configured wait to a duration that can be added to instants.
 func Longest(d policy.Duration) time.Duration { return min(time.Duration(d), Forever) }
 
-// Times is n·d, at most Forever.
+// Times returns n·d, at most Forever.
 func Times(n int64, d time.Duration) time.Duration {
 	if d > 0 && n > int64(Forever/d) {
 		return Forever
@@ -209,22 +208,21 @@ func Times(n int64, d time.Duration) time.Duration {
 	return time.Duration(n) * d
 }
 
-// Spare gives the slots of a start that did not happen back.
+// Spare returns the planned slots of a start that did not happen.
 func (p *Pace) Spare(c *Clock, cost int64) {
 	c.Due = c.Due.Add(-Times(cost, p.Interval))
 	c.Tat = c.Tat.Add(-Times(cost, p.short))
 }
 
-// Wake is called when a bucket has work again after it had none or was held back by its
-// concurrency.
+// Wake handles new work for a bucket that had none, or that was at its concurrency.
 func (p *Pace) Wake(c *Clock, now Instant) {
 	if earned := now.Add(-p.Credit); c.Due < earned {
 		c.Due, c.fraction = earned, 0
 	}
 }
 
-// Hold is called when a bucket may start again at t after a cool-down, a takeover or a lost lease:
-// opening is no burst.
+// Hold allows the next start at t, after a cool-down, a takeover or a lost lease, without a
+// burst.
 func (p *Pace) Hold(c *Clock, t Instant) {
 	if c.Due < t {
 		c.Due, c.fraction = t, 0
@@ -233,10 +231,10 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 	c.move(func(tat Instant) Instant { return max(tat, t.Add(p.envelope)) })
 }
 
-// Adapt fits a clock to a pace that was another before. What is still to be waited for are slots:
-// where those have become shorter, so does the wait. Over a change the larger rate and burst count,
-// so that no wait becomes longer: tat is ahead by the burst that it leaves room for, and loses what
-// a smaller one leaves no room for.
+// Adapt converts a clock from a former pace. Pending waits are slots: if these become shorter,
+// so does the wait. Across a change the larger rate and burst count, so that no wait becomes
+// longer: tat is ahead by the burst for which it leaves room, and moves back by the difference
+// to a smaller one.
 func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	c.pace.Store(p)
 	c.fraction = min(c.fraction, p.Rate.Count-1)
@@ -252,7 +250,7 @@ func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	}
 }
 
-// stretch keeps the slots that are still to be waited for, which become longer or shorter.
+// stretch keeps the number of slots to wait for as their length changes.
 func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 	stretched := func(t Instant) Instant {
 		if t <= now {
@@ -266,19 +264,20 @@ func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 	c.move(stretched)
 }
 
-// At is the pace at another rate, in starts per second, with the same burst and ratio of the peak.
+// At returns the pace at another rate, in starts per second, with the same burst and peak
+// ratio.
 func (p *Pace) At(perSecond float64) *Pace {
 	const count = 1000
 	per := time.Duration(min(count/perSecond*float64(time.Second), float64(Forever)))
 	return New(algorithms.Rate{Count: count, Per: max(per, 1)}, p.peak, p.Burst)
 }
 
-// Refit fits a clock to a pace that was another before, of the same burst. What is still to be
-// waited for are slots, as many as before, whether they have become longer or shorter. So a clock
-// that is refitted any number of times starts no more than one that was at the fastest of its paces
-// all the time: in slots, what is ahead of now shrinks by time alone, and at that pace the fastest.
+// Refit converts a clock from a former pace of the same burst. The number of slots to wait for
+// stays, whether they become longer or shorter. So a clock that is refitted any number of times
+// starts no more than one that was always at the fastest of its paces: in slots, its distance
+// from now shrinks by time alone, and at that pace fastest.
 //
-// A start that is decided beside it meets the old pace with the longer wait, or waits for longer.
+// A concurrent start meets the old pace with the longer wait, or waits longer.
 func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
 	slower := p.Interval > before.Interval
 	if slower {
@@ -291,16 +290,16 @@ func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
 	}
 }
 
-// Fresh reports whether nothing distinguishes the clock from that of a bucket never seen.
+// Fresh reports whether the clock equals that of a new bucket.
 func (p *Pace) Fresh(c *Clock, now Instant) bool {
 	return c.Due <= now.Add(-p.Credit) && c.TAT() <= now
 }
 
-// FreshAt is when Fresh will be true.
+// FreshAt returns when Fresh becomes true.
 func (p *Pace) FreshAt(c *Clock) Instant { return max(c.Due.Add(p.Credit), c.TAT()) }
 
-// Before returns the pace that a predecessor recorded, p itself where it recorded none. Of its peak
-// nothing is known, nor needed: what is fitted are slots of the rate.
+// Before returns a predecessor's recorded pace, or p if none. Its peak is unknown, but not
+// needed: only slots of the rate are converted.
 func (p *Pace) Before(rate string, burst int64) *Pace {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

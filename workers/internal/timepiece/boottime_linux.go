@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot reads the clock that goes on while the machine sleeps.
+// sinceBoot reads the clock that continues while the machine sleeps.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		// every Linux that Go runs on has it
+		// Every Linux that Go supports has it.
 		panic(fmt.Sprintf("workers: read CLOCK_BOOTTIME: %v", err))
 	}
 	return time.Duration(t.Nano())

@@ -6,6 +6,6 @@ import "time"
 
 var loaded = time.Now()
 
-// sinceBoot reads the monotonic clock, which on some systems stands still while the machine sleeps.
-// The wall clock then jumps when it wakes up, which closes the fence as well.
+// sinceBoot reads the monotonic clock, which on some systems stops while the machine sleeps.
+// The wall clock then jumps at wake-up, which closes the fence as well.
 func sinceBoot() time.Duration { return time.Since(loaded) }

@@ -1,6 +1,6 @@
-// Package timepiece is the clock of a drainer: instants that go on while the machine sleeps, and
-// how often the machine's clocks have jumped against each other. The core reads no clock; whoever
-// asks it something says when.
+// Package timepiece is the clock of a drainer. Its instants continue while the machine sleeps,
+// and it counts the jumps of the machine's clocks against each other. The core itself reads no
+// clock.
 package timepiece
 
 import (
@@ -11,19 +11,20 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take
-// this process for dead meanwhile. Only a system call tells such a time: some 320 ns here, and it
-// would be five times for each job. So a reading is one of the runtime's monotonic clock (65 ns in
-// all), to which the time asleep is added. That is measured again when the wall clock has moved
-// against the monotonic one: it has after each sleep, and NTP moves both alike unless it steps.
+// Timepiece reads instants. They continue while the machine sleeps, like the clocks of
+// processes that judge this one's lease. Only a system call returns such a time, at some 320 ns
+// here, five times per job. So a reading takes the runtime's monotonic clock (65 ns in all) and
+// adds the time asleep. That is measured again when the wall clock has moved against the
+// monotonic one, as it has after each sleep; NTP moves both alike unless it steps.
 //
-// A wall clock that has moved against the time since boot as well was set, or the host of this
-// virtual machine stopped all of its clocks for a while. Nobody can tell how old a lease is then:
+// A wall clock that has also moved against the time since boot was set, or the host of this
+// virtual machine stopped all of its clocks. The age of a lease is then unknown: see the core's
+// Jumped.
 // see the core's Jumped.
 type Timepiece struct {
 	began  time.Time     // of instants
-	booted time.Duration // the time since boot when they began
-	// ns that the wall clock was ahead of the monotonic one when last looked at closely
+	booted time.Duration // time since boot at began
+	// ns by which the wall clock was ahead of the monotonic one when last measured
 	ahead  atomic.Int64
 	asleep atomic.Int64 // ns since began that the monotonic clock does not count
 	jumps  atomic.Uint64
@@ -31,15 +32,15 @@ type Timepiece struct {
 }
 
 const (
-	// looseness is by how much two clocks may seem to differ because this process was interrupted
-	// between their readings.
+	// looseness is the apparent difference of two clocks that an interruption between their
+	// readings may cause.
 	looseness = time.Millisecond
-	// jump is the step of the wall clock from which on it counts: less fits the margin of every
-	// lease.
+	// jump is the smallest step of the wall clock that counts: smaller ones fit the margin of
+	// every lease.
 	jump = 10 * time.Millisecond
 )
 
-// New begins to count.
+// New returns a timepiece that starts now.
 func New() *Timepiece {
 	c := &Timepiece{began: time.Now().Add(-time.Second)} // 0 and less are no instants
 	boot, mono, ahead := c.measure()
@@ -48,10 +49,10 @@ func New() *Timepiece {
 	return c
 }
 
-// Jumps is how often the clocks have jumped so far.
+// Jumps returns the number of clock jumps so far.
 func (c *Timepiece) Jumps() uint64 { return c.jumps.Load() }
 
-// Now is the present instant.
+// Now returns the present instant.
 func (c *Timepiece) Now() pace.Instant {
 	t := time.Now()
 	mono := t.Sub(c.began)
@@ -62,7 +63,7 @@ func (c *Timepiece) Now() pace.Instant {
 	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
-// look finds out why the wall clock has moved against the monotonic one.
+// look determines why the wall clock has moved against the monotonic one.
 func (c *Timepiece) look() pace.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *Timepiece) measure() (boot, mono, ahead time.Duration) {
 	}
 }
 
-// Date is an instant by this machine's wall clock as it was when instants began.
+// Date converts an instant to a date, by this machine's wall clock as of the timepiece's start.
 func (c *Timepiece) Date(t pace.Instant) time.Time {
-	// without the monotonic reading, which does not count sleep
+	// Strip the monotonic reading, which does not count sleep.
 	return c.began.Round(0).Add(time.Duration(t))
 }

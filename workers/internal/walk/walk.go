@@ -1,4 +1,4 @@
-// Package walk keeps a list that is visited some items at a time, while others come and go.
+// Package walk provides a list that can be visited in pieces while items are added and removed.
 package walk
 
 import (
@@ -6,48 +6,45 @@ import (
 	"slices"
 )
 
-// List is a list in no order. The zero value is empty.
+// List is an unordered list. The zero value is empty.
 type List[T Item] struct {
 	all   []T
 	walks []*Walk[T]
 }
 
-// Item is what a list holds. It keeps its place there, of which it knows nothing but that it is −1
-// once the item was removed.
+// Item is an element of a list. It stores its index in the list, −1 after its removal.
 type Item interface{ Place() *int }
 
-// Walk visits the items of a list, some at a time, because its caller has other things to do
-// meanwhile: each item that is there from its begin to its end exactly once, and none that comes
-// meanwhile.
+// Walk visits the items of a list in pieces, so that its caller can do other work in between.
+// It visits each item that is present throughout exactly once, and no item added meanwhile.
 //
-// A snapshot of the list would do as well, but to take one of 100,000 items costs milliseconds, and
-// it would keep those that are removed meanwhile in memory. A range over a map cannot be left and
-// taken up again.
+// A snapshot would cost milliseconds for 100,000 items, and keep removed ones in memory. A
+// range over a map cannot be interrupted and resumed.
 type Walk[T Item] struct {
 	list *List[T]
-	left int // the first so many of the list are still to be visited
+	left int // the first left items are still to be visited
 }
 
-// Len returns how many items there are.
+// Len returns the number of items.
 func (l *List[T]) Len() int { return len(l.all) }
 
-// All returns the items, for as long as none comes or goes.
+// All returns the items, valid until one is added or removed.
 func (l *List[T]) All() []T { return l.all }
 
-// Walks returns how many walks have begun and not ended.
+// Walks returns the number of walks in progress.
 func (l *List[T]) Walks() int { return len(l.walks) }
 
-// Walk begins one. Whoever does not go to its end must call Stop.
+// Walk begins a walk. Call Stop if it is not completed.
 func (l *List[T]) Walk() *Walk[T] {
 	w := &Walk[T]{l, len(l.all)}
 	l.walks = append(l.walks, w)
 	return w
 }
 
-// Left returns how many items are still to be visited.
+// Left returns the number of items still to be visited.
 func (w *Walk[T]) Left() int { return w.left }
 
-// Some visits up to n items and reports whether those were the last.
+// Some visits up to n items, and reports whether those were the last.
 func (w *Walk[T]) Some(n int, visit func(T)) (done bool) {
 	for ; n > 0 && w.left > 0; n-- {
 		w.left--
@@ -64,20 +61,18 @@ func (w *Walk[T]) Stop() {
 	w.list.walks = slices.DeleteFunc(w.list.walks, func(o *Walk[T]) bool { return o == w })
 }
 
-// Add takes an item in.
+// Add adds an item.
 func (l *List[T]) Add(x T) {
 	*x.Place() = len(l.all)
 	l.all = append(l.all, x)
 }
 
-// Remove takes an item out. The hole that it leaves is filled with the last item of the list that
-// the walks have still to visit as they had the removed one, so that none is left out or comes
-// twice.
+// Remove removes an item. It fills the hole with later items such that every walk still visits
+// exactly the remaining items it has not visited.
 //
-// The walks go from the end of the list to its beginning, each with a border between what it has
-// still to visit and what it has visited. The hole moves up from border to border, from the lowest
-// on: what lies right below each border fills it, and is still to be visited by that walk on both
-// sides.
+// Walks go from the end of the list to its beginning; each has a border between items to visit
+// and visited ones. The hole moves up from border to border, beginning at the lowest. The item
+// right below each border fills it, and that walk still visits the item at either place.
 func (l *List[T]) Remove(x T) {
 	hole := *x.Place()
 	fill := func(with int) {
