@@ -175,7 +175,7 @@ func TestFilesHaveNoMultiplierOfUnits(t *testing.T) {
 	_, ours := envoy.Load([]string{name})
 	_, their := theirs([]string{name})
 	if ours == nil || their == nil ||
-		!strings.HasPrefix(ours.Error(), name+":4: unit_multiplier: files have none") ||
+		!strings.Contains(ours.Error(), "unit_multiplier: files have none") ||
 		!strings.Contains(their.Error(), "unknown key 'unit_multiplier'") {
 		t.Errorf("%v; they say %v", ours, their)
 	}

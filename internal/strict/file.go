@@ -166,7 +166,9 @@ func (f *File) decode(at string, n *yaml.Node, into any) {
 	for _, p := range d.problems {
 		f.unread[p.Place] = true
 		for at := around(p.Place); at != ""; at = around(at) {
-			f.unread[at] = f.unread[at]
+			if !f.unread[at] {
+				f.unread[at] = false // a part of it
+			}
 		}
 	}
 }
