@@ -170,7 +170,7 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 		return err
 	}
 	if l.rest.atOnce {
-		l.sweep.over = true
+		l.sweep.over.Store(true)
 		return nil
 	}
 	l.hush()
@@ -194,7 +194,7 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	puller.WakeIdle, puller.Received = true, l.received
 	l.puller = puller
 	l.pulling.Go(func() { l.pull(background, astray) })
-	if !l.swept() {
+	if !l.sweep.over.Load() {
 		l.pulling.Go(func() { l.sweepUp(background) })
 	}
 	l.pulling.Go(func() { l.look(background) })
@@ -526,6 +526,9 @@ func (l *Backlog) look(ctx context.Context) {
 func (l *Backlog) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
+	l.rest.mu.Lock()
+	l.rest.closed = true
+	l.rest.mu.Unlock()
 	l.hush()
 	if l.acks == nil {
 		return nil // it has never pulled

@@ -107,7 +107,8 @@ func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	r.mu.Lock()
 	listens, rung := r.hush != nil, r.rung
 	r.mu.Unlock()
-	empty := info.State.Msgs == 0 && len(info.Config.Subjects) > 0 && l.swept() && l.acks.idle()
+	empty := info.State.Msgs == 0 && len(info.Config.Subjects) > 0 && l.sweep.over.Load() &&
+		l.acks.idle()
 	if listens && (rung || !empty) {
 		l.hush()
 		listens = false

@@ -152,3 +152,23 @@ func TestAJobThatComesBeforeTheBacklogListensKeepsItAwake(t *testing.T) {
 		}
 	}
 }
+
+// TestAClosedBacklogDoesNotRest, even where it was just about to.
+func TestAClosedBacklogDoesNotRest(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1, Wake: func() {}})
+	if u, err := l.Next(natstest.Context(t)); err != nil || !u.Idle {
+		t.Fatal(u, err)
+	}
+	if err := l.Close(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Rest(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.resting.all); n != 0 {
+		t.Errorf("%d backlogs rest", n)
+	}
+}

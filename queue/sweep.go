@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -21,9 +22,9 @@ type sweep struct {
 	wake  chan struct{} // deliveries pause
 	ended chan struct{}
 
-	mu     sync.Mutex // held while jobs are handed over, too
+	mu     sync.Mutex // held while jobs are handed over, too: until somebody takes them
 	handed uint64     // sequence of the last job handed over
-	over   bool
+	over   atomic.Bool
 }
 
 // sweepUp asks the leader until the sweep has ended.
@@ -68,15 +69,9 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 func (s *sweep) end(handed uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = s.handed == handed
-	return s.over
-}
-
-// swept reports whether the sweep has ended.
-func (l *Backlog) swept() bool {
-	l.sweep.mu.Lock()
-	defer l.sweep.mu.Unlock()
-	return l.sweep.over
+	over := s.handed == handed
+	s.over.Store(over)
+	return over
 }
 
 // handOver hands jobs over in order, and reports whether the backlog is still open.
@@ -85,7 +80,7 @@ func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handed = arrived[len(arrived)-1].Seq
-	if s.over {
+	if s.over.Load() {
 		var err error
 		if arrived, err = l.withoutGone(ctx, arrived); err != nil {
 			l.fail(err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -92,4 +93,39 @@ func keyIn(b *Broker, partition int) job.Key {
 		}
 	}
 	panic("no key")
+}
+
+// TestJobsThatNobodyTakesHoldNoLookUp, as the first ones do that come while a backlog is still
+// being opened: nobody can take them before its opening has looked how far it is.
+func TestJobsThatNobodyTakesHoldNoLookUp(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 100, 1))
+	publish(t, b, "stripe", "a", 1)
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1, Wake: func() {}})
+	waittest.Until(t, "the job waits to be taken", func() bool {
+		free := l.sweep.mu.TryLock()
+		if free {
+			l.sweep.mu.Unlock()
+		}
+		return !free
+	})
+	if _, err := b.purge(natstest.Context(t), l.stream, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	info, err := b.js.StreamInfo(natstest.Context(t), l.stream, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := make(chan bool)
+	go func() { idle <- l.idles(info) }()
+	select {
+	case is := <-idle:
+		if is {
+			t.Error("it may rest")
+		}
+	case <-natstest.Context(t).Done():
+		t.Error("the look waits for somebody to take the job")
+		l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
+		<-idle
+	}
 }
