@@ -1,6 +1,7 @@
 package penstock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -72,8 +73,11 @@ func (f *policyWriter) followed(ctx context.Context) {
 	f.mu.Lock()
 	written := f.last
 	f.mu.Unlock()
-	if n := len(written); n > 0 {
-		f.known.wait(ctx, written[n-1].After.Name, written[n-1].Revision)
+	if len(written) > 0 {
+		last := slices.MaxFunc(written, func(a, b store.FileChange) int {
+			return cmp.Compare(a.Revision, b.Revision)
+		})
+		f.known.wait(ctx, last.After.Name, last.Revision)
 	}
 }
 

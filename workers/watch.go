@@ -54,7 +54,8 @@ func (d *Drainer) watch() {
 		},
 		"policies": func(synced func()) error {
 			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
-				d.post(func(now pace.Instant) { d.setPolicies(set, now) })
+				// It waits for the loop, so that changes that come meanwhile are one.
+				ask(d.loop, func() bool { d.setPolicies(set, d.now()); return true })
 				synced()
 			})
 		},

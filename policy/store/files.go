@@ -10,10 +10,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/penstock-mq/penstock/policy"
-
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 // File is the policies of one configuration file. A policy belongs to the set of one file at most,
@@ -69,7 +70,7 @@ func (s *Store) putFile(ctx context.Context, set string,
 	for _, p := range ps {
 		inFile[p.Name] = true
 	}
-	current := map[string]*record{}
+	current, stored := map[string]*record{}, map[string]kv.Record{}
 	var problems []error
 	problem := func(name string, err error) {
 		if err != nil {
@@ -85,15 +86,18 @@ func (s *Store) putFile(ctx context.Context, set string,
 			}
 			continue
 		}
+		stored[r.Key] = r
 		current[r.Key], err = currentRecord(r.Value)
 		problem(r.Key, err)
 	}
-	same := map[string]bool{}
+	same, added := map[string]bool{}, 0
 	var sharing []policy.Policy
 	for _, p := range ps {
 		next, err := s.fromFile(ctx, set, current[p.Name], p)
 		problem(p.Name, err)
-		same[p.Name] = next == nil
+		if same[p.Name] = next == nil; !same[p.Name] && current[p.Name].present() == nil {
+			added++
+		}
 		if len(p.SharedLimits()) == 0 {
 			continue
 		}
@@ -105,16 +109,31 @@ func (s *Store) putFile(ctx context.Context, set string,
 		problem(p.Name, err)
 		result.Differing = append(result.Differing, differing...)
 	}
+	if len(problems) == 0 && added > 0 {
+		if err := s.room(ctx, added); err != nil {
+			return result, err
+		}
+	}
 	if len(problems) > 0 {
 		return result, errors.Join(problems...)
 	}
 
-	for _, p := range ps {
-		var change *FileChange
-		var err error
-		if !same[p.Name] {
-			change, err = s.putFromFile(ctx, set, p)
+	changes, errs := make([]*FileChange, len(ps)), make([]error, len(ps))
+	var writing sync.WaitGroup
+	places := make(chan struct{}, putAtOnce)
+	for i, p := range ps {
+		if same[p.Name] {
+			continue
 		}
+		places <- struct{}{}
+		writing.Go(func() {
+			changes[i], errs[i] = s.putFromFile(ctx, set, p, stored[p.Name], current[p.Name])
+			<-places
+		})
+	}
+	writing.Wait()
+	for i, p := range ps {
+		change, err := changes[i], errs[i]
 		if err == nil && change != nil {
 			result.Written = append(result.Written, *change)
 		}
@@ -183,10 +202,14 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 	return err
 }
 
-// putFromFile writes one policy of a file; nil when there was nothing to write.
-func (s *Store) putFromFile(ctx context.Context, set string,
-	p policy.Policy) (change *FileChange, err error) {
-	revision, err := s.change(ctx, p.Name, func(current *record) (*record, error) {
+// putAtOnce bounds the policies of a file that are being written.
+const putAtOnce = 64
+
+// putFromFile writes one policy of a file over a record that has been read; nil when there was
+// nothing to write.
+func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, stored kv.Record,
+	read *record) (change *FileChange, err error) {
+	revision, err := s.replace(ctx, p.Name, stored, read, func(current *record) (*record, error) {
 		change = nil
 		next, err := s.fromFile(ctx, set, current, p)
 		if next == nil || err != nil {
@@ -243,12 +266,7 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 		current.Set == next.Set {
 		return nil, nil
 	}
-	if current = current.present(); current == nil {
-		if err := s.room(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return &next, s.fill(ctx, &next, current, p)
+	return &next, s.fill(ctx, &next, current.present(), p)
 }
 
 // RetireAbsent retires the policies of a set that are not in its file any more and in which no job

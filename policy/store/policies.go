@@ -156,7 +156,7 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 		if entry, err := current.entry(current.revision); err == nil {
 			before = &entry
 		}
-	} else if err := s.room(ctx); err != nil {
+	} else if err := s.room(ctx, 1); err != nil {
 		return nil, err
 	}
 	p, err := change(before)
@@ -209,14 +209,14 @@ func (r *record) at() uint64 {
 	return 0
 }
 
-// room refuses the policy that would be too many.
-func (s *Store) room(ctx context.Context) error {
+// room refuses new policies that would be too many.
+func (s *Store) room(ctx context.Context, added int) error {
 	names, err := s.table.Count(ctx, "*")
-	if err != nil || names < MaxPolicies {
+	if err != nil || int(names)+added <= MaxPolicies {
 		return err // some of the names may be deleted
 	}
 	set, err := s.Policies(ctx)
-	if err == nil && len(set) >= MaxPolicies {
+	if err == nil && len(set)+added > MaxPolicies {
 		err = fmt.Errorf("%w: there are %d policies, the most that there can be", ErrTooMany,
 			len(set))
 	}
@@ -274,11 +274,17 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
+	stored, current, err := s.stored(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return s.replace(ctx, name, stored, current, change)
+}
+
+// replace is change of a record that has been read.
+func (s *Store) replace(ctx context.Context, name string, stored kv.Record, current *record,
+	change func(*record) (*record, error)) (uint64, error) {
 	for {
-		stored, current, err := s.stored(ctx, name)
-		if err != nil {
-			return 0, err
-		}
 		next, err := change(current)
 		if err != nil {
 			return 0, err
@@ -298,6 +304,9 @@ func (s *Store) change(
 			return revision, nil
 		}
 		if !errors.Is(err, queue.ErrConflict) || ctx.Err() != nil {
+			return 0, err
+		}
+		if stored, current, err = s.stored(ctx, name); err != nil {
 			return 0, err
 		}
 	}

@@ -175,6 +175,13 @@ func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
 	if err := s.table.Delete(ctx, "p7", 0); err != nil {
 		t.Fatal(err)
 	}
+	both := File{Policies: []policy.Policy{paced("stripe", 1, 1), paced("other", 1, 1)}}
+	if _, err := s.PutFile(ctx, both); !errors.Is(err, ErrTooMany) {
+		t.Errorf("a file with one too many: %v", err)
+	}
+	if _, err := s.Policy(ctx, "stripe"); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("a file with one too many has written the other: %v", err)
+	}
 	if _, err := s.Put(ctx, paced("stripe", 1, 1)); err != nil {
 		t.Errorf("the last that fits: %v", err)
 	}
