@@ -139,7 +139,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
+.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-limiters bench-service compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -167,6 +167,11 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
+
+reference: ## the pages of docs/reference, from openapi.yaml, the commands, the metrics and the settings
+	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
+	go -C $(CLIENT) test -count=1 -run TheReferenceOf -reference
+	go -C internal/apitest test -count=1 -run TheReferenceOf -reference
 
 screenshots: setup ## pictures of the console in Chromium, and of simulations: docs/console/, docs/simulate/, in about a minute
 	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console

@@ -339,8 +339,8 @@ func (p *Penstock) Policies() policy.Entries { return p.known.policies() }
 // running. Policies that cannot be counted before ctx ends are left out.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.streams.depths(ctx) }
 
-// Handler returns the HTTP API, for a server of the caller; see docs/api.md. With HTTP.Listen,
-// Run serves it.
+// Handler returns the HTTP API, for a server of the caller; see docs/reference/api.md. With
+// HTTP.Listen, Run serves it.
 func (p *Penstock) Handler() http.Handler { return p.handler }
 
 // HTTPAddr returns the address on which Run serves HTTP; nil without HTTP.

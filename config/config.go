@@ -53,7 +53,8 @@ type Config struct {
 
 // HTTP is the server of APIs, health and metrics.
 type HTTP struct {
-	// Listen is host:port; empty when not given, see [AdmitterListen].
+	// Listen is host:port. Not given, an admitter serves 127.0.0.1:8080 ([AdmitterListen]) and a
+	// drainer nothing.
 	Listen string `json:"listen"`
 	// Tokens is the file of clients, who are known by tokens or certificates, and what they may do;
 	// empty: everybody may do everything, and Listen is a loopback address unless Insecure.
@@ -81,7 +82,7 @@ type HTTP struct {
 type ServerTLS struct {
 	Cert     string `json:"cert"`
 	Key      string `json:"key"`
-	ClientCA string `json:"client_ca"`
+	ClientCA string `json:"client_ca"` // empty: clients show no certificates
 }
 
 // guard says how HTTP is guarded.
@@ -139,7 +140,7 @@ type Embedded struct {
 	// everything, and it is a loopback address unless Insecure.
 	Users    string `json:"users"`
 	Insecure bool   `json:"insecure"`
-	// TLS is what clients at Listen are served with; with ClientCA each must show a certificate.
+	// TLS is what clients at Listen are served with; with client_ca each must show a certificate.
 	TLS  ServerTLS `json:"tls"`
 	Sync Sync      `json:"sync"`
 	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already
@@ -147,8 +148,8 @@ type Embedded struct {
 	MaxStore policy.Size `json:"max_store" zero:"meant"`
 }
 
-// Sync says when messages are on disk: at most Every after they are acknowledged, 1ms to 1h,
-// default 1s; or Always before that, and Every is 0.
+// Sync says when messages are on disk: at most this long after they are acknowledged (1ms to 1h,
+// default 1s), or before that: always.
 type Sync struct {
 	Every  time.Duration
 	Always bool
@@ -199,8 +200,8 @@ type Redis struct {
 
 	// of the server's ACL
 	Username         string `json:"username"`
-	Password         string `json:"password" secret:"true"`
-	SentinelUsername string `json:"sentinel_username"`
+	Password         string `json:"password" secret:"true"` // better in a variable
+	SentinelUsername string `json:"sentinel_username"`      // of the sentinels ACL
 	SentinelPassword string `json:"sentinel_password" secret:"true"`
 
 	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says
@@ -210,8 +211,8 @@ type Redis struct {
 
 // TLS says how a connection is secured.
 type TLS struct {
-	Enabled bool   `json:"enabled"`
-	CA      string `json:"ca"` // file of certificates to trust; empty: those of the system
+	Enabled bool   `json:"enabled"` // speak TLS
+	CA      string `json:"ca"`      // file of certificates to trust; empty: those of the system
 	// files of the client's own certificate; empty: none
 	Cert       string `json:"cert"`
 	Key        string `json:"key"`

@@ -282,7 +282,7 @@ func alerts(t *testing.T, text []byte) {
 		} `yaml:"groups"`
 	}
 	strict(t, text, &c)
-	exposed := exposition(t)
+	exposed := exposition(t, everyProcess, admits, drains)
 	for _, rule := range c.Groups[0].Rules {
 		names := metricName.FindAllString(rule.Expr, -1)
 		if rule.Alert == "" || rule.Annotations["summary"] == "" || len(names) == 0 {
@@ -304,10 +304,31 @@ func exposes(exposed, name string) bool {
 	return strings.Contains(exposed, "\n"+name+"{") || strings.Contains(exposed, "\n"+name+" ")
 }
 
-// exposition is what Prometheus reads from a process that is admitter and drainer.
-func exposition(t *testing.T) string {
+// exposition is what Prometheus reads from a process with these parts.
+func exposition(t *testing.T, parts ...func(*telemetry.Registry)) string {
 	t.Helper()
 	r := telemetry.NewRegistry()
+	for _, register := range parts {
+		register(r)
+	}
+	recorder := httptest.NewRecorder()
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest("GET", "/metrics", nil))
+	text, err := io.ReadAll(recorder.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "\n" + string(text)
+}
+
+// everyProcess registers the metrics of all processes, with a series of each.
+func everyProcess(r *telemetry.Registry) {
+	r.FileRead()("configuration", nil)
+	r.NATS(func() bool { return true })
+}
+
+// admits registers the metrics of an admitter, with a series of each.
+func admits(r *telemetry.Registry) {
 	store := r.Store()
 	store.StoreUp(true)
 	store.FellBack("p", "open")
@@ -317,14 +338,21 @@ func exposition(t *testing.T) string {
 			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
 			Dead:   map[string]uint64{"stripe": 1},
 			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
-	admission, drain := r.Admission(), r.Drain()
+	admission := r.Admission()
 	r.Envoy()
-	r.FileRead()("configuration", nil)
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)
 	admission.Ticked("p", "missed")
 	admission.Shadowed("p", "next", true, time.Second)
+	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
+	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
+}
+
+// drains registers the metrics of a drainer, with a series of each.
+func drains(r *telemetry.Registry) {
+	drain := r.Drain()
 	drain.Shadowed("p", "next", time.Second)
 	drain.Started("p", 0, 0, "")
 	drain.Ended("p", "dead")
@@ -333,18 +361,6 @@ func exposition(t *testing.T) string {
 	drain.HistoryLost("p")
 	drain.LimitsLeft("p", []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}})
 	drain.Policy("p", true)
-	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
-		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
-	r.NATS(func() bool { return true })
-	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
 	drain.Discarded("p", 1)
 	drain.Owned("p", 1)
-	recorder := httptest.NewRecorder()
-	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
-		httptest.NewRequest("GET", "/metrics", nil))
-	text, err := io.ReadAll(recorder.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "\n" + string(text)
 }

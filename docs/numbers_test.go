@@ -17,7 +17,7 @@ import (
 func TestPagesSayTheNumbersOfTheCode(t *testing.T) {
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
 	for page, sentences := range map[string][]string{
-		"api.md": {
+		"reference/api.md": {
 			fmt.Sprintf("the body of a job %d MiB", admission.MaxBody>>20),
 			fmt.Sprintf("There can be %d,000 policies", store.MaxPolicies/1000),
 			fmt.Sprintf("One client address may hold %d connections",

@@ -15,7 +15,7 @@ type TargetHeaders map[string]HeaderFile
 // HeaderFile is where the value of a header field is: a file of the drainer's machine, without its
 // last line break. It is read again when it has changed.
 type HeaderFile struct {
-	File string `json:"file"`
+	File string `json:"file"` // an absolute path
 }
 
 // check demands names that are ours to add, and files that are found wherever the drainer was

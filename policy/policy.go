@@ -57,7 +57,7 @@ type Rule struct {
 // Policy is one named rule, or several limits under one name. Field names in JSON are those of the
 // YAML file. A zero number means "not given"; see [Policy.WithDefaults].
 type Policy struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed at creation
 	Rule
 
 	// Limits take the place of the rule: a request passes if all of them let it pass, and a refusal
@@ -84,7 +84,7 @@ type Policy struct {
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
 	// Weight is the policy's share of the turns that it takes with those that share a limit with
-	// it, 1 to [MaxWeight]; default 1. Its keys share its turns by their own.
+	// it, 1 to 1000 ([MaxWeight]), default 1. Its keys share its turns by their own.
 	Weight int64 `json:"weight,omitempty"`
 
 	// Peak is the rate that a bucket's starts keep to in any window of a second or more while it
@@ -125,7 +125,7 @@ type Policy struct {
 
 	Target *Target `json:"target,omitempty"`
 	// Callbacks names the queue policy through which the outcomes of jobs are posted to the URLs
-	// that their submitters name: one whose target's URL is [CallbackURL]. Empty: none may.
+	// that their submitters name. Its target's URL is "{callback}". Empty: jobs may name none.
 	Callbacks string `json:"callbacks,omitempty"`
 	// MaxJobs is the most jobs that the policy holds over all its buckets; what is more is refused.
 	// See [Policy.QueueJobs].
@@ -159,7 +159,7 @@ const (
 	Local  OnStoreError = "local"
 )
 
-// Queue is the `queue:` field: false, or {capacity: N}. A nil *Queue was not given.
+// Queue is the `queue:` field: false, or {capacity: N}. It is nil if it was not given.
 type Queue struct {
 	Off      bool  `json:"-"` // queue: false
 	Capacity int64 `json:"capacity,omitempty"`
@@ -177,8 +177,8 @@ func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Targe
 // NATSTarget is the subject of a service that answers requests: a NATS micro service or any other
 // responder.
 type NATSTarget struct {
-	Subject string `json:"subject"`
-	// headers that producers may forward; default: see [NeverForwarded]
+	Subject string `json:"subject"` // gets each job as a request
+	// headers that producers may forward; default: as for HTTP
 	Forward Forward `json:"forward,omitzero"`
 }
 
@@ -192,7 +192,7 @@ func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL =
 
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
 type HTTPTarget struct {
-	URL string `json:"url"`
+	URL string `json:"url"` // https:// or http://, a host, and perhaps a path
 
 	// Headers are added to each request, over those that jobs forward. Only policies of the
 	// operator's file have them.
@@ -210,9 +210,9 @@ type HTTPTarget struct {
 	Hints *bool `json:"hints,omitempty"`
 
 	// What producers may ask of the target. Forward are the headers that they may forward (default:
-	// all but those of [NeverForwarded]), Methods the methods of jobs, of which the first is the
-	// default (default: any, POST), PathPrefix where the paths of jobs lie (default: anywhere below
-	// the URL). A job without a path goes to the URL itself.
+	// all but those of a connection, a proxy, NATS and Penstock), Methods the methods of jobs, of
+	// which the first is the default (default: any, POST), PathPrefix where the paths of jobs lie
+	// (default: anywhere below the URL). A job without a path goes to the URL itself.
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
@@ -223,7 +223,7 @@ func (t *HTTPTarget) ReadsHints() bool { return t.Hints == nil || *t.Hints }
 
 // Signing is where the key is that requests are signed with: a file of the drainer's machine.
 type Signing struct {
-	HMACFile string `json:"hmac_file"`
+	HMACFile string `json:"hmac_file"` // at least 16 bytes
 }
 
 // Adapt says how buckets learn the limit of their target.

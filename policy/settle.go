@@ -12,8 +12,8 @@ type Settle map[string]SettleFrom
 // SettleFrom is one place: a header of the answer, or a number in its JSON body, by the names on
 // the way to it with dots between them.
 type SettleFrom struct {
-	Header string `json:"header,omitempty"`
-	JSON   string `json:"json,omitempty"`
+	Header string `json:"header,omitempty"` // of the answer
+	JSON   string `json:"json,omitempty"`   // such as usage.total_tokens
 }
 
 // check demands one place for each cost, and that a limit counts it.

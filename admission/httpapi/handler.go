@@ -1,6 +1,6 @@
 // Package httpapi serves the admission service over HTTP, and, with Options.Management, what
 // operators do with policies, buckets, jobs and dead letters. One table, routes, says what lies
-// where; docs/api.md describes it for users. A handler decodes, asks the service and writes what
+// where; openapi.yaml describes it for users. A handler decodes, asks the service and writes what
 // admission/answer spells.
 //
 // A key is the rest of the path as the client escaped it: neither "//" nor ".." is cleaned, nothing

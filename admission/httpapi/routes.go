@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// route is one row of the API: a method of a path, who may ask for it, and what answers. The first
-// table of docs/api.md and openapi.yaml list the same, and tests compare them.
+// route is one row of the API: a method of a path, who may ask for it, and what answers. A test
+// compares openapi.yaml with them.
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, each one segment, and at its end {key...}, the rest

@@ -20,13 +20,13 @@ import (
 type Entry struct {
 	Policy string `json:"policy"`         // of the same file
 	Key    string `json:"key,omitempty"`  // empty: that of jobs without one
-	Name   string `json:"name,omitempty"` // default [DefaultName]
+	Name   string `json:"name,omitempty"` // several of a key need names; default "default"
 	// When is as in the header Penstock-Schedule, and Zone as in Penstock-Schedule-Zone.
 	When string `json:"when"`
 	Zone string `json:"zone,omitempty"`
-	// Paused says whether it is; nil: as it was, and a new one is not.
+	// Paused says whether the schedule is paused. Not given, it stays as it was.
 	Paused *bool  `json:"paused,omitempty"`
-	Body   string `json:"body,omitempty"`
+	Body   string `json:"body,omitempty"` // of its jobs
 	// Priority and Cost are short for two of Headers, which are those of a request for a job.
 	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What is read of the API's answers; docs/api.md describes them.
+// What is read of the API's answers; docs/reference/api.md describes them.
 
 type policyAnswer struct {
 	Policy struct {

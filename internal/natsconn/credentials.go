@@ -13,13 +13,13 @@ import (
 // way of the first three lines; the zero value shows nothing but what the URL holds. Files are read
 // again for each connection.
 type Credentials struct {
-	User         string `json:"user"`
-	Password     string `json:"password" secret:"true"`
-	PasswordFile string `json:"password_file"`
-	Token        string `json:"token" secret:"true"`
-	TokenFile    string `json:"token_file"`
-	NKeyFile     string `json:"nkey_file"`  // a seed
-	CredsFile    string `json:"creds_file"` // a JWT and a seed
+	User         string `json:"user"`                   // with a password
+	Password     string `json:"password" secret:"true"` // better in a file or a variable
+	PasswordFile string `json:"password_file"`          // read for each connection
+	Token        string `json:"token" secret:"true"`    // better in a file or a variable
+	TokenFile    string `json:"token_file"`             // read for each connection
+	NKeyFile     string `json:"nkey_file"`              // a seed
+	CredsFile    string `json:"creds_file"`             // a JWT and a seed
 
 	// TLS: authorities to trust, and a certificate of our own
 	CA   string `json:"-"`

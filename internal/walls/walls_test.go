@@ -122,6 +122,7 @@ internal/proctest: internal/waittest
 internal/race:
 internal/reach:
 internal/redact:
+internal/referencetest:
 internal/redistest: internal/proctest internal/waittest go-redis
 internal/seldom:
 internal/strict: algorithms internal/nearest yaml

@@ -117,8 +117,9 @@ func TestMarkdownLinesAreNoWiderThanTheyMayBe(t *testing.T) {
 }
 
 // made reports whether a line of a page is filled in by a program, so that its width is not told by
-// its text: an action of a template, and what such a one says of the machine.
+// its text: an action of a template, what such a one says of the machine, and a generated page.
 func made(name, line string) bool {
 	return strings.HasPrefix(name, "bench/") && strings.Contains(line, "{{") ||
+		strings.HasPrefix(name, "docs/reference/") ||
 		strings.HasPrefix(name, "docs/bench-") && strings.Contains(line, "go1.")
 }
