@@ -44,7 +44,7 @@ type Job struct {
 	Wait time.Duration
 	// Header holds further headers to store with the job: Content-Type, traceparent, and for an
 	// HTTP target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see
-	// docs/publish.md. The fields above override it.
+	// docs/guide.md. The fields above override it.
 	Header http.Header
 }
 

@@ -23,7 +23,7 @@ func TestPagesSayTheNumbersOfTheCode(t *testing.T) {
 			fmt.Sprintf("One client address may hold %d connections",
 				lifecycle.DefaultMaxPerClient),
 		},
-		"targets.md": {
+		"guide.md": {
 			fmt.Sprintf("with the defaults (%d attempts, %g s, %g h)", p.Retry.MaxAttempts,
 				time.Duration(p.Retry.Backoff).Seconds(),
 				time.Duration(p.Retry.MaxBackoff).Hours()),

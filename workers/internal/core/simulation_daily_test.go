@@ -22,7 +22,7 @@ func mail(daily int64) policy.Policy {
 
 // TestACrashDoesNotForgetTheDay: what may start in a day is counted through the crash of who counts
 // it, before and after a checkpoint and while it is written: never more start in the day. The crash
-// costs what docs/recipes.md says: eight seconds of an outflow of all keys, three of another limit,
+// costs what docs/guide.md says: eight seconds of an outflow of all keys, three of another limit,
 // or a sixteenth of the limit, and nothing of the next day.
 func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}

@@ -77,7 +77,7 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 	}
 }
 
-// TestABucketFindsItsTargetsHiddenLimit is the promise of docs/targets.md: of a target at rest
+// TestABucketFindsItsTargetsHiddenLimit is the promise of docs/guide.md: of a target at rest
 // fewer than one call in 200 is throttled, and more than 95 % of what it allows is used; and what
 // changes is found.
 func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
