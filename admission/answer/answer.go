@@ -1,7 +1,7 @@
-// Package answer spells the admission service's answers for the transports. Three tables hold all
-// that is known of HTTP: which status a verdict has, which status and problem type an error has
-// (problem.go), and which headers tell a quota (headers.go). NATS requests get the same status,
-// headers and bodies.
+// Package answer encodes the answers of the admission service for HTTP and NATS. Three tables hold
+// the HTTP knowledge: the status of a verdict, the status and problem type of an error
+// (problem.go), and the headers of a quota (headers.go). NATS uses the same status, headers and
+// bodies.
 package answer
 
 import (
@@ -14,19 +14,18 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// Answer is what a transport sends back.
+// Answer is an encoded answer.
 type Answer struct {
 	// Status is an HTTP status.
 	Status int
-	// Header lists the fields in a fixed order, Content-Type first. Names are spelled as
-	// documented.
+	// Header lists the fields in a fixed order, Content-Type first, with the documented spelling.
 	Header []Field
-	// Body is JSON or text, empty when there is nothing to tell.
+	// Body is JSON or text, or empty.
 	Body []byte
-	// Late: it was waited for, perhaps for longer than answers take.
+	// Late: the request waited for a job, perhaps longer than a server's write timeout.
 	Late bool
-	// Stream, unless it is nil, writes in place of Body what is told little by little; flush sends
-	// what was written so far. It must be called.
+	// Stream, if not nil, writes the body in pieces, and must be called; flush sends the pieces so
+	// far.
 	Stream func(w io.Writer, flush func())
 }
 
@@ -45,9 +44,9 @@ var verdictStatus = map[admission.Verdict]int{
 	admission.Rejected: 429,
 }
 
-// appendAccepted appends the body of an accepted job, which says its place in the queue where its
-// delay is not known. It and the body of a check are all that answers in great numbers have, so
-// encoding/json does not spell them; an id needs no escapes.
+// appendAccepted appends the body of an accepted job, with its position if its delay is unknown. It
+// and appendDecided avoid encoding/json because these are the most frequent answers; ids need no
+// escapes.
 func appendAccepted(body []byte, o admission.Outcome) []byte {
 	body = append(append(body, `{"verdict":"`...), o.Verdict...)
 	body = append(append(append(body, `","job":"`...), o.Job...), '"')
@@ -66,13 +65,13 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	return append(body, '}')
 }
 
-// rejected is added to the problem of a rejected job.
+// rejected extends the problem of a rejected job.
 type rejected struct {
 	Verdict      admission.Verdict `json:"verdict"`
 	RetryAfterMS int64             `json:"retry_after_ms"`
 }
 
-// appendDecided appends the body of a check; that of a refusal is a problem with these members.
+// appendDecided appends the body of a check, or the members that extend the problem of a refusal.
 func appendDecided(body []byte, c admission.Checked) []byte {
 	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
 	body = appendMember(body, `,"limit":`, c.Limit)
@@ -86,10 +85,10 @@ func appendMember(body []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(body, name...), n, 10)
 }
 
-// usualBody is room for either.
+// usualBody is enough room for either body.
 const usualBody = 160
 
-// Submitted answers a job.
+// Submitted encodes the outcome of a submission.
 func Submitted(o admission.Outcome) Answer {
 	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter,
 		o.Verdict == admission.Rejected}
@@ -111,7 +110,7 @@ func Submitted(o admission.Outcome) Answer {
 		Body: appendAccepted(make([]byte, 0, usualBody), o)}
 }
 
-// Checked answers a check or a peek.
+// Checked encodes the result of a check or a peek.
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
 	body := appendDecided(make([]byte, 0, usualBody), c)
@@ -121,46 +120,45 @@ func Checked(c admission.Checked) Answer {
 	return Answer{Status: 200, Header: state.fields(contentJSON), Body: body}
 }
 
-// Refunded answers a refund: without a body.
+// Refunded is the answer to a refund.
 func Refunded() Answer { return Answer{Status: 204} }
 
-// JSON answers with any document. It panics when the document cannot be JSON, which no type of
-// admission/manage is.
+// JSON encodes a document. It panics if that is impossible, which never happens for types of
+// admission/manage.
 func JSON(status int, document any) Answer {
 	return Answer{Status: status, Header: []Field{{"Content-Type", contentJSON}},
 		Body: encode(document)}
 }
 
-// Text answers with lines for people, and for machines that look at the status.
+// Text answers with lines of text.
 func Text(status int, lines ...string) Answer {
 	return Answer{Status: status,
 		Header: []Field{{"Content-Type", "text/plain; charset=utf-8"}},
 		Body:   []byte(strings.Join(lines, "\n") + "\n")}
 }
 
-// Lines answers with a document per line, as stream writes them.
+// Lines answers with NDJSON written by stream.
 func Lines(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "application/x-ndjson"}},
 		Stream: stream}
 }
 
-// Events answers with server-sent events, as stream writes them.
+// Events answers with server-sent events written by stream.
 func Events(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "text/event-stream"},
 		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}
 }
 
-// AppendLine appends the answer to the n-th job of a batch as a line: its body, which is a JSON
-// object, with the job's number and the status in it.
+// AppendLine appends the answer to the n-th job of a batch: its body with n and the status.
 func (a Answer) AppendLine(line []byte, n int) []byte {
 	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
-	if a.Status < 300 { // a problem says its status itself
+	if a.Status < 300 { // a problem has its status
 		line = strconv.AppendInt(append(line, `,"status":`...), int64(a.Status), 10)
 	}
 	return append(append(append(line, ','), a.Body[1:]...), '\n')
 }
 
-// milliseconds rounds up: nobody comes back, or goes ahead, too early.
+// milliseconds rounds up, so that no client comes back too early.
 func milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
 func ceil(d, unit time.Duration) int64 {
@@ -171,7 +169,7 @@ func ceil(d, unit time.Duration) int64 {
 	return n
 }
 
-// encode cannot fail: the bodies hold strings, numbers and booleans.
+// encode cannot fail: bodies hold strings, numbers and booleans.
 func encode(body any) []byte {
 	data, err := json.Marshal(body)
 	if err != nil {

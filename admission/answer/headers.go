@@ -7,21 +7,21 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// maxInteger is the largest integer of a structured field (RFC 9651, 3.3.1).
+// maxInteger is the largest integer of structured fields (RFC 9651, 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// quotaState is what the headers say of a quota.
+// quotaState is the input of the quota headers.
 type quotaState struct {
 	quota     admission.Quota
-	remaining int64 // -1: nobody counted
+	remaining int64 // -1: not counted
 	reset     time.Duration
 	retry     time.Duration
 	refused   bool
 }
 
-// fields is the third table: the classic X-Ratelimit-… fields, Retry-After, and the structured
-// fields of draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit whose r is
-// required, are sent only when somebody counted them.
+// fields is the third table: the X-Ratelimit-… fields, Retry-After, and the structured fields of
+// draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit, which requires them, are
+// left out if unknown.
 func (s quotaState) fields(contentType string) []Field {
 	fields := make([]Field, 0, 7)
 	add := func(name, value string) { fields = append(fields, Field{name, value}) }
@@ -31,7 +31,7 @@ func (s quotaState) fields(contentType string) []Field {
 	if s.remaining >= 0 {
 		add("X-Ratelimit-Remaining", strconv.FormatInt(s.remaining, 10))
 	}
-	// The draft wants t and Retry-After, where both are given, to mean the same instant.
+	// The draft wants t and Retry-After to mean the same instant.
 	until := seconds(s.reset)
 	if s.refused {
 		until = max(1, seconds(s.retry))
@@ -50,10 +50,8 @@ func (s quotaState) fields(contentType string) []Field {
 	return fields
 }
 
-// integer is an integer of a structured field.
 type integer int64
 
 func (i integer) String() string { return strconv.FormatInt(min(int64(i), maxInteger), 10) }
 
-// seconds rounds up to whole seconds.
 func seconds(d time.Duration) integer { return integer(ceil(d, time.Second)) }

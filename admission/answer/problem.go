@@ -13,49 +13,45 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The problem types of draft-ietf-httpapi-ratelimit-headers-11. Every other problem is
-// "about:blank": its status says all.
+// Problem types of draft-ietf-httpapi-ratelimit-headers-11. Other problems are "about:blank".
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeUnreachable     = "urn:penstock:problem:deadline-unreachable"
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// unavailableRetry is when to come back after a 503, in seconds.
+// unavailableRetry is the Retry-After of a 503, in seconds.
 const unavailableRetry = "1"
 
-// problem is an RFC 9457 problem.
+// problem is a problem document (RFC 9457).
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	// Of a bad request: what is wrong, and why, in words. Of something unavailable Reason is one of
-	// admission's words.
+	// The invalid field and why, or the reason of a 503 in one of admission's words.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
-	// Of a policy or an override that cannot be: everything that is wrong with it.
+	// All problems of an invalid policy or override.
 	Problems []fieldProblem `json:"problems,omitempty"`
 
-	// Of the repeat of a job that is gone.
+	// Of the repeat of an ended job.
 	Job    string `json:"job,omitempty"`
 	Ended  string `json:"ended,omitempty"`
 	Letter uint64 `json:"letter,omitempty"`
 
-	// Of quota-exceeded.
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 
-// fieldProblem is one thing that is wrong with a document.
 type fieldProblem struct {
-	Field  string `json:"field,omitempty"` // empty: the document as a whole
+	Field  string `json:"field,omitempty"` // empty: the whole document
 	Reason string `json:"reason"`
 }
 
-// errorStatus is the second table. The texts of the kinds marked shown are made for clients; of all
-// others a client sees the status alone.
+// errorStatus is the second table. Only texts marked shown are written for clients; for the others,
+// clients see the status alone.
 var errorStatus = []struct {
 	kind   error
 	status int
@@ -74,8 +70,7 @@ var errorStatus = []struct {
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
-// refusal answers a question whose answer is no, with the members of more, a JSON object, added to
-// the problem.
+// refusal encodes a refusal. more is a JSON object whose members extend the problem.
 func refusal(s quotaState, more []byte) Answer {
 	p := problem{
 		Type:             typeQuotaExceeded,
@@ -85,11 +80,11 @@ func refusal(s quotaState, more []byte) Answer {
 		ViolatedPolicies: []string{s.quota.Policy},
 	}
 	body := encode(p)
-	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
+	body = append(append(body[:len(body)-1], ','), more[1:]...) // merge the two objects
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 
-// unreachable refuses a job whose deadline its bucket cannot meet.
+// unreachable rejects a job whose bucket cannot meet its deadline.
 func unreachable(s quotaState, o admission.Outcome) Answer {
 	body := encode(struct {
 		problem
@@ -106,16 +101,15 @@ func unreachable(s quotaState, o admission.Outcome) Answer {
 	return Answer{Status: http.StatusTooManyRequests, Header: s.fields(contentProblem), Body: body}
 }
 
-// Problem answers with a status and, in words for the client, what was wrong. More header fields
-// may follow. What is unavailable for now has a reason: [Unavailable].
+// Problem encodes an error with a status, a description for the client and additional headers. Use
+// [Unavailable] for temporary errors.
 func Problem(status int, detail string, more ...Field) Answer {
 	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: detail}.answer(more...)
 }
 
-// Unavailable answers that something cannot be done now, with the reason that [admission.Reason]
-// finds in err, and when to come back. The status is 503, or 507 when there is no room; detail is
-// for the client.
+// Unavailable encodes a temporary error, with the reason from [admission.Reason] and a Retry-After.
+// The status is 503, or 507 for lack of space; detail is for the client.
 func Unavailable(status int, detail string, err error) Answer {
 	return problem{
 		Type:   typeReducedCapacity,
@@ -131,18 +125,17 @@ func (p problem) answer(more ...Field) Answer {
 		Header: append([]Field{{"Content-Type", contentProblem}}, more...), Body: encode(p)}
 }
 
-// Errors turns errors into answers and logs what an operator must know.
+// Errors encodes errors and logs those that operators must know.
 type Errors struct {
 	log    *slog.Logger
 	seldom *seldom.Log // by reason
 }
 
-// NewErrors logs to log.
 func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
-// Answer is the answer to a question that ended in an error. An unexpected error is logged with its
-// chain and becomes a bare 500. That something is unavailable is logged once in ten seconds for
-// each reason, or one outage would fill the disk.
+// Answer encodes an error. Unexpected errors are logged with their chain and become a plain 500.
+// Temporary errors are logged once in ten seconds per reason, so that an outage does not fill the
+// disk.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
 		return problem{
@@ -183,15 +176,15 @@ func (e *Errors) Answer(err error) Answer {
 		return Unavailable(row.status, detail, err)
 	}
 	if errors.Is(err, context.Canceled) {
-		// the client went away, or the process is about to
+		// the client went away, or the process is stopping
 		return Unavailable(http.StatusServiceUnavailable, "", err)
 	}
 	e.log.Error("a request ended in an unexpected error", "error", err)
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn logs that requests are refused, unless that is known: what watches the store of limits or
-// NATS logs it, and the operator who asked sees that no drainer answered.
+// warn logs rejected requests, except for reasons that are logged or visible elsewhere: the store
+// of limits, NATS and missing drainers.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
 	if reason == admission.ReasonStore || reason == admission.ReasonDrainer ||
@@ -202,8 +195,7 @@ func (e *Errors) warn(err error) {
 		err)
 }
 
-// refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a
-// conflict, as a change.
+// refusedDocument encodes all problems of an invalid policy or override, or of an invalid change.
 func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	status := http.StatusBadRequest
 	if errors.Is(err, admission.ErrConflict) {
@@ -218,7 +210,7 @@ func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	return p.answer()
 }
 
-// Panicked answers a request whose handling panicked, and logs the panic.
+// Panicked logs a panic and answers its request.
 func (e *Errors) Panicked(value any, stack []byte) Answer {
 	e.log.Error("handling a request panicked", "panic", value, "stack", string(stack))
 	return Problem(http.StatusInternalServerError, "")

@@ -16,37 +16,33 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Many jobs in one request: a line of JSON each, or one list of them.
-
-// batchJob is a job of a batch. Its body is one of the last three, or empty.
+// batchJob is a job of a batch. At most one of the last three fields is its body.
 type batchJob struct {
 	Policy  string            `json:"policy"`
 	Key     *string           `json:"key"`
-	Headers map[string]string `json:"headers"` // those of a job that is submitted alone
-	Body    json.RawMessage   `json:"body"`    // any JSON, stored as it is written
+	Headers map[string]string `json:"headers"` // as for a single job
+	Body    json.RawMessage   `json:"body"`    // any JSON, stored as written
 	Text    *string           `json:"text"`
 	Base64  []byte            `json:"base64"`
 }
 
-// ipHeader is a trusted proxy's, for all jobs that name no other client.
+// ipHeader of a batch is a trusted proxy's, and applies to jobs without one.
 var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
-// tellEvery is how long a verdict may lie before it is sent.
+// tellEvery is the longest time that a verdict is buffered.
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch takes the jobs of a batch, and answers each as the submission of it alone would be,
-// in a line of its own. All of the batch is read first: how fast the queue takes it then does not
-// count as how fast its client sends.
+// submitBatch answers each job of a batch on a line of its own, as if it were submitted alone. It
+// reads the whole batch first, so that a slow queue does not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, &admission.RequestError{Field: "query",
-			Reason: "a batch has no query parameters"}
+		return answer.Answer{}, bad("query", "a batch has no query parameters")
 	}
 	for name := range r.Header {
 		if name == job.HeaderIdempotencyKey ||
 			name != ipHeader && job.HasPrefixFold(name, job.HeaderPrefix) {
-			return answer.Answer{}, &admission.RequestError{Field: name,
-				Reason: "belongs to a single job: give it among the headers of each"}
+			return answer.Answer{}, bad(name,
+				"belongs to a single job: give it among the headers of each")
 		}
 	}
 	from, err := h.client(r.RemoteAddr, r.Header)
@@ -59,7 +55,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 		release()
 		return answer.Answer{}, bodyLeft{err}
 	}
-	// What is decoded and under way is at most as much again.
+	// Decoded jobs and those in flight take at most as much again.
 	if err := h.options.Budget.Reserve(at.from, held); err != nil {
 		release()
 		return answer.Answer{}, err
@@ -67,14 +63,14 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	held *= 2
 	if len(bytes.TrimSpace(body)) == 0 {
 		release()
-		return answer.Answer{}, &admission.RequestError{Field: "body", Reason: "holds no job"}
+		return answer.Answer{}, bad("body", "holds no job")
 	}
 	return answer.Lines(func(w io.Writer, flush func()) {
 		defer release()
 		out := bufio.NewWriterSize(w, 32<<10)
 		n, told := 0, time.Now()
 		var line []byte
-		// The only errors are that nobody reads the verdicts any more.
+		// The only error is that the client has stopped reading.
 		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, at.client, from, body),
 			func(o admission.Outcome, err error) error {
 				n++
@@ -99,8 +95,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	}), nil
 }
 
-// jobs returns the jobs of a batch that comes from an address, and errors in place of those that
-// cannot be read.
+// jobs yields the jobs of a batch from an address, or an error in place of each unreadable one.
 func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	body []byte) iter.Seq2[admission.SubmitRequest, error] {
 
@@ -126,8 +121,8 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	}
 }
 
-// texts returns the JSON of each job: the elements of a list, or lines. What is wrong in a line
-// ends there; where a list is wrong nobody knows what the rest of it means.
+// texts yields the JSON of each job: the elements of a list, or lines. An unreadable line does not
+// affect the others; an unreadable list ends there.
 func texts(body []byte) iter.Seq2[[]byte, error] {
 	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
 		return elements(trimmed)
@@ -158,15 +153,13 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 			err = fmt.Errorf("something follows the list")
 		}
 		if err != nil {
-			yield(nil, &admission.RequestError{Field: "body",
-				Reason: "the list cannot be read on from here: " + err.Error()})
+			yield(nil, bad("body", "the list cannot be read on from here: %v", err))
 		}
 	}
 }
 
-// plainJob reads {"policy":"…","key":"…","body":…} whose strings hold no escapes, as nearly all
-// jobs of batches are written: encoding/json takes several times as long. What is not plain may be
-// sound all the same.
+// plainJob is a fast path for {"policy":"…","key":"…","body":…} without escapes, the usual form:
+// encoding/json takes several times as long. It rejects valid jobs of other forms.
 func plainJob(text []byte) (j batchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
 	for plain {
@@ -199,7 +192,7 @@ func plainJob(text []byte) (j batchJob, plain bool) {
 	return j, false
 }
 
-// plainString reads a JSON string of printable ASCII without escapes, and returns what follows it.
+// plainString reads a JSON string of printable ASCII without escapes, and returns the rest.
 func plainString(text []byte) (s, rest []byte, plain bool) {
 	if text, plain = bytes.CutPrefix(spaced(text), []byte(`"`)); !plain {
 		return nil, nil, false
@@ -215,12 +208,11 @@ func plainString(text []byte) (s, rest []byte, plain bool) {
 	return nil, nil, false
 }
 
-// jsonSpace is what may stand between the parts of a JSON text.
+// jsonSpace is the white space between JSON tokens.
 const jsonSpace = " \t\r\n"
 
 func spaced(text []byte) []byte { return bytes.TrimLeft(text, jsonSpace) }
 
-// readJob reads a job of a batch as it is written.
 func readJob(text []byte) (j batchJob, err error) {
 	if j, plain := plainJob(text); plain {
 		return j, nil
@@ -228,15 +220,14 @@ func readJob(text []byte) (j batchJob, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&j); err != nil {
-		return j, &admission.RequestError{Field: "job", Reason: "cannot be read: " + err.Error()}
+		return j, bad("job", "cannot be read: %v", err)
 	}
 	if in.InputOffset() < int64(len(text)) {
-		return j, &admission.RequestError{Field: "job", Reason: "has something behind it"}
+		return j, bad("job", "has something behind it")
 	}
 	return j, nil
 }
 
-// job reads a job of a batch that comes from an address.
 func (h *handler) job(r *http.Request, from string,
 	text []byte) (request admission.SubmitRequest, err error) {
 
@@ -246,8 +237,7 @@ func (h *handler) job(r *http.Request, from string,
 	}
 	request.Policy = j.Policy
 	if j.Key == nil {
-		return request, &admission.RequestError{Field: "key",
-			Reason: `is missing; the empty key is ""`}
+		return request, bad("key", `is missing; the empty key is ""`)
 	}
 	if request.Key, err = job.EncodeKey(*j.Key); err != nil {
 		return request, admission.InvalidKey(err)
@@ -259,8 +249,7 @@ func (h *handler) job(r *http.Request, from string,
 	}
 	for name, value := range j.Headers {
 		if !token(name) {
-			return request, &admission.RequestError{Field: "headers",
-				Reason: fmt.Sprintf("%.64q is no name of a header", name)}
+			return request, bad("headers", "%.64q is no name of a header", name)
 		}
 		header.Add(name, value)
 	}
@@ -277,7 +266,6 @@ func (h *handler) job(r *http.Request, from string,
 	return request, err
 }
 
-// body returns the one body of the job.
 func (j *batchJob) body() (body []byte, err error) {
 	given := 0
 	if j.Body != nil {
@@ -290,13 +278,12 @@ func (j *batchJob) body() (body []byte, err error) {
 		given, body = given+1, j.Base64
 	}
 	if given > 1 {
-		return nil, &admission.RequestError{Field: "body",
-			Reason: "is given more than once, as body, text or base64"}
+		return nil, bad("body", "is given more than once, as body, text or base64")
 	}
 	return body, nil
 }
 
-// token reports whether a name can be that of a header (RFC 9110, 5.6.2).
+// token reports whether name is a valid header name (RFC 9110, 5.6.2).
 func token(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -10,15 +11,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Policies and overrides are documents with a revision, which is their entity tag.
+// The entity tag of a policy or an override is its revision.
 
-// revised answers with a document as it is at a revision.
 func revised(status int, document any, revision uint64) answer.Answer {
 	a := answer.JSON(status, document)
 	if revision > 0 {
@@ -29,22 +28,43 @@ func revised(status int, document any, revision uint64) answer.Answer {
 
 func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// written answers with a document that was written, or would be.
-func written(document any, revision uint64, w manage.Write, created bool, err error) (
-	answer.Answer, error) {
+// write returns the call of a request that writes a policy or an override, as a JSON merge patch if
+// patch is set. do returns the written document, and whether it is new.
+func write(patch bool, do func(ctx context.Context, at place, document []byte, w manage.Write) (
+	written any, revision uint64, created bool, err error)) call {
 
-	switch {
-	case err != nil:
-		return answer.Answer{}, err
-	case w.DryRun:
-		return answer.JSON(http.StatusOK, document), nil
-	case created:
-		return revised(http.StatusCreated, document, revision), nil
+	return func(r *http.Request, at place) (answer.Answer, error) {
+		if patch {
+			if a := notAPatch(r); a != nil {
+				return *a, nil
+			}
+		}
+		w := manage.Write{DryRun: at.number("dry_run", 0, 0, 1) == 1, Possible: within(at.client)}
+		var document []byte
+		err := at.err
+		if err == nil {
+			w.If, err = precondition(r.Header)
+		}
+		if err == nil {
+			document, err = readDocument(r)
+		}
+		if err != nil {
+			return answer.Answer{}, err
+		}
+		written, revision, created, err := do(r.Context(), at, document, w)
+		switch {
+		case err != nil:
+			return answer.Answer{}, err
+		case w.DryRun:
+			return answer.JSON(http.StatusOK, written), nil
+		case created:
+			return revised(http.StatusCreated, written, revision), nil
+		}
+		return revised(http.StatusOK, written, revision), nil
 	}
-	return revised(http.StatusOK, document, revision), nil
 }
 
-// unlessKnown returns the answer, or 304 for a client that has it already.
+// unlessKnown returns the answer, or 304 if the client has this revision.
 func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answer {
 	if known := r.Header.Values("If-None-Match"); len(known) > 0 && matches(known, revision, true) {
 		return answer.Answer{Status: http.StatusNotModified,
@@ -53,29 +73,14 @@ func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answe
 	return a
 }
 
-// writing reads what a request that writes a document says.
-func writing(r *http.Request, at place) (w manage.Write, document []byte, err error) {
-	dry, err := at.number("dry_run", 0, 0, 1)
-	if err != nil {
-		return w, nil, err
-	}
-	w.DryRun, w.Possible = dry == 1, within(at.client)
-	if w.If, err = precondition(r.Header); err != nil {
-		return w, nil, err
-	}
-	document, err = readDocument(r)
-	return w, document, err
-}
-
-// precondition reads If-Match and If-None-Match (RFC 9110); nil: neither is there.
+// precondition reads If-Match and If-None-Match (RFC 9110). It returns nil without either.
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {
 		for _, t := range tags(values) {
 			t = strings.TrimPrefix(t, "W/")
 			if t != "*" && (len(t) < 2 || t[0] != '"' || t[len(t)-1] != '"') {
-				return nil, &admission.RequestError{Field: name,
-					Reason: `want * or entity tags such as "7", in quotes`}
+				return nil, bad(name, `want * or entity tags such as "7", in quotes`)
 			}
 		}
 	}
@@ -88,8 +93,7 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 	}, nil
 }
 
-// matches reports whether one of the entity tags is that of a revision; * is whatever there is. A
-// weak tag is one only where a weak comparison will do.
+// matches reports whether an entity tag, or *, matches the revision. weak permits weak comparison.
 func matches(values []string, revision uint64, weak bool) bool {
 	return revision > 0 && slices.ContainsFunc(tags(values), func(t string) bool {
 		if weak {
@@ -99,7 +103,7 @@ func matches(values []string, revision uint64, weak bool) bool {
 	})
 }
 
-// tags splits lists of entity tags. Ours hold no commas.
+// tags splits lists of entity tags, which here hold no commas.
 func tags(values []string) []string {
 	var list []string
 	for _, value := range values {
@@ -110,8 +114,8 @@ func tags(values []string) []string {
 	return list
 }
 
-// unwrapPolicy returns the policy in what GET answers, and any other document as it is. Beside the
-// policy only paused means anything: whether the sender takes the policy for paused.
+// unwrapPolicy returns the policy inside an answer of GET, or any other document unchanged. Of the
+// members around the policy only paused is used.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy
@@ -125,7 +129,7 @@ func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	return enclosed.Inner, enclosed.Paused, nil
 }
 
-// unwrapOverride returns the override in what GET answers, and any other document as it is.
+// unwrapOverride returns the override inside an answer of GET, or any other document unchanged.
 func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	var enclosed struct {
 		manage.Override
@@ -137,31 +141,29 @@ func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	case !wrapped || err != nil:
 		return document, err
 	case enclosed.Key != nil && *enclosed.Key != key.Raw():
-		return nil, &admission.RequestError{Field: "key",
-			Reason: fmt.Sprintf("%.64q is not the key in the path", *enclosed.Key)}
+		return nil, bad("key", "%.64q is not the key in the path", *enclosed.Key)
 	}
 	return enclosed.Inner, nil
 }
 
-// unwrap reads a document that has a member of a name, strictly, and reports whether it has.
+// unwrap decodes a document strictly if it has a member of this name, and reports whether it has.
 func unwrap(document []byte, name string, into any) (bool, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
-		return false, nil // the reader of the document reports what is wrong
+		return false, nil // the document's reader reports the error
 	}
 	in := json.NewDecoder(bytes.NewReader(document))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
-		return true, &admission.RequestError{Field: name,
-			Reason: "what is beside it cannot be read: " + err.Error()}
+		return true, bad(name, "what is beside it cannot be read: %v", err)
 	}
 	return true, nil
 }
 
 const contentMergePatch = "application/merge-patch+json"
 
-// notAPatch returns the answer for a body whose Content-Type is not that of a JSON merge patch; nil
-// if it may be one. The type that curl gives to any data counts as none.
+// notAPatch returns the answer to a Content-Type other than a JSON merge patch, or nil. It accepts
+// the type that curl sends by default.
 func notAPatch(r *http.Request) *answer.Answer {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)

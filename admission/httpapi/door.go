@@ -19,11 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What clients ask: jobs and checks.
-
 func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
-	// An unescaped question mark in a key would otherwise cut it short, and mix two buckets without
-	// a word.
+	// Otherwise an unescaped question mark would cut a key short, and silently mix two buckets.
 	query, err := parameters(r, "wait")
 	if err != nil {
 		return answer.Answer{}, err
@@ -56,16 +53,16 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	return a, nil
 }
 
-// bodyLeft is an error that leaves some of a body unread, which is not waited for.
+// bodyLeft is an error that leaves part of the body unread; the connection is closed.
 type bodyLeft struct{ error }
 
 func (b bodyLeft) Unwrap() error { return b.error }
 
-// smallBody is what a body takes of the budget before its first byte has come.
+// smallBody is reserved in the budget before the first byte arrives.
 const smallBody = 4 << 10
 
-// read reads a body of at most so many bytes, and takes from the client's share of the budget, as
-// the bytes come, what holds them.
+// read reads a body of at most `most` bytes, and reserves memory in the client's budget as it
+// grows.
 func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held int64,
 	err error) {
 
@@ -96,12 +93,12 @@ func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held
 	}
 }
 
-// unread returns why a body could not be read.
+// unread translates the error of reading a body.
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w: the body did not come, or not fast enough", admission.ErrTooSlow)
 	}
-	return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+	return bad("body", "ended early or cannot be read")
 }
 
 func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
@@ -114,8 +111,7 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	}
 	if r.URL.RawQuery != "" {
 		if r.Header.Get(job.HeaderCost) != "" {
-			return answer.Answer{}, &admission.RequestError{Field: "cost",
-				Reason: "is given twice, as a parameter and as a header"}
+			return answer.Answer{}, bad("cost", "is given twice, as a parameter and as a header")
 		}
 		if options.Cost, err = queryCost(r); err != nil {
 			return answer.Answer{}, err
@@ -132,8 +128,7 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	switch {
 	case options.Refund && r.Method != http.MethodPost && r.Method != http.MethodDelete,
 		options.Peek && r.Method == http.MethodDelete:
-		return answer.Answer{}, &admission.RequestError{Field: "method",
-			Reason: "contradicts the headers"}
+		return answer.Answer{}, bad("method", "contradicts the headers")
 	case options.Refund || r.Method == http.MethodDelete:
 		return answer.Refunded(), h.service.Refund(r.Context(), request)
 	case options.Peek || r.Method != http.MethodPost:
@@ -146,8 +141,8 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Checked(checked), nil
 }
 
-// client is the address that a request came from, as limits count it. It is an error that its
-// headers name another one and it comes from none of the trusted proxies.
+// client returns the address that limits apply to. A header naming another address is an error
+// unless it comes from a trusted proxy.
 func (h *handler) client(remote string, header http.Header) (string, error) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -158,16 +153,14 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 		address = address.Unmap().WithZone("")
 		trusted := func(p netip.Prefix) bool { return p.Contains(address) }
 		if !slices.ContainsFunc(h.options.TrustedProxies, trusted) {
-			return "", &admission.RequestError{Field: admission.IPHeader,
-				Reason: fmt.Sprintf(
-					"is taken from http.trusted_proxies only, and %q is none of them", host)}
+			return "", bad(admission.IPHeader,
+				"is taken from http.trusted_proxies only, and %q is none of them", host)
 		}
 	}
 	return admission.ClientIP(host), nil
 }
 
-// from returns the client as budgets count it: by its name, or by the address that it, or a trusted
-// proxy for it, asks from.
+// from returns the client that budgets count: its name, or its address as seen by a trusted proxy.
 func (h *handler) from(r *http.Request, c *access.Client) admission.Client {
 	from := admission.Client{Name: c.Name,
 		Operator: c.MayAll(access.Read | access.Operate | access.Admin)}
@@ -181,7 +174,6 @@ func (h *handler) from(r *http.Request, c *access.Client) admission.Client {
 	return from
 }
 
-// queryCost reads the query of a check, whose one parameter is the cost.
 func queryCost(r *http.Request) (int64, error) {
 	q, err := parameters(r, "cost")
 	if err != nil {
@@ -189,8 +181,7 @@ func queryCost(r *http.Request) (int64, error) {
 	}
 	cost, err := strconv.ParseInt(q.Get("cost"), 10, 64)
 	if err != nil {
-		return 0, &admission.RequestError{Field: "cost",
-			Reason: "must be a whole number of at least 1"}
+		return 0, bad("cost", "must be a whole number of at least 1")
 	}
 	return cost, nil
 }

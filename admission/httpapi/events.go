@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,29 +17,21 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What happens: events as they come, and figures of the last minute.
-
 const (
-	// aliveEvery is how often a quiet stream of events says that it is one.
+	// aliveEvery is the interval of signs of life on a quiet stream.
 	aliveEvery = 15 * time.Second
-	// streamFor is how long a stream of events goes on before the client asks again.
+	// streamFor is the longest duration of a stream; then the client reconnects.
 	streamFor = 15 * time.Minute
 )
 
-func (m management) stats(r *http.Request, at place) (answer.Answer, error) {
-	if err := noBody(r); err != nil {
-		return answer.Answer{}, err
+func (m management) stats(at *place) looking {
+	keys := at.number("keys", 0, 0, watch.MostKeys)
+	return func(context.Context) (any, error) {
+		return m.service.Watch().Stats(at.mayRead, int(keys))
 	}
-	keys, err := at.number("keys", 0, 0, watch.MostKeys)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return document(m.service.Watch().Stats(func(policy string) bool {
-		return at.client.MayPolicy(access.Read, policy)
-	}, int(keys)))
 }
 
-// events streams server-sent events. The header Last-Event-ID continues a stream.
+// events streams server-sent events. Last-Event-ID continues a stream.
 func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if err := noBody(r); err != nil {
 		return answer.Answer{}, err
@@ -50,9 +43,9 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if r.Method == http.MethodHead {
 		return answer.Events(func(io.Writer, func()) {}), nil
 	}
-	recent, err := at.number("recent", 0, 0, watch.MaxRecent)
-	if err != nil {
-		return answer.Answer{}, err
+	recent := at.number("recent", 0, 0, watch.MaxRecent)
+	if at.err != nil {
+		return answer.Answer{}, at.err
 	}
 	l, err := m.service.Watch().Listen(at.from, r.Header.Get("Last-Event-ID"), int(recent), wants)
 	if err != nil {
@@ -65,18 +58,17 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	}), nil
 }
 
-// events reads which events are wanted, of those that the client may see.
+// events returns a filter for the requested events that the client may see.
 func (at place) events() (func(watch.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
-			return nil, &admission.RequestError{Field: name, Reason: "is empty"}
+			return nil, bad(name, "is empty")
 		}
 	}
 	types := strings.FieldsFunc(at.query.Get("type"), func(c rune) bool { return c == ',' })
 	for _, t := range types {
 		if !slices.Contains(watch.Types, t) {
-			return nil, &admission.RequestError{Field: "type", Reason: fmt.Sprintf(
-				"%.64q is none of %s", t, strings.Join(watch.Types, ", "))}
+			return nil, bad("type", "%.64q is none of %s", t, strings.Join(watch.Types, ", "))
 		}
 	}
 	if _, err := job.EncodeKey(at.query.Get("key")); err != nil {
@@ -90,8 +82,8 @@ func (at place) events() (func(watch.Event) bool, error) {
 	}, nil
 }
 
-// tell writes what a listener hears until the client leaves, the listener is ended, or it is time
-// to ask again. That it is also when who may ask has changed: this client may be gone from them.
+// tell writes events until the client leaves, the listener ends, streamFor has passed, or the
+// rights of clients change.
 func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 	alive, end, rights := time.NewTicker(aliveEvery), time.After(streamFor), m.rights()
 	defer alive.Stop()
@@ -144,11 +136,10 @@ func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Li
 	}
 }
 
-// writeEvent writes an event.
 func writeEvent(w io.Writer, e watch.Event) error {
 	text, err := json.Marshal(e)
 	if err != nil {
-		return err // strings, numbers and an instant: cannot be
+		return err // cannot fail: strings, numbers and a time
 	}
 	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, text)
 	return err

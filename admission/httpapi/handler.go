@@ -1,10 +1,10 @@
-// Package httpapi serves the admission service over HTTP, and, with Options.Management, what
-// operators do with policies, buckets, jobs and dead letters. One table, routes, says what lies
-// where; openapi.yaml describes it for users. A handler decodes, asks the service and writes what
-// admission/answer spells.
+// Package httpapi serves the admission service over HTTP and, with Options.Management, the
+// management of policies, buckets, jobs and dead letters. The table in routes lists all endpoints;
+// openapi.yaml describes them. A handler decodes, calls the service, and package admission/answer
+// encodes.
 //
-// A key is the rest of the path as the client escaped it: neither "//" nor ".." is cleaned, nothing
-// redirects, and %2F is a slash of the key. The empty key is a slash at the end.
+// A key is the rest of the path as the client escaped it: "//" and ".." are not cleaned, there are
+// no redirects, and %2F is a slash of the key. The empty key is a slash at the end.
 package httpapi
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Service is what the handler asks; [*admission.Service] is one.
+// Service is implemented by [*admission.Service].
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	SubmitBatch(ctx context.Context, requests iter.Seq2[admission.SubmitRequest, error],
@@ -40,16 +40,16 @@ type Service interface {
 	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
-// Options are what a handler can do without. The zero value works.
+// Options holds the optional settings of a handler. The zero value works.
 type Options struct {
-	// Parts returns what each part of the process says of itself. It answers /readyz and must not
-	// take long; [admission.Reason] of the first error gives the answer's reason. Notes are for
-	// clients that may read everything. Default: none, which is ready.
+	// Parts returns the health of the process's parts for /readyz; it must return quickly.
+	// [admission.Reason] of the first error is the reason in the answer. Notes are shown only to
+	// clients with the right to read everything. Default: none, which is ready.
 	Parts func() []health.Part
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
-	// Console serves pages at / and below /console, to everybody: they ask the API for all that
-	// they show. Default: not found.
+	// Console serves / and /console without authentication: its pages get their data from the API.
+	// Default: not found.
 	Console http.Handler
 	// Management serves the management API. Default: not found.
 	Management *manage.Service
@@ -58,21 +58,20 @@ type Options struct {
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this
 	// handler alone.
 	Budget *admission.Budget
-	// Hosts are the names by which requests for /v1/ and /metrics may know this process, besides IP
-	// addresses, localhost and *.localhost; "*.example.com" stands for all names below example.com.
-	// Requests that name another host get 421: a page whose name was made to lead here sends them.
+	// Hosts are the host names of this process for /v1/ and /metrics, in addition to IP addresses,
+	// localhost and *.localhost; "*.example.com" matches all subdomains. Requests for other hosts
+	// get 421, as protection against DNS rebinding.
 	Hosts []string
-	// Clients returns who may ask, by token or certificate, and for what. Default: everybody may
-	// ask for everything.
+	// Clients returns the clients, by token or certificate, and their rights. Default: no access
+	// control.
 	Clients func() *access.Clients
-	// TrustedProxies are the addresses whose Penstock-IP is believed; from any other it is refused.
-	// Default: none.
+	// TrustedProxies may set Penstock-IP; it is refused from other addresses. Default: none.
 	TrustedProxies []netip.Prefix
-	// Logger gets unexpected errors; default [slog.Default].
+	// Logger receives unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// New makes the handler. It does its own routing, because an http.ServeMux cleans paths.
+// New makes a handler. It does not use http.ServeMux, which cleans paths.
 func New(service Service, o Options) http.Handler {
 	if o.Parts == nil {
 		o.Parts = func() []health.Part { return nil }
@@ -97,8 +96,8 @@ type handler struct {
 	options Options
 	errors  *answer.Errors
 	served  []resource
-	// sites refuses what a page from elsewhere makes a browser send: who can reach this address
-	// must not be tricked into publishing or purging something.
+	// sites rejects cross-site requests of browsers, which may reach this address from inside a
+	// network.
 	sites *http.CrossOriginProtection
 }
 
@@ -108,7 +107,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if value := recover(); value == http.ErrAbortHandler {
 			panic(value)
 		} else if value != nil {
-			write(w, h.errors.Panicked(value, debug.Stack()))
+			respond(w, h.errors.Panicked(value, debug.Stack()))
 		}
 	}()
 	path := r.URL.EscapedPath()
@@ -118,7 +117,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	open := found != nil && found.routes[0].right == 0 ||
 		found == nil && !strings.HasPrefix(path, root) && !page
 	if a := h.forbid(r, path, open); a != nil {
-		write(w, *a)
+		respond(w, *a)
 		return
 	}
 	if page {
@@ -127,7 +126,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	client, a := h.identify(r)
 	if a != nil && !open {
-		write(w, *a)
+		respond(w, *a)
 		return
 	}
 	if found == nil {
@@ -136,14 +135,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rt, allowed := found.route(r.Method)
 	if !allowed {
-		write(w, otherMethod(r, found.methods()))
+		respond(w, otherMethod(r, found.methods()))
 		return
 	}
 	h.serve(w, r, rt, names, client)
 }
 
-// find returns the resource at a path, nil if there is none, and what the path has in place of the
-// resource's braces.
+// find returns the resource at a path, or nil, and the path's values for its braces.
 func (h *handler) find(path string) (*resource, []string) {
 	for i := range h.served {
 		if names, ok := h.served[i].match(path); ok {
@@ -153,10 +151,9 @@ func (h *handler) find(path string) (*resource, []string) {
 	return nil, nil
 }
 
-// forbid returns the answer to a request that nobody may send, nil for others: one that knows the
-// process by a name that is not its own, of another site's page, or of a job on its way to a
-// target. Paths below /v1/ where there is nothing are guarded as well, so that nobody learns where
-// there is.
+// forbid returns the answer to a forbidden request, or nil: an unknown host, another site's page,
+// or a job on its way to a target. It also covers unknown paths below /v1/, so that it does not
+// reveal which exist.
 func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer {
 	status, detail := 0, ""
 	below := strings.HasPrefix(path, root)
@@ -177,22 +174,21 @@ func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer
 	return &a
 }
 
-// identify returns the client that asks, or the answer for one that is not known.
+// identify returns the client, or the answer to an unknown one.
 func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
 	if h.options.Clients == nil {
 		return access.Everyone, nil
 	}
 	client, err := h.options.Clients().Of(r)
-	delete(r.Header, "Authorization") // nothing behind this needs it
+	delete(r.Header, "Authorization") // not needed any more
 	if err == nil {
 		return client, nil
 	}
 	a := answer.Problem(http.StatusUnauthorized, err.Error(),
 		answer.Field{Name: "WWW-Authenticate", Value: access.Challenge(err)})
-	return new(access.Client), &a // who may do nothing
+	return new(access.Client), &a // without rights
 }
 
-// serve decodes what a request names, asks, and writes the answer.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names []string,
 	client *access.Client) {
 
@@ -220,13 +216,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 		a = h.errors.Answer(err)
 		_, left := errors.AsType[bodyLeft](err)
 		if left || rt.managed() && r.ContentLength != 0 {
-			w.Header().Set("Connection", "close") // what was not read of a body is not waited for
+			w.Header().Set("Connection", "close") // do not wait for the rest of the body
 		}
 	}
-	write(w, a)
+	respond(w, a)
 }
 
-// otherMethod answers a request of a method that is not for its path.
 func otherMethod(r *http.Request, methods []string) answer.Answer {
 	allow := answer.Field{Name: "Allow", Value: strings.Join(methods, ", ")}
 	if r.Method == http.MethodOptions {
@@ -240,8 +235,8 @@ func (h *handler) health(*http.Request, place) (answer.Answer, error) {
 	return answer.Text(http.StatusOK, "ok"), nil
 }
 
-// ready says whether the process has what it needs, with ?verbose of each part, and the notes to
-// who may read: they name policies.
+// ready reports whether the process is ready, with ?verbose each part. Notes name policies, so they
+// need the right to read.
 func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 	parts := h.options.Parts()
 	err, notes := health.Err(parts), at.client.MayAll(access.Read)
@@ -266,32 +261,33 @@ func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	write(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
+	respond(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
 }
 
-// readWithin is how long what is written of a stream may lie unread.
+// readWithin is how long a client may take to read a part of a stream.
 const readWithin = time.Minute
 
-func write(w http.ResponseWriter, a answer.Answer) {
+func respond(w http.ResponseWriter, a answer.Answer) {
 	header := w.Header()
-	values := make([]string, len(a.Header)+1) // one piece of memory for all fields
+	values := make([]string, len(a.Header)+1) // one allocation for all fields
 	for i, field := range a.Header {
 		values[i] = field.Value
-		// as the draft spells it: RateLimit, not Ratelimit
+		// keep the spelling: RateLimit, not Ratelimit
 		header[field.Name] = values[i : i+1 : i+1]
 	}
 	if a.Stream != nil {
 		w.WriteHeader(a.Status)
 		conn := http.NewResponseController(w)
 		a.Stream(w, func() {
-			// A stream may go on for longer than an answer, as long as somebody reads it.
-			_ = conn.SetWriteDeadline(time.Now().Add(readWithin)) // as below
+			// A stream may last longer than an answer while the client reads it.
+			_ = conn.SetWriteDeadline(time.Now().Add(readWithin)) // Write reports its error
 			_ = conn.Flush()
 		})
 		return
 	}
 	if a.Late {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readWithin)) // as above
+		// Write reports its error.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readWithin))
 	}
 	if a.Status != http.StatusNoContent {
 		last := values[len(a.Header):]
@@ -299,5 +295,5 @@ func write(w http.ResponseWriter, a answer.Answer) {
 		header["Content-Length"] = last
 	}
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // when it fails the client is gone
+	_, _ = w.Write(a.Body) // the client may be gone
 }

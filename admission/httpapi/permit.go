@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// permits reports whether the client may ask for what a request names. A job or a dead letter that
-// is named by its number may be of any key.
+// permits reports whether the client has the right for the request. A job or dead letter named by
+// number needs it for all keys of the policy.
 func (rt route) permits(at place) bool {
 	switch {
 	case rt.right == 0:
@@ -25,7 +25,7 @@ func (rt route) permits(at place) bool {
 	return at.client.MayAll(rt.right)
 }
 
-// notPermitted says what the client may not do. It asks nobody whether that would be there.
+// notPermitted names the missing right, without revealing whether the resource exists.
 func notPermitted(rt route, at place) error {
 	what := fmt.Sprintf("%s %s", rt.right, "for all policies and keys")
 	switch {
@@ -43,7 +43,7 @@ func forbidden(c *access.Client, what string) error {
 	return fmt.Errorf("%w: the client %q has no right to %s", admission.ErrForbidden, c.Name, what)
 }
 
-// permitSubmit refuses a job of a batch that the client could not hand in alone.
+// permitSubmit checks the client's right to submit a job of a batch.
 func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 	if c.MayKey(access.Submit, r.Policy, r.Key.Raw()) {
 		return nil
@@ -51,10 +51,9 @@ func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 	return forbidden(c, fmt.Sprintf("submit for key %.64q of policy %.64q", r.Key.Raw(), r.Policy))
 }
 
-// within returns what keeps a client from writing a policy. A NATS target publishes with the rights
-// of the drainers, also to other policies: that is for who may change them all. What another policy
-// posts is signed as its outcomes: that is for who may change it as well, but whoever had it so
-// before may leave it.
+// within returns a check of the client's right to write a policy. A NATS target publishes with the
+// drainers' rights, so it needs admin for all policies. Callbacks are signed by another policy, so
+// a new one needs admin for that policy as well.
 func within(c *access.Client) func(before, p policy.Policy) []policy.Problem {
 	return func(before, p policy.Policy) []policy.Problem {
 		var found []policy.Problem

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +13,10 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// maxDocument is the largest policy or override that is read, in bytes.
+// maxDocument is the largest size in bytes of a policy or an override.
 const maxDocument = 64 << 10
 
-// noBody refuses a body. One that is announced is not waited for.
+// noBody rejects a body, without waiting for one that is announced.
 func noBody(r *http.Request) error {
 	n := 1
 	var err error
@@ -24,58 +25,63 @@ func noBody(r *http.Request) error {
 	}
 	switch {
 	case n > 0:
-		return &admission.RequestError{Field: "body", Reason: "is not asked for here"}
+		return bad("body", "is not asked for here")
 	case err != nil && err != io.EOF:
 		return unread(err)
 	}
 	return nil
 }
 
-var errEmptyQuery = &admission.RequestError{Field: "query",
-	Reason: "is empty; a question mark in a key is written %3F"}
+var errEmptyQuery = bad("query", "is empty; a question mark in a key is written %%3F")
 
-// parameters reads a query, and refuses any parameter that is not known or is given twice: it is
-// most likely misspelt, or the rest of a key with a question mark in it.
+// parameters reads a query. It rejects unknown and repeated parameters, which are most likely
+// misspelt, or part of a key with a question mark.
 func parameters(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.ForceQuery {
 		return nil, errEmptyQuery
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &admission.RequestError{Field: "query", Reason: "cannot be parsed"}
+		return nil, bad("query", "cannot be parsed")
 	}
 	for name, given := range values {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, &admission.RequestError{Field: fmt.Sprintf("%.64s", name),
-				Reason: "is not a query parameter here; a question mark in a key is written %3F"}
+			return nil, bad(fmt.Sprintf("%.64s", name), "is not a query parameter here; a "+
+				"question mark in a key is written %%3F")
 		case len(given) > 1:
-			return nil, &admission.RequestError{Field: name, Reason: "is given twice"}
+			return nil, bad(name, "is given twice")
 		}
 	}
 	return values, nil
 }
 
-// number is a parameter of the query: unset unless it is given.
-func (at place) number(name string, unset, least, most uint64) (uint64, error) {
+func bad(field, reason string, args ...any) error {
+	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
+}
+
+// fail records the first error of the parameters.
+func (at *place) fail(err error) { at.err = cmp.Or(at.err, err) }
+
+// number returns a parameter, or unset if it is missing.
+func (at *place) number(name string, unset, least, most uint64) uint64 {
 	if !at.query.Has(name) {
-		return unset, nil
+		return unset
 	}
 	n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, &admission.RequestError{Field: name,
-			Reason: fmt.Sprintf("must be a whole number from %d to %d", least, most)}
+		at.fail(bad(name, "must be a whole number from %d to %d", least, most))
 	}
-	return n, nil
+	return n
 }
 
-// readDocument reads the JSON of a request.
+func (at *place) limit() int { return int(at.number("limit", defaultLimit, 1, maxLimit)) }
+
 func readDocument(r *http.Request) ([]byte, error) {
 	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, fmt.Errorf("%w: a policy or an override is at most %d bytes",
-			admission.ErrTooLarge,
-			maxDocument)
+			admission.ErrTooLarge, maxDocument)
 	}
 	if err != nil {
 		return nil, unread(err)

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,24 +14,17 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// What makes jobs at times of its own.
+var errNoSchedules = fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
 
-func (h *handler) schedules() (*schedules.Service, error) {
-	if h.options.Schedules == nil {
-		return nil, fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
-	}
-	return h.options.Schedules, nil
-}
-
-// putSchedule is like a job, with headers that say when.
+// putSchedule reads a request like that of a job, with headers for the schedule.
 func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) {
-	s, err := h.schedules()
-	if err != nil {
-		return answer.Answer{}, bodyLeft{err}
+	s := h.options.Schedules
+	if s == nil {
+		return answer.Answer{}, bodyLeft{errNoSchedules}
 	}
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, bodyLeft{&admission.RequestError{Field: "query",
-			Reason: "a schedule has no query parameters; a question mark in a key is written %3F"}}
+		return answer.Answer{}, bodyLeft{bad("query", "a schedule has no query parameters; a "+
+			"question mark in a key is written %%3F")}
 	}
 	body, held, err := h.read(r, at, queue.MaxScheduledBody)
 	defer h.options.Budget.Release(at.from, held)
@@ -54,53 +49,42 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 	return answer.JSON(http.StatusCreated, made), nil
 }
 
-func (h *handler) listSchedules(r *http.Request, at place) (answer.Answer, error) {
-	s, err := h.schedules()
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	all, err := s.List(r.Context(), at.policy)
-	return document(map[string]any{"schedules": all}, err)
+// schedule returns the call of a request for a policy's schedules, or for a key's schedule by name.
+func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at *place,
+	name string) (any, error)) call {
+
+	return look(func(at *place) looking {
+		if h.options.Schedules == nil {
+			at.fail(errNoSchedules)
+		}
+		return func(ctx context.Context) (any, error) {
+			name := cmp.Or(at.query.Get("name"), schedules.DefaultName)
+			return do(ctx, h.options.Schedules, at, name)
+		}
+	})
 }
 
-func (at place) schedule() string {
-	if name := at.query.Get("name"); name != "" {
-		return name
-	}
-	return schedules.DefaultName
+func listSchedules(ctx context.Context, s *schedules.Service, at *place, _ string) (any, error) {
+	all, err := s.List(ctx, at.policy)
+	return map[string]any{"schedules": all}, err
 }
 
-func (h *handler) getSchedule(r *http.Request, at place) (answer.Answer, error) {
-	s, err := h.schedules()
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return document(s.Get(r.Context(), at.policy, at.key, at.schedule()))
+func getSchedule(ctx context.Context, s *schedules.Service, at *place, name string) (any, error) {
+	return s.Get(ctx, at.policy, at.key, name)
 }
 
-func (h *handler) changeSchedule(r *http.Request, at place) (answer.Answer, error) {
-	s, err := h.schedules()
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	if err := noBody(r); err != nil {
-		return answer.Answer{}, err
-	}
+func changeSchedule(ctx context.Context, s *schedules.Service, at *place,
+	name string) (any, error) {
+
 	paused := at.query.Get("paused")
 	if paused != "0" && paused != "1" {
-		return answer.Answer{}, &admission.RequestError{Field: "paused",
-			Reason: "want 1 to pause the schedule, or 0 to let it go on"}
+		return nil, bad("paused", "want 1 to pause the schedule, or 0 to let it go on")
 	}
-	return document(s.SetPaused(r.Context(), at.policy, at.key, at.schedule(), paused == "1"))
+	return s.SetPaused(ctx, at.policy, at.key, name, paused == "1")
 }
 
-func (h *handler) deleteSchedule(r *http.Request, at place) (answer.Answer, error) {
-	s, err := h.schedules()
-	if err == nil {
-		err = noBody(r)
-	}
-	if err == nil {
-		err = s.Remove(r.Context(), at.policy, at.key, at.schedule())
-	}
-	return answer.Answer{Status: http.StatusNoContent}, err
+func removeSchedule(ctx context.Context, s *schedules.Service, at *place,
+	name string) (any, error) {
+
+	return nil, s.Remove(ctx, at.policy, at.key, name)
 }

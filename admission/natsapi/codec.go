@@ -12,10 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// StatusHeader carries an answer's status, the one that the same request would have over HTTP.
+// StatusHeader carries the HTTP status of an answer.
 const StatusHeader = job.HeaderStatus
 
-// decode reads the policy and the key from a request's subject, which parse takes apart.
 func decode(parse func(subject string) (policy, key string, ok bool),
 	subject string) (string, job.Key, error) {
 	policy, form, ok := parse(subject)
@@ -29,9 +28,9 @@ func decode(parse func(subject string) (policy, key string, ok bool),
 	return policy, key, nil
 }
 
-// headerLost refuses a request whose headers the client library could not read: it hands such a
-// message on without them, and a job without its Idempotency-Key is another job. micro keeps the
-// message, which tells by its size, to itself.
+// headerLost rejects a request whose headers the client library could not read, because it delivers
+// such a message without headers, and a job without its Idempotency-Key is a different job. micro
+// hides the message, whose size reveals the loss.
 func headerLost(r micro.Request) error {
 	field := reflect.Indirect(reflect.ValueOf(r)).FieldByName("msg")
 	if !field.IsValid() || r.Headers() != nil {
@@ -46,8 +45,7 @@ func headerLost(r micro.Request) error {
 	return nil
 }
 
-// encode makes an answer's headers. NATS keeps the case of names, so they are spelled as
-// documented.
+// encode returns an answer's headers. NATS preserves their case.
 func encode(a answer.Answer) micro.Headers {
 	h := make(micro.Headers, len(a.Header)+1)
 	h[StatusHeader] = []string{strconv.Itoa(a.Status)}

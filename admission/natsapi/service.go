@@ -1,14 +1,14 @@
 // Package natsapi serves the admission service over NATS request/reply, as a NATS micro service:
 //
-//	penstock.submit.<policy>.<key>   take a job
+//	penstock.submit.<policy>.<key>   submit a job
 //	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look;
-//	                                 with Penstock-Refund: true, give back what was not used
-//	penstock.job.<policy>.<sequence> how a job stands, or what became of it
-//	penstock.bucket.<policy>.<key>   how a bucket stands
+//	                                 with Penstock-Refund: true, return unused units
+//	penstock.job.<policy>.<sequence> state of a job, or how it ended
+//	penstock.bucket.<policy>.<key>   state of a bucket
 //
-// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the
-// status in the header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an
-// answer and not an error of the service.
+// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP API, with the
+// status in the header Penstock-Status and a check's cost in Penstock-Cost. A refusal is an answer
+// and not an error of the service.
 package natsapi
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Service is what requests are put to; [*admission.Service] is one.
+// Service is implemented by [*admission.Service].
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
@@ -42,38 +42,37 @@ type Service interface {
 const (
 	serviceName = "penstock-admitter"
 	queueGroup  = "admitters"
-	// slotPatience is how long the first request beyond MaxConcurrent waits for one to finish.
+	// slotPatience is how long the first request beyond MaxConcurrent waits for a slot.
 	slotPatience = 100 * time.Millisecond
 )
 
-// Options are what the service can do without. The zero value works.
+// Options holds the optional settings of the service. The zero value works.
 type Options struct {
-	// Job and Bucket answer how a job and a bucket stand, with a document; nil: nobody is asked.
+	// Job and Bucket return the documents of a job and a bucket; nil: no such endpoint.
 	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
 	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
-	// MaxConcurrent is how many requests are answered at once; default 4096. More get 503 soon.
+	// MaxConcurrent is the number of requests handled at once; default 4096. Others get 503
+	// quickly.
 	MaxConcurrent int
 	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this
 	// service alone.
 	Budget *admission.Budget
-	// Grace is how long requests may take that are being answered when the service stops; default
-	// 10 s.
+	// Grace is the time for requests in progress when the service stops; default 10 s.
 	Grace time.Duration
-	// Version is the service's version as it reports it, a semantic version; default 0.0.0.
+	// Version is the reported semantic version; default 0.0.0.
 	Version string
-	// Started is called once requests reach the service; nil calls nothing.
+	// Started is called once the service is reachable; it may be nil.
 	Started func()
-	// Answered gets the status of every answer, also of those that nobody waits for; nil: it is not
-	// called.
+	// Answered is called with the status of each answer, including those without a reply subject;
+	// it may be nil.
 	Answered func(status int)
-	// Logger gets unexpected errors; default [slog.Default].
+	// Logger receives unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Serve returns a part of a process: it answers requests until its context ends, then leaves the
-// queue group, answers what has arrived, and returns. The connection is the part's own: requests in
-// bulk would stand in front of the acknowledgements that answering them waits for. The caller
-// closes it.
+// Serve returns a function that answers requests until its context ends, then leaves the queue
+// group and answers the remaining ones. nc must not be shared: bulk requests would delay the
+// acknowledgements that answers wait for. The caller closes it.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
@@ -107,17 +106,16 @@ type server struct {
 	service Service
 	options Options
 	errors  *answer.Errors
-	slots   chan struct{} // holds one element per request that is being answered
+	slots   chan struct{} // one element per request in progress
 }
 
-// endpoint is one row of what the service answers: requests to subjects that parse takes apart.
+// endpoint is a kind of request; parse splits its subjects.
 type endpoint struct {
 	name, subject string
 	parse         func(subject string) (policy, key string, ok bool)
 	ask           question
 }
 
-// question puts a request to the service and spells the answer.
 type question func(ctx context.Context, r micro.Request, policy string, key job.Key) (
 	answer.Answer, error)
 
@@ -135,12 +133,12 @@ func (s *server) endpoints() []endpoint {
 	return all
 }
 
-// errBusy answers a request that finds no slot.
+// errBusy answers a request without a slot.
 var errBusy = fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrBusy)
 
 func (s *server) run(ctx context.Context) error {
 	others := s.nc.NumSubscriptions()
-	// Requests that are being answered outlive the end of ctx: it ends the listening.
+	// Requests in progress outlive ctx, which only ends the subscription.
 	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 
@@ -173,8 +171,7 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// reached waits until the server has the subscriptions, which is as soon as it is there, and
-// reports whether that was before ctx ended.
+// reached waits until the server has the subscriptions, and reports whether ctx was still live.
 func (s *server) reached(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -191,9 +188,8 @@ func (s *server) reached(ctx context.Context) bool {
 	return false
 }
 
-// finish waits until what has arrived is answered, for at most the grace period. Stopping the
-// service only begins to drain its subscriptions, and micro does not report when they are through:
-// the connection forgets them then.
+// finish waits for pending requests, at most for the grace period. micro only begins to drain its
+// subscriptions and does not report when they are done; the connection's count does.
 func (s *server) finish(others int) {
 	grace := time.NewTimer(s.options.Grace)
 	defer grace.Stop()
@@ -201,7 +197,7 @@ func (s *server) finish(others int) {
 	defer look.Stop()
 	for s.nc.NumSubscriptions() > others {
 		if !s.nc.IsConnected() {
-			return // nothing arrives, and no answer could be sent
+			return // nothing arrives, and no answer can be sent
 		}
 		select {
 		case <-look.C:
@@ -210,7 +206,7 @@ func (s *server) finish(others int) {
 			return
 		}
 	}
-	for range cap(s.slots) { // all slots: nobody is at work
+	for range cap(s.slots) { // all slots free: no request in progress
 		select {
 		case s.slots <- struct{}{}:
 		case <-grace.C:
@@ -223,11 +219,10 @@ func (s *server) finish(others int) {
 	}
 }
 
-// dispatch answers each request in a goroutine of its own. A subscription's handler is called for
-// one request after the other, and an answer waits for JetStream: one at a time, they would be a
-// few hundred a second.
+// dispatch answers each request in its own goroutine: a subscription delivers one at a time, and
+// waiting for JetStream would limit it to a few hundred per second.
 func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
-	busy := false // used by one goroutine: the subscription's
+	busy := false // used only by the subscription's goroutine
 	return micro.HandlerFunc(func(r micro.Request) {
 		size, from := int64(len(r.Data())), s.from(e, r)
 		if err := s.options.Budget.Reserve(from, size); err != nil {
@@ -249,7 +244,8 @@ func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	})
 }
 
-// from returns the client of a request: NATS does not tell who asks, but permits users by policies.
+// from returns the client for budgets: NATS does not identify users, but their permissions go by
+// policy.
 func (s *server) from(e endpoint, r micro.Request) admission.Client {
 	policy, _, _ := e.parse(r.Subject())
 	return natsClient(policy)
@@ -259,8 +255,8 @@ func natsClient(policy string) admission.Client {
 	return admission.Client{Name: "nats " + policy}
 }
 
-// enter takes a slot. It waits for one only when the request before found one: otherwise the
-// backlog of requests, whose senders wait, would move on at the pace of the waiting.
+// enter takes a slot. It waits only if the previous request got one, because waiting for each would
+// slow down the whole backlog.
 func (s *server) enter(wasBusy bool) bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -280,7 +276,7 @@ func (s *server) enter(wasBusy bool) bool {
 	}
 }
 
-// answer answers one request. A panic must not end the process: it would for every client.
+// answer recovers from panics, which would end the process for all clients.
 func (s *server) answer(ctx context.Context, r micro.Request, e endpoint) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -352,7 +348,7 @@ func (s *server) bucket(ctx context.Context, r micro.Request, policy string, key
 	return looked(r, func() (any, error) { return s.options.Bucket(ctx, policy, key) })
 }
 
-// looked answers with a document, to a request that says nothing beside its subject.
+// looked answers a request without a body with a document.
 func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	if len(r.Data()) > 0 {
 		return answer.Answer{}, &admission.RequestError{Field: "body",
@@ -365,8 +361,8 @@ func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	return answer.JSON(http.StatusOK, document), nil
 }
 
-// respond sends an answer, unless nobody waits for one: a job may be submitted without a reply
-// subject. One that is no reply's would be published to with our rights in place of the client's.
+// respond sends an answer if there is a reply subject. Other subjects than inboxes are ignored,
+// since the service would publish there with its own rights.
 func (s *server) respond(r micro.Request, a answer.Answer) {
 	s.options.Answered(a.Status)
 	if !s.names.IsReply(r.Reply()) {

@@ -74,7 +74,7 @@ in any other.`,
 	return cmd
 }
 
-// searching says how far a search is, on a terminal.
+// searching returns a function that shows the progress of a search on a terminal.
 func (a *app) searching() func(done, of int) {
 	file, ok := a.err.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -88,7 +88,7 @@ func (a *app) searching() func(done, of int) {
 	}
 }
 
-// advised prints what was found: the frontier, and the chosen policy.
+// advised prints the frontier and the chosen policy.
 func (a *app) advised(t traced, found advice.Advice) error {
 	chosen := found.Tried[found.Chosen]
 	if a.json {
@@ -117,7 +117,8 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	fmt.Fprintln(a.out, plain(t.String()))
 	fmt.Fprintf(a.out, "%s played; better in one thing is worse in another among these:\n\n",
 		count(len(found.Tried), "policy", "policies"))
-	if err := table(a.out, frontier(found)); err != nil {
+	columns, rows := frontier(found)
+	if err := table(a.out, columns, rows); err != nil {
 		return err
 	}
 	text, err := inFile(chosen.Policy)
@@ -128,10 +129,8 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	return err
 }
 
-// frontier is the table of those than which none is better, and the chosen one.
-func frontier(found advice.Advice) [][]string {
-	rows := [][]string{{"", "ALGORITHM", "NUMBERS", "MOST IN " + spell(found.Per), "REFUSED",
-		"WAIT P50", "P99", "MAX", "DEPTH", "OF THE GOALS"}}
+// frontier returns the table of the policies that no other one dominates, and the chosen one.
+func frontier(found advice.Advice) (columns string, rows []row) {
 	for i, p := range found.Tried {
 		if !found.OnFrontier(i) && i != found.Chosen {
 			continue
@@ -140,12 +139,13 @@ func frontier(found advice.Advice) [][]string {
 		if i == found.Chosen {
 			mark = ">"
 		}
-		rows = append(rows, []string{mark, string(p.Policy.Algorithm), numbers(p.Policy),
+		rows = append(rows, row{mark, p.Policy.Algorithm, numbers(p.Policy),
 			strconv.FormatFloat(p.Most, 'f', 1, 64), percent(p.RefusedShare()),
-			short(time.Duration(p.Wait.P50)), short(time.Duration(p.Wait.P99)),
-			short(time.Duration(p.Wait.Max)), strconv.FormatInt(p.Depth, 10), strained(p.Strain)})
+			time.Duration(p.Wait.P50), time.Duration(p.Wait.P99), time.Duration(p.Wait.Max),
+			p.Depth, strained(p.Strain)})
 	}
-	return rows
+	return "|ALGORITHM|NUMBERS|MOST IN " + spell(found.Per) +
+		"|REFUSED|WAIT P50|P99|MAX|DEPTH|OF THE GOALS", rows
 }
 
 func strained(strain float64) string {
@@ -155,7 +155,6 @@ func strained(strain float64) string {
 	return fmt.Sprintf("%.0f%%", 100*strain)
 }
 
-// numbers are those of a policy's rule.
 func numbers(p policy.Policy) string {
 	switch p.Algorithm {
 	case policy.LeakingBucket:
@@ -167,7 +166,7 @@ func numbers(p policy.Policy) string {
 		algorithms.FormatDuration(time.Duration(p.Window)))
 }
 
-// inFile is a policy as a configuration file has it.
+// inFile returns a policy as YAML for a configuration file.
 func inFile(p policy.Policy) ([]byte, error) {
 	text, err := json.Marshal(map[string][]policy.Policy{"policies": {p}})
 	if err != nil {
@@ -176,14 +175,14 @@ func inFile(p policy.Policy) ([]byte, error) {
 	return asYAML(text)
 }
 
-// writeAdvice writes a page with what was tried as pictures.
+// writeAdvice writes a page with charts of the policies that were tried.
 func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advice.Advice) error {
 	text, err := inFile(a.Tried[a.Chosen].Policy)
 	if err != nil {
 		return err
 	}
 	p := page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
-		Table: frontier(a)}
+		Table: cells(frontier(a))}
 	for _, c := range frontierCharts(goals, a) {
 		if err := p.add(c); err != nil {
 			return err
@@ -192,8 +191,8 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 	return p.write(file)
 }
 
-// frontierCharts show for each policy that was tried what it refuses, and how long the last wait,
-// by what it lets start.
+// frontierCharts plots, for each policy tried, its refusals and its p99 wait against the starts it
+// allows.
 func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
 	x := "most starts in " + spell(a.Per)
 	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {

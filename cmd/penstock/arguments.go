@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// between takes from least to most arguments. Its error shows how the command is used, where cobra
-// only counts.
+// between accepts from least to most arguments. Its error shows the usage; cobra's only counts.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -25,16 +24,15 @@ func between(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// exactly takes n arguments.
 func exactly(n int) cobra.PositionalArgs { return between(n, n) }
 
-// wants says which values flags of a type take.
+// wants describes the values of each type of flag.
 var wants = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more",
 	"bool": "true or false", "duration": "a time with a unit, such as 30s",
 }
 
-// flagError puts an error of the library that reads flags into words.
+// flagError rewords the errors of the flag library.
 func flagError(cmd *cobra.Command, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		want, known := wants[bad.GetFlag().Value.Type()]

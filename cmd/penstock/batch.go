@@ -19,70 +19,66 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The jobs of a file, sent in batches. Lines that are refused wait for their bucket's time in a
-// list of their own while others go on, so that a full bucket holds up no other one; and no line
-// of a bucket goes before one of it that waits.
+// The lines of a file are submitted in batches. Refused lines wait in a list while other buckets go
+// on. A bucket's lines keep their order: none is sent before an earlier one that waits.
 
 const (
 	batchLines = 1000
 	batchBytes = 4 << 20
-	// lineBytes is the longest line that is sent: a body is at most 1 MiB, which base64 and escapes
-	// make longer.
+	// lineBytes is the longest line that is sent: a body of 1 MiB, plus room for base64 and
+	// escapes.
 	lineBytes = 3 << 20
-	// mostRefused is how many lines wait to be sent again before nothing more is read.
+	// mostRefused is the number of waiting lines at which reading stops.
 	mostRefused = 10_000
-	// patience is how long nothing need be taken before a file is given up.
+	// patience is the default time without an accepted line after which the file is given up.
 	patience = 5 * time.Minute
-	// told is of how many bad lines each is named.
+	// told is the number of bad lines that are named.
 	told = 20
 )
 
-// totals are what became of the lines of a file.
+// totals counts the lines of a file by outcome.
 type totals struct {
 	Lines    int   `json:"lines"`
 	Accepted int   `json:"accepted"`
-	Repeats  int   `json:"repeats"`   // of those: they were there already
-	NotTaken int   `json:"not_taken"` // were refused to the end, or not answered
-	Bad      int   `json:"bad"`       // cannot be read, or are no jobs
-	Failed   int   `json:"failed"`    // of which it is not known, or that may not be
-	Refusals int   `json:"refusals"`  // answers; a line can have many
+	Repeats  int   `json:"repeats"`   // accepted lines that were there before
+	NotTaken int   `json:"not_taken"` // refused to the end, or not answered
+	Bad      int   `json:"bad"`       // unreadable or invalid
+	Failed   int   `json:"failed"`    // outcome unknown, or forbidden
+	Refusals int   `json:"refusals"`  // answers; a line can have several
 	TookMS   int64 `json:"took_ms"`
 }
 
-// numbered is a line of a file, made a job.
 type numbered struct {
 	n      int
 	bucket string
 	text   []byte
 }
 
-// gate is how many of a bucket's lines may be sent, and when: as many as were taken last, or twice
-// as many when all were.
+// gate limits a bucket after a refusal: how many lines may be sent, and when. The limit follows the
+// number accepted last time, and doubles when all were.
 type gate struct {
 	until         time.Time
 	allow         int
-	sent, refused int           // in the present batch
-	again         time.Duration // what its last refusal said
+	sent, refused int           // in the current batch
+	again         time.Duration // Retry-After of its last refusal
 }
 
-// firstAllowed is how many lines a bucket may send after its first refusal.
 const firstAllowed = 8
 
-// loader submits the jobs of a file.
 type loader struct {
 	*app
 	submission
 	header http.Header
 	in     *bufio.Reader
 
-	waiting []numbered // were refused, or stand behind such, in their order
+	waiting []numbered // refused lines and those queued behind them, in order
 	gates   map[string]*gate
-	rest    time.Time // nothing is sent before that
-	ended   bool      // there is nothing more to read
+	rest    time.Time // pause after an unanswered batch
+	ended   bool      // the file is read
 	total   totals
-	last    error // why a line failed last
+	last    error // the last failure
 
-	began, taken time.Time // and when the last job was
+	began, taken time.Time // taken: when a line was last accepted
 	meter        *meter
 }
 
@@ -125,7 +121,7 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 	return nil
 }
 
-// load sends all lines, and those that are refused again. It returns an error when it cannot go on.
+// load sends all lines, and refused ones again.
 func (l *loader) load(ctx context.Context) error {
 	for {
 		batch, err := l.batch()
@@ -143,7 +139,7 @@ func (l *loader) load(ctx context.Context) error {
 		}
 		next := l.next()
 		if time.Since(l.taken)+time.Until(next) > l.wait {
-			return nil // what waits was refused for too long
+			return nil // refused for too long
 		}
 		if !wait(ctx, time.Until(next)) {
 			return ctx.Err()
@@ -151,7 +147,7 @@ func (l *loader) load(ctx context.Context) error {
 	}
 }
 
-// next returns when the first of the lines that wait may be sent.
+// next returns when the first waiting line may be sent.
 func (l *loader) next() time.Time {
 	var first time.Time
 	for i, one := range l.waiting {
@@ -169,7 +165,7 @@ func (l *loader) next() time.Time {
 	return first
 }
 
-// batch takes the lines of the next batch: those that wait and may go, and then new ones.
+// batch collects the next batch: waiting lines whose time has come, then new ones.
 func (l *loader) batch() (batch []numbered, err error) {
 	now, size := time.Now(), 0
 	if now.Before(l.rest) {
@@ -179,7 +175,7 @@ func (l *loader) batch() (batch []numbered, err error) {
 		clear(l.gates)
 	}
 	full := func() bool { return len(batch) >= batchLines || size >= batchBytes }
-	held := map[string]bool{} // buckets of which a line stays
+	held := map[string]bool{} // buckets with a line left behind
 	take := func(one numbered) bool {
 		g := l.gates[one.bucket]
 		if full() || held[one.bucket] ||
@@ -220,7 +216,7 @@ func (l *loader) batch() (batch []numbered, err error) {
 	return batch, nil
 }
 
-// settle ends a batch: buckets of which lines were refused send fewer, others more.
+// settle adjusts the gates after a batch.
 func (l *loader) settle() {
 	for bucket, g := range l.gates {
 		switch {
@@ -239,7 +235,6 @@ func (l *loader) settle() {
 	slices.SortFunc(l.waiting, func(a, b numbered) int { return a.n - b.n })
 }
 
-// bad counts a line that is no job, and names it.
 func (l *loader) bad(n int, why string) {
 	switch l.total.Bad++; {
 	case l.total.Bad <= told:
@@ -251,7 +246,7 @@ func (l *loader) bad(n int, why string) {
 
 var errLong = fmt.Errorf("is longer than %d bytes", lineBytes)
 
-// readLine reads a line without its end. What is too long is passed over, and is errLong.
+// readLine reads a line without its end. It skips a line that is too long and returns errLong.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	long := false
 	for {
@@ -273,7 +268,7 @@ func readLine(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// job completes a line by what the command line says, and by an Idempotency-Key, and names its
+// job adds the defaults of the command line and an Idempotency-Key to a line, and returns its
 // bucket.
 func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err error) {
 	var fields map[string]json.RawMessage
@@ -323,18 +318,18 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 	return object(fields), string(fields["policy"]) + string(fields["key"]), nil
 }
 
-// object is the JSON of fields whose text stays as it is, which [json.Marshal] would not leave it.
+// object encodes fields without reformatting their text, as [json.Marshal] would.
 func object(fields map[string]json.RawMessage) []byte {
 	var b bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		quoted, _ := json.Marshal(name) // a string can always be
+		quoted, _ := json.Marshal(name) // a string never fails
 		fmt.Fprintf(&b, ",%s:%s", quoted, fields[name])
 	}
 	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')
 }
 
-// send submits a batch and takes its verdicts. Lines that nothing was said of go back to those that
-// wait, because their Idempotency-Keys make it safe to send them again.
+// send submits a batch. Unanswered lines go back to the waiting ones; their Idempotency-Keys make
+// it safe to send them again.
 func (l *loader) send(ctx context.Context, batch []numbered) error {
 	defer l.settle()
 	var body bytes.Buffer
@@ -344,7 +339,8 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	r, err := l.request(ctx, http.MethodPost, "/v1/jobs:batch", body.Bytes(), nil)
+	r, err := l.prepare(ctx, request{method: http.MethodPost, path: "/v1/jobs:batch",
+		body: body.Bytes()})
 	if err != nil {
 		return err
 	}
@@ -364,11 +360,10 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 	return nil
 }
 
-// again is when lines are sent again of which nothing was said.
+// again is the pause after a batch without an answer.
 const again = time.Second
 
-// unanswered puts lines back that nothing was said of. An error that will not pass is returned, and
-// so is one that lasts.
+// unanswered puts lines back. It returns err if that is permanent, or has lasted too long.
 func (l *loader) unanswered(batch []numbered, err error) error {
 	l.waiting, l.rest = append(l.waiting, batch...), time.Now().Add(again)
 	p, said := errors.AsType[*problem](err)
@@ -381,7 +376,6 @@ func (l *loader) unanswered(batch []numbered, err error) error {
 	return nil
 }
 
-// verdict takes the answer to a line.
 func (l *loader) verdict(one numbered, v verdictAnswer) {
 	switch kind := statusOf(v.Status); {
 	case v.Status < 300:
@@ -412,11 +406,7 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 func (l *loader) summary() error {
 	t := l.total
 	if l.json {
-		text, err := json.Marshal(t)
-		if err == nil {
-			_, err = fmt.Fprintf(l.out, "%s\n", text)
-		}
-		return err
+		return json.NewEncoder(l.out).Encode(t)
 	}
 	took := time.Since(l.began)
 	fmt.Fprintf(l.out, "%s: %d accepted", count(t.Lines, "line", "lines"), t.Accepted)
@@ -431,7 +421,5 @@ func (l *loader) summary() error {
 			fmt.Fprintf(l.out, ", %d %s", part.n, part.what)
 		}
 	}
-	_, err := fmt.Fprintf(l.out, ", in %s (%.0f/s)\n", short(took),
-		float64(t.Accepted)/took.Seconds())
-	return err
+	return l.printf(", in %s (%.0f/s)\n", short(took), float64(t.Accepted)/took.Seconds())
 }

@@ -2,17 +2,13 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// What changes a job that waits.
-
-// jobChange is a command that asks for a change of a job that query returns.
+// jobChange is a command that changes a waiting job as query says.
 func (a *app) jobChange(use, short, long string, query func() (url.Values, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
@@ -24,21 +20,17 @@ func (a *app) jobChange(use, short, long string, query func() (url.Values, error
 			if err != nil {
 				return err
 			}
-			var j jobAnswer
-			answer, err := a.askFor(cmd.Context(), http.MethodPatch,
-				path("jobs", args[0])+"?"+change.Encode(), nil, nil, &j)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				fmt.Fprintf(a.out, "%s of %s is changed\n", j.Job, keyName(j.Key))
-				return table(a.out, j.rows(time.Now()))
+			return call(cmd.Context(), a, request{method: http.MethodPatch,
+				path: path("jobs", args[0]) + "?" + change.Encode()}, func(j jobAnswer) error {
+				if err := a.printf("%s of %s is changed\n", j.Job, keyName(j.Key)); err != nil {
+					return err
+				}
+				return table(a.out, "", j.rows())
 			})
 		},
 	}
 }
 
-// jobChanges are those that there are.
 func (a *app) jobChanges() []*cobra.Command {
 	always := func(name string) func() (url.Values, error) {
 		return func() (url.Values, error) { return url.Values{name: {"1"}}, nil }

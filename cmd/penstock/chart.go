@@ -13,10 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Pictures of what was played, as SVG.
-
-// inks are the colours of curves, which those who see no red or no green tell apart as well
-// (Okabe and Ito, 2008).
+// inks are colours that remain distinct with red-green colour blindness (Okabe and Ito, 2008).
 var inks = []color.RGBA{rgb(0x0072b2), rgb(0xd55e00), rgb(0x009e73), rgb(0xcc79a7), rgb(0xe69f00),
 	rgb(0x56b4e9)}
 
@@ -28,7 +25,6 @@ func rgb(hex uint32) color.RGBA {
 
 func ink(i int) color.RGBA { return inks[i%len(inks)] }
 
-// curve is a line of a chart.
 type curve struct {
 	name   string
 	color  color.Color
@@ -37,14 +33,12 @@ type curve struct {
 	dashed bool
 }
 
-// chart draws curves over each other.
 type chart struct {
 	title, x, y string
 	curves      []curve
 	dots        []dots
 }
 
-// dots are marks of a chart.
 type dots struct {
 	name   string
 	color  color.Color
@@ -55,7 +49,6 @@ type dots struct {
 
 const chartWidth, chartHeight = 17 * vg.Centimeter, 6.5 * vg.Centimeter
 
-// svg draws it.
 func (c chart) svg() (string, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
@@ -109,13 +102,13 @@ func (c chart) svg() (string, error) {
 	return drawn(p)
 }
 
-// drawn is a plot whose legend stands beside it, where it hides no curve.
+// drawn renders a plot with its legend beside it, where it covers no curve.
 func drawn(p *plot.Plot) (string, error) {
 	canvas := vgsvg.New(chartWidth, chartHeight)
 	area := draw.New(canvas)
 	legend := p.Legend
 	r := legend.Rectangle(area)
-	// Whoever shows it may have a wider font, and pictures of a page stand below each other.
+	// Leave room for a wider font; a fixed minimum aligns the charts of a page.
 	beside := max(2.7*vg.Centimeter, 1.25*(r.Max.X-r.Min.X))
 	p.Legend = plot.NewLegend()
 	p.Draw(draw.Crop(area, 0, -beside-vg.Points(6), 0, 0))
@@ -125,13 +118,13 @@ func drawn(p *plot.Plot) (string, error) {
 	var out bytes.Buffer
 	_, err := canvas.WriteTo(&out)
 	text := out.Bytes()
-	if i := bytes.Index(text, []byte("<svg")); i > 0 { // a page has a head of its own
+	if i := bytes.Index(text, []byte("<svg")); i > 0 { // drop the XML header
 		text = text[i:]
 	}
 	return string(text), err
 }
 
-// plainTicks are plot's own ticks without zeros behind the point.
+// plainTicks are the default ticks without trailing zeros.
 type plainTicks struct{ plot.DefaultTicks }
 
 // Ticks implements [plot.Ticker].

@@ -24,12 +24,12 @@ func (a *app) check() *cobra.Command {
 			case peek && refund:
 				return usageError{errors.New("--peek and --refund contradict each other")}
 			case peek:
-				method = http.MethodGet
+				method = ""
 			case refund:
 				method = http.MethodDelete
 			}
-			answer, err := a.ask(cmd.Context(), method,
-				fmt.Sprintf("%s?cost=%d", path("check", a.policy, key), cost), nil, nil)
+			answer, err := a.ask(cmd.Context(), request{method: method,
+				path: fmt.Sprintf("%s?cost=%d", path("check", a.policy, key), cost)})
 			if p, ok := errors.AsType[*problem](err); ok &&
 				p.Status == http.StatusTooManyRequests {
 				return a.refused(p)
@@ -48,7 +48,11 @@ func (a *app) check() *cobra.Command {
 }
 
 func (a *app) checked(answer []byte) error {
-	var c checkAnswer
+	var c struct {
+		Limit     int64 `json:"limit"`
+		Remaining int64 `json:"remaining"`
+		DelayMS   int64 `json:"delay_ms"`
+	}
 	if err := read(answer, &c); err != nil {
 		return err
 	}
@@ -56,16 +60,13 @@ func (a *app) checked(answer []byte) error {
 	if c.DelayMS > 0 {
 		text += ", go ahead in " + short(milliseconds(c.DelayMS))
 	}
-	_, err := fmt.Fprintln(a.out, text)
-	return err
+	return a.printf("%s\n", text)
 }
 
-// refused prints that a limiter said no.
+// refused prints a limiter's refusal.
 func (a *app) refused(p *problem) error {
 	err := a.show(p.body, func() error {
-		_, err := fmt.Fprintln(a.out, "refused, come back in",
-			short(milliseconds(p.RetryAfterMS)))
-		return err
+		return a.printf("refused, come back in %s\n", short(milliseconds(p.RetryAfterMS)))
 	})
 	if err != nil {
 		return err

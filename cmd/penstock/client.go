@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// settings say which server is asked, and as whom.
+// settings identify the server and the client.
 type settings struct {
 	server, token, tokenFile string
 	caCert, cert, certKey    string
@@ -43,19 +45,11 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
 }
 
-// environment fills in what no flag says. Where one of several ways to give a token is a flag, it
-// counts alone.
+// environment fills in settings that no flag gives. A flag for the token or the certificate
+// overrides both of its variables.
 func (s *settings) environment(flags *pflag.FlagSet) {
-	given := func(names ...string) bool {
-		for _, name := range names {
-			if flags.Changed(name) {
-				return true
-			}
-		}
-		return false
-	}
-	fill := func(to *string, variable string, flags ...string) {
-		if value := os.Getenv(variable); value != "" && !given(flags...) {
+	fill := func(to *string, variable string, names ...string) {
+		if value := os.Getenv(variable); value != "" && !slices.ContainsFunc(names, flags.Changed) {
 			*to = value
 		}
 	}
@@ -67,7 +61,6 @@ func (s *settings) environment(flags *pflag.FlagSet) {
 	fill(&s.certKey, "PENSTOCK_CERT_KEY", "cert", "cert-key")
 }
 
-// client returns the client that the flags and the environment describe.
 func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 	s.environment(flags)
 	if !strings.Contains(s.server, "://") {
@@ -102,7 +95,7 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 	}, err
 }
 
-// noRedirect keeps a token from going elsewhere; an admitter redirects nobody.
+// noRedirect keeps the token from going to another host; an admitter never redirects.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (s *settings) tls() (*tls.Config, error) {
@@ -128,14 +121,13 @@ func (s *settings) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// client asks an admitter.
 type client struct {
 	server, token string
 	timeout       time.Duration
 	http          *http.Client
 }
 
-// problem is an answer that says no (RFC 9457).
+// problem is an error response (RFC 9457).
 type problem struct {
 	Status   int    `json:"status"`
 	Title    string `json:"title"`
@@ -146,11 +138,11 @@ type problem struct {
 	} `json:"problems"`
 	RetryAfterMS int64 `json:"retry_after_ms"`
 
-	body []byte // as it came
+	body []byte // the body as received
 }
 
 func (p *problem) Error() string {
-	if len(p.Problems) > 1 { // a line each
+	if len(p.Problems) > 1 { // one line each
 		lines := make([]string, len(p.Problems))
 		for i, one := range p.Problems {
 			lines[i] = strings.TrimPrefix(one.Field+": "+one.Reason, ": ")
@@ -164,7 +156,7 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("%s [%d]", said, p.Status)
 }
 
-// noAnswer is that no admitter answered.
+// noAnswer is the error when no admitter answered.
 type noAnswer struct {
 	server  string
 	timeout time.Duration
@@ -177,38 +169,42 @@ func (n *noAnswer) Error() string {
 		return fmt.Sprintf("no answer from %s within %v", n.server, n.timeout)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // without the URL once more
+		err = wrapped.Err // without repeating the URL
 	}
 	return fmt.Sprintf("no answer from %s: %v", n.server, err)
 }
 
 func (n *noAnswer) Unwrap() error { return n.err }
 
-// largeBody is from where on the server is asked before a body is sent: it need not be sent to
-// learn that it is too large.
+// largeBody is the size in bytes from which a request asks with Expect: 100-continue before it
+// sends its body.
 const largeBody = 512 << 10
 
-// request makes a request with the client's token.
-func (c *client) request(ctx context.Context, method, path string, body []byte,
-	header http.Header) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
+type request struct {
+	method string // default GET
+	path   string // with the query
+	body   []byte
+	header http.Header
+}
+
+// prepare makes the HTTP request, with the client's token.
+func (c *client) prepare(ctx context.Context, q request) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, q.method, c.server+q.path, bytes.NewReader(q.body))
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, q.header)
 	r.Header.Set("User-Agent", "penstock/"+buildinfo.Version())
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	if len(body) > largeBody {
+	if len(q.body) > largeBody {
 		r.Header.Set("Expect", "100-continue")
 	}
 	return r, nil
 }
 
-// send sends a request. A response is one with a status below 300; whoever gets it closes its body.
+// send returns a response with a status below 300, whose body the caller closes, or an error.
 func (c *client) send(r *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(r)
 	if err != nil {
@@ -224,13 +220,13 @@ func (c *client) send(r *http.Request) (*http.Response, error) {
 	return nil, readProblem(response)
 }
 
-// mostOfAProblem bounds what is read of an answer that says no.
+// mostOfAProblem bounds the bytes read of an error response.
 const mostOfAProblem = 1 << 20
 
 func readProblem(response *http.Response) error {
 	p := &problem{}
 	body, err := io.ReadAll(io.LimitReader(response.Body, mostOfAProblem))
-	if err != nil || json.Unmarshal(body, p) != nil { // no admitter's
+	if err != nil || json.Unmarshal(body, p) != nil { // not from an admitter
 		*p = problem{Detail: "the answer is not one of an admitter: is the server right?"}
 	}
 	if p.Status, p.body = response.StatusCode, body; p.RetryAfterMS == 0 {
@@ -242,16 +238,15 @@ func readProblem(response *http.Response) error {
 	return p
 }
 
-// ask sends a request and returns the document that answers it. A GET that cannot be answered now
-// is sent again when the answer says so, as long as the timeout lasts.
-func (c *client) ask(ctx context.Context, method, path string, body []byte,
-	header http.Header) (answer []byte, err error) {
+// ask sends a request and returns the answer's body. A GET that is answered with 503 and a
+// Retry-After is repeated until the timeout.
+func (c *client) ask(ctx context.Context, q request) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	for {
-		answer, err = c.once(ctx, method, path, body, header)
+		answer, err = c.once(ctx, q)
 		p, no := errors.AsType[*problem](err)
-		if !no || method != http.MethodGet || p.Status != http.StatusServiceUnavailable ||
+		if !no || q.method != "" || p.Status != http.StatusServiceUnavailable ||
 			p.RetryAfterMS <= 0 {
 			return answer, err
 		}
@@ -259,18 +254,14 @@ func (c *client) ask(ctx context.Context, method, path string, body []byte,
 		if end, _ := ctx.Deadline(); time.Until(end) <= pause {
 			return nil, p
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wait(ctx, pause) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// once is ask without asking again.
-func (c *client) once(ctx context.Context, method, path string, body []byte,
-	header http.Header) (answer []byte, err error) {
-	r, err := c.request(ctx, method, path, body, header)
+func (c *client) once(ctx context.Context, q request) (answer []byte, err error) {
+	r, err := c.prepare(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -285,15 +276,14 @@ func (c *client) once(ctx context.Context, method, path string, body []byte,
 	return answer, nil
 }
 
-// get asks for a document and reads it.
+// get reads the document at a path.
 func (c *client) get(ctx context.Context, path string, into any) (answer []byte, err error) {
-	return c.askFor(ctx, http.MethodGet, path, nil, nil, into)
+	return c.askFor(ctx, request{path: path}, into)
 }
 
-// askFor asks, and reads the document that answers.
-func (c *client) askFor(ctx context.Context, method, path string, body []byte, header http.Header,
-	into any) (answer []byte, err error) {
-	if answer, err = c.ask(ctx, method, path, body, header); err == nil {
+// askFor sends a request and reads the document that answers it.
+func (c *client) askFor(ctx context.Context, q request, into any) (answer []byte, err error) {
+	if answer, err = c.ask(ctx, q); err == nil {
 		err = read(answer, into)
 	}
 	return answer, err
@@ -306,6 +296,24 @@ func read(answer []byte, into any) error {
 	return nil
 }
 
+// call sends a request and prints its answer: unchanged with --json, otherwise with words.
+func call[T any](ctx context.Context, a *app, q request, words func(T) error) error {
+	var answer T
+	text, err := a.askFor(ctx, q, &answer)
+	if err != nil {
+		return err
+	}
+	return a.show(text, func() error { return words(answer) })
+}
+
+// show prints an answer unchanged with --json, otherwise with words.
+func (a *app) show(answer []byte, words func() error) error {
+	if a.json {
+		return a.printf("%s\n", answer)
+	}
+	return words()
+}
+
 // path joins segments, each escaped, to a path below /v1.
 func path(segments ...string) string {
 	var b strings.Builder
@@ -316,7 +324,7 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// hinted adds to an error about a policy that there is not the name that was probably meant.
+// hinted adds the nearest policy name to an error about a policy that does not exist.
 func (a *app) hinted(ctx context.Context, err error) error {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || p.Status != http.StatusNotFound || a.policy == "" {
@@ -326,12 +334,7 @@ func (a *app) hinted(ctx context.Context, err error) error {
 	if listErr != nil {
 		return err
 	}
-	for _, name := range names {
-		if name == a.policy {
-			return err
-		}
-	}
-	if hint := nearest.Hint(a.policy, names); hint != "" {
+	if hint := nearest.Hint(a.policy, names); hint != "" && !slices.Contains(names, a.policy) {
 		return fmt.Errorf("%w%s", err, hint)
 	}
 	return err

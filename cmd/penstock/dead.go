@@ -9,12 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// Dead letters.
+	"github.com/penstock-mq/penstock/admission/manage"
+)
 
 func (a *app) dead() *cobra.Command {
 	return group("dead", "Look at dead letters, try them again, or drop them", a.deadList(),
@@ -32,13 +31,8 @@ func (a *app) deadList() *cobra.Command {
 			if len(args) == 0 {
 				return a.deadPolicies(cmd.Context())
 			}
-			var page lettersAnswer
-			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?after=%d&limit=%d",
-				path("dead", a.policy), after, limit), &page)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.letterTable(page) })
+			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?after=%d&limit=%d",
+				path("dead", a.policy), after, limit)}, a.letterTable)
 		},
 	})
 	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this `id`")
@@ -46,44 +40,32 @@ func (a *app) deadList() *cobra.Command {
 	return cmd
 }
 
-// deadPolicies lists the policies with dead letters.
 func (a *app) deadPolicies(ctx context.Context) error {
-	var found deadPoliciesAnswer
-	answer, err := a.get(ctx, path("dead"), &found)
-	if err != nil {
-		return err
-	}
-	return a.show(answer, func() error {
-		now := time.Now()
-		rows := [][]string{{"POLICY", "LETTERS", "OLDEST", "NEWEST"}}
-		for _, p := range found.Policies {
-			rows = append(rows, []string{p.Policy, strconv.FormatUint(p.Letters, 10),
-				clock(p.OldestAt, now), clock(p.NewestAt, now)})
-		}
-		return table(a.out, rows)
-	})
+	return call(ctx, a, request{path: path("dead")},
+		func(found struct{ Policies []manage.DeadPolicy }) error {
+			return list(a, "POLICY|LETTERS|OLDEST|NEWEST", found.Policies,
+				func(p manage.DeadPolicy) row {
+					return row{p.Policy, p.Letters, p.OldestAt, p.NewestAt}
+				})
+		})
 }
 
-func (a *app) letterTable(page lettersAnswer) error {
-	now := time.Now()
-	rows := [][]string{{"ID", "KEY", "JOB", "REASON", "ATTEMPTS", "BURIED", "ERROR"}}
-	for _, l := range page.Letters {
-		rows = append(rows, []string{strconv.FormatUint(l.ID, 10), keyName(l.Key), l.Job, l.Reason,
-			strconv.Itoa(l.Attempts), clock(l.BuriedAt, now), line(l.Error, 100)})
-	}
-	if err := table(a.out, rows); err != nil {
-		return err
-	}
-	if page.Next != nil {
-		fmt.Fprintf(a.out, "there are more: --after %d\n", *page.Next)
+func (a *app) letterTable(page manage.DeadLetters) error {
+	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|BURIED|ERROR", page.Letters,
+		func(l manage.DeadLetter) row {
+			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.BuriedAt,
+				line(l.Error, 100)}
+		})
+	if err == nil && page.Next != nil {
+		err = a.printf("there are more: --after %d\n", *page.Next)
 	}
 	if page.Discarded > 0 {
 		fmt.Fprintf(a.err, "%d older ones went to make room\n", page.Discarded)
 	}
-	return nil
+	return err
 }
 
-// letterArgs takes a policy and the id of a dead letter, or a policy and what stands for many.
+// letterArgs takes a policy and the id of a dead letter, or only a policy if flags select many.
 func letterArgs(many func() bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -110,47 +92,36 @@ func (a *app) deadShow() *cobra.Command {
 		Short: "Show a dead letter with its headers and its body",
 		Args:  letterArgs(func() bool { return false }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var l letterAnswer
-			answer, err := a.get(cmd.Context(), path("dead", args[0], args[1]), &l)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.letter(l) })
+			return call(cmd.Context(), a, request{path: path("dead", args[0], args[1])}, a.letter)
 		},
 	})
 }
 
-func (a *app) letter(l letterAnswer) error {
-	now := time.Now()
-	rows := [][]string{
-		{"id", strconv.FormatUint(l.ID, 10)}, {"key", keyName(l.Key)}, {"job", l.Job},
-		{"reason", l.Reason}, {"error", line(l.Error, 1000)},
-		{"failed attempts", strconv.Itoa(l.Attempts)}, {"accepted", clock(l.AcceptedAt, now)},
-		{"buried", clock(l.BuriedAt, now)}, {"size", strconv.Itoa(l.Size) + " bytes"},
-	}
-	return a.message(rows, l.Header, l.Body, len(l.Bytes))
+func (a *app) letter(l manage.DeadLetter) error {
+	return a.message([]row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
+		{"reason", l.Reason}, {"error", line(l.Error, 1000)}, {"failed attempts", l.Attempts},
+		{"accepted", l.AcceptedAt}, {"buried", l.BuriedAt},
+		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 
-// message prints what rows tell of a message, its header below them, and its body, of which the
-// API tells the text, or only how many bytes it has.
-func (a *app) message(rows [][]string, header map[string][]string, text *string, size int) error {
+// message prints the rows and the header of a message, and its body, or its size if it is not text.
+func (a *app) message(rows []row, header map[string][]string, text *string, size int) error {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			rows = append(rows, []string{line(name, 100), line(value, 1000)})
+			rows = append(rows, row{line(name, 100), line(value, 1000)})
 		}
 	}
-	if err := table(a.out, rows); err != nil {
+	if err := table(a.out, "", rows); err != nil {
 		return err
 	}
 	body := fmt.Sprintf("(%d bytes that are no text)", size)
 	if text != nil {
 		body = plain(*text)
 	}
-	_, err := fmt.Fprintf(a.out, "\n%s\n", body)
-	return err
+	return a.printf("\n%s\n", body)
 }
 
-// some is which dead letters are meant, as the API takes it.
+// some selects dead letters, by the parameters of the API.
 type some map[string]*string
 
 func someFlags(cmd *cobra.Command) some {
@@ -162,7 +133,7 @@ func someFlags(cmd *cobra.Command) some {
 	return s
 }
 
-// query is that of a request, with a question mark; empty: all are meant.
+// query returns the query of a request, with its question mark; empty selects all.
 func (s some) query(cmd *cobra.Command) string {
 	values := url.Values{}
 	for name, value := range s {
@@ -189,15 +160,9 @@ func (a *app) deadReplay() *cobra.Command {
 			if many() {
 				return a.replayAll(cmd, s.query(cmd))
 			}
-			var v verdictAnswer
-			answer, err := a.askFor(cmd.Context(), http.MethodPost,
-				path("dead", args[0], args[1], "replay"), nil, nil, &v)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "dead letter %s is %s again\n", args[1], v.Job)
-				return err
+			return call(cmd.Context(), a, request{method: http.MethodPost,
+				path: path("dead", args[0], args[1], "replay")}, func(v verdictAnswer) error {
+				return a.printf("dead letter %s is %s again\n", args[1], v.Job)
 			})
 		},
 	})
@@ -206,24 +171,18 @@ func (a *app) deadReplay() *cobra.Command {
 	return cmd
 }
 
-// replayAll asks again until all letters that are meant have had their turn.
+// replayAll repeats the request until every selected dead letter has had its turn.
 func (a *app) replayAll(cmd *cobra.Command, query string) error {
-	type counts struct {
-		Replayed int  `json:"replayed"`
-		Full     int  `json:"full"`
-		Unfit    int  `json:"unfit"`
-		Complete bool `json:"complete"`
-	}
-	var total counts
+	var total manage.Replayed
 	for !total.Complete {
-		var now counts
-		answer, err := a.askFor(cmd.Context(), http.MethodPost,
-			path("dead", a.policy, "replay")+query, nil, nil, &now)
+		var now manage.Replayed
+		answer, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
+			path: path("dead", a.policy, "replay") + query}, &now)
 		if err != nil {
 			return err
 		}
-		total.Replayed += now.Replayed
-		total.Full, total.Unfit, total.Complete = now.Full, now.Unfit, now.Complete
+		now.Replayed += total.Replayed
+		total = now
 		if a.json {
 			fmt.Fprintf(a.out, "%s\n", answer)
 		}
@@ -276,14 +235,12 @@ func (a *app) deadDrop() *cobra.Command {
 	return cmd
 }
 
-// drop asks again until all letters that are meant are gone.
+// drop repeats the request until every selected dead letter is gone.
 func (a *app) drop(cmd *cobra.Command, to string) error {
-	for total, more := 0, true; more; {
-		var dropped struct {
-			Discarded  int
-			Incomplete bool
-		}
-		answer, err := a.askFor(cmd.Context(), http.MethodDelete, to, nil, nil, &dropped)
+	for total, more := uint64(0), true; more; {
+		var dropped manage.Discarded
+		answer, err := a.askFor(cmd.Context(), request{method: http.MethodDelete, path: to},
+			&dropped)
 		if err != nil {
 			return err
 		}
@@ -291,7 +248,7 @@ func (a *app) drop(cmd *cobra.Command, to string) error {
 		if a.json {
 			fmt.Fprintf(a.out, "%s\n", answer)
 		} else if !more {
-			fmt.Fprintf(a.out, "%s dropped\n", count(total, "dead letter", "dead letters"))
+			fmt.Fprintf(a.out, "%s dropped\n", count(int(total), "dead letter", "dead letters"))
 		}
 	}
 	return nil

@@ -152,13 +152,13 @@ func TestAGetIsSentAgainWhileItCannotBeAnswered(t *testing.T) {
 		times        int64
 		works        bool
 	}{
-		{"GET", "/soon", 2, true},
-		{"GET", "/late", 1, false},
-		{"GET", "/never", 1, false},
+		{"", "/soon", 2, true},
+		{"", "/late", 1, false},
+		{"", "/never", 1, false},
 		{"POST", "/soon", 1, false},
 	} {
 		asked.Store(0)
-		_, err := c.ask(t.Context(), one.method, one.path, nil, nil)
+		_, err := c.ask(t.Context(), request{method: one.method, path: one.path})
 		if asked.Load() != one.times || (err == nil) != one.works {
 			t.Errorf("%s %s: asked %d times, %v", one.method, one.path, asked.Load(), err)
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
 )
-
-// What shows how things stand: buckets, jobs and drainers.
 
 func (a *app) buckets() *cobra.Command {
 	var key, by string
@@ -40,21 +40,14 @@ func (a *app) buckets() *cobra.Command {
 				return a.allBuckets(cmd.Context(), by, limit)
 			}
 			a.policy = args[0]
-			var page bucketsAnswer
-			var answer []byte
-			var err error
 			if cmd.Flags().Changed("key") {
-				page.Buckets, page.Total = make([]bucketAnswer, 1), 1
-				answer, err = a.get(cmd.Context(), path("buckets", a.policy, key),
-					&page.Buckets[0])
-			} else {
-				answer, err = a.get(cmd.Context(), fmt.Sprintf("%s?offset=%d&limit=%d",
-					path("buckets", a.policy), offset, limit), &page)
+				return call(cmd.Context(), a, request{path: path("buckets", a.policy, key)},
+					func(b manage.Bucket) error {
+						return a.bucketTable(manage.Buckets{Buckets: []manage.Bucket{b}, Total: 1})
+					})
 			}
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.bucketTable(page) })
+			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?offset=%d&limit=%d",
+				path("buckets", a.policy), offset, limit)}, a.bucketTable)
 		},
 	}
 	keyFlag(cmd, &key, "only the bucket of this `key`")
@@ -62,74 +55,62 @@ func (a *app) buckets() *cobra.Command {
 	cmd.Flags().IntVar(&offset, "offset", 0, "leave out this many, the deepest")
 	cmd.Flags().StringVar(&by, "by", job.ByDepth, "of all policies, what comes first: depth, age, "+
 		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // there is such a flag
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // the flag exists
 		job.BucketOrders, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// allBuckets lists the first buckets of all policies.
 func (a *app) allBuckets(ctx context.Context, by string, limit int) error {
-	var page allBucketsAnswer
-	answer, err := a.get(ctx, fmt.Sprintf("%s?by=%s&limit=%d", path("buckets"),
-		url.QueryEscape(by), limit), &page)
-	if err != nil {
-		return err
-	}
-	return a.show(answer, func() error {
-		rows := [][]string{append([]string{"POLICY"}, bucketColumns...)}
-		for _, b := range page.Buckets {
-			rows = append(rows, append([]string{b.Policy}, bucketRow(b.bucketAnswer,
-				time.Now())...))
-		}
+	at := fmt.Sprintf("%s?by=%s&limit=%d", path("buckets"), url.QueryEscape(by), limit)
+	return call(ctx, a, request{path: at}, func(page manage.AllBuckets) error {
+		columns := "POLICY|" + bucketColumns
 		if by == job.ByRefused {
 			fmt.Fprintln(a.err, "refusals by this admitter, counted for",
-				short(milliseconds(page.WindowMS)))
-			rows[0] = append(rows[0], "REFUSED")
-			for i, b := range page.Buckets {
-				rows[i+1] = append(rows[i+1], strconv.FormatInt(b.Refused, 10))
+				short(milliseconds(*page.WindowMS)))
+			columns += "|REFUSED"
+		}
+		err := list(a, columns, page.Buckets, func(b manage.PlacedBucket) row {
+			r := append(row{b.Policy}, bucketRow(&b.Bucket)...)
+			if by == job.ByRefused {
+				r = append(r, b.Refused)
 			}
-		}
-		if err := table(a.out, rows); err != nil {
-			return err
-		}
-		if len(page.Buckets) < page.Total {
-			fmt.Fprintf(a.out, "%d of %s\n", len(page.Buckets),
-				count(page.Total, "bucket", "buckets"))
+			return r
+		})
+		if err == nil {
+			err = a.moreBuckets(len(page.Buckets), page.Total)
 		}
 		for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
 			fmt.Fprintf(a.err, "nobody answered for %s of %s: their buckets are missing\n",
 				partitions(page.Unanswered[name]), name)
 		}
-		return nil
+		return err
 	})
 }
 
-// bucketColumns are the names of what bucketRow returns.
-var bucketColumns = []string{"KEY", "DEPTH", "WAITING", "DELAYED", "RUNNING", "RATE", "OLDEST",
-	"NEXT IN", "HELD BY"}
-
-func (a *app) bucketTable(page bucketsAnswer) error {
-	rows := [][]string{bucketColumns}
-	for _, b := range page.Buckets {
-		rows = append(rows, bucketRow(b, time.Now()))
-	}
-	if err := table(a.out, rows); err != nil {
-		return err
-	}
-	if more := page.Total - len(page.Buckets); more > 0 {
-		fmt.Fprintf(a.out, "%d of %s\n", len(page.Buckets), count(page.Total, "bucket", "buckets"))
+func (a *app) bucketTable(page manage.Buckets) error {
+	err := list(a, bucketColumns, page.Buckets, func(b manage.Bucket) row { return bucketRow(&b) })
+	if err == nil {
+		err = a.moreBuckets(len(page.Buckets), page.Total)
 	}
 	if len(page.Unanswered) > 0 {
 		fmt.Fprintln(a.err, "nobody answered for", partitions(page.Unanswered)+
 			": their buckets are missing")
 	}
-	return nil
+	return err
 }
 
-func bucketRow(b bucketAnswer, now time.Time) []string {
-	if len(b.Unanswered) > 0 {
-		return []string{keyName(b.Key), strconv.Itoa(b.Depth), "?", "?", "?", "?", "?", "?",
-			b.By}
+func (a *app) moreBuckets(shown, total int) error {
+	if shown >= total {
+		return nil
+	}
+	return a.printf("%d of %s\n", shown, count(total, "bucket", "buckets"))
+}
+
+const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|RATE|OLDEST|NEXT IN|HELD BY"
+
+func bucketRow(b *manage.Bucket) row {
+	if b.BucketState == nil {
+		return row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", b.By}
 	}
 	oldest, next := "", "?"
 	if b.HeadAgeMS > 0 {
@@ -140,11 +121,10 @@ func bucketRow(b bucketAnswer, now time.Time) []string {
 	}
 	held := b.By
 	if b.Until != nil {
-		held += " until " + clock(*b.Until, now)
+		held += " until " + clock(*b.Until, time.Now())
 	}
-	return []string{keyName(b.Key), strconv.Itoa(b.Depth), strconv.Itoa(b.Waiting),
-		strconv.Itoa(b.Delayed), strconv.Itoa(b.Running), fmt.Sprintf("%.4g/s", b.Rate), oldest,
-		next, held}
+	return row{keyName(b.Key), b.Depth, b.Waiting, b.Delayed, b.Running,
+		fmt.Sprintf("%.4g/s", b.Rate), oldest, next, held}
 }
 
 func partitions(numbers []int) string {
@@ -158,7 +138,6 @@ func partitions(numbers []int) string {
 	return "partitions " + strings.Join(words, ", ")
 }
 
-// jobArgs takes the id of a job.
 func jobArgs(cmd *cobra.Command, args []string) error {
 	if err := exactly(1)(cmd, args); err != nil {
 		return err
@@ -175,79 +154,46 @@ func (a *app) jobCommand() *cobra.Command {
 		Short: "Show how a job stands, or what became of it",
 		Args:  jobArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var j jobAnswer
-			answer, err := a.get(cmd.Context(), path("jobs", args[0]), &j)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return table(a.out, j.rows(time.Now())) })
+			return call(cmd.Context(), a, request{path: path("jobs", args[0])},
+				func(j jobAnswer) error { return table(a.out, "", j.rows()) })
 		},
 	}
 	cmd.AddCommand(a.jobChanges()...)
 	return cmd
 }
 
-func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
-	add := func(name, value string) {
-		if value != "" {
-			rows = append(rows, []string{name, value})
-		}
-	}
-	number := func(n *int) string {
-		if n == nil {
+func (j *jobAnswer) rows() []row {
+	// unless omits a value that is not worth a row.
+	unless := func(none bool, value any) any {
+		if none {
 			return ""
 		}
-		return strconv.Itoa(*n)
+		return value
 	}
-	at := func(t *time.Time) string {
-		if t == nil {
+	took := func(ms *int64) any {
+		if ms == nil {
 			return ""
 		}
-		return clock(*t, now)
+		return milliseconds(*ms)
 	}
-	add("job", j.Job)
-	add("key", keyName(j.Key))
-	add("state", j.State)
-	add("before it", number(j.Position))
-	if j.ExpectMS != nil {
-		add("starts in", short(milliseconds(*j.ExpectMS)))
-	}
-	add("held by", j.By)
-	add("until", at(j.Until))
-	add("accepted", fmt.Sprintf("%s, %s ago", clock(j.AcceptedAt, now),
-		short(now.Sub(j.AcceptedAt))))
-	add("failed attempts", number(j.Attempts))
-	add("reason", j.Reason)
-	add("last error", line(j.LastError, 300))
-	add("buried", at(j.BuriedAt))
-	if j.Letter > 0 {
-		add("dead letter", strconv.FormatUint(j.Letter, 10))
-	}
-	add("replayed as", j.ReplayedAs)
-	add("ended", at(j.EndedAt))
-	if j.DurationMS != nil {
-		add("took", short(milliseconds(*j.DurationMS)))
-	}
-	add("answer", j.answered(300))
-	add("deadline", at(j.Deadline))
-	add("not before", at(j.NotBefore))
-	if j.Cost > 1 {
-		add("cost", strconv.FormatInt(j.Cost, 10))
-	}
-	if j.Priority != 0 {
-		add("priority", strconv.Itoa(j.Priority))
-	}
-	if j.Changed {
-		add("changed", "by an operator")
-	}
-	add("tags", line(strings.Join(j.Tags, ", "), 300))
+	size := ""
 	if j.Size != nil {
-		add("size", strconv.Itoa(*j.Size)+" bytes")
+		size = strconv.Itoa(*j.Size) + " bytes"
 	}
-	return rows
+	now := time.Now()
+	return fields("job", j.Job, "key", keyName(j.Key), "state", j.State, "before it", j.Position,
+		"starts in", took(j.ExpectMS), "held by", j.By, "until", j.Until,
+		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
+		"failed attempts", j.Attempts, "reason", j.Reason, "last error", line(j.LastError, 300),
+		"buried", j.BuriedAt, "dead letter", unless(j.Letter == 0, j.Letter),
+		"replayed as", j.ReplayedAs, "ended", j.EndedAt, "took", took(j.DurationMS),
+		"answer", j.answered(300), "deadline", j.Deadline, "not before", j.NotBefore,
+		"cost", unless(j.Cost <= 1, j.Cost), "priority", unless(j.Priority == 0, j.Priority),
+		"changed", unless(!j.Changed, "by an operator"),
+		"tags", line(strings.Join(j.Tags, ", "), 300), "size", size)
 }
 
-// answered is what the target of a job that has ended said.
+// answered returns the target's status and answer for an ended job.
 func (j *jobAnswer) answered(most int) string {
 	if j.Status == 0 {
 		return line(j.Answer, most)
@@ -268,12 +214,8 @@ func (a *app) history() *cobra.Command {
 			if cmd.Flags().Changed("key") {
 				at = path("history", a.policy, key)
 			}
-			var page historyAnswer
-			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?limit=%d", at, limit), &page)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.historyTable(page.Jobs) })
+			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?limit=%d", at, limit)},
+				a.historyTable)
 		},
 	})
 	keyFlag(cmd, &key, "only those of this `key`")
@@ -281,22 +223,20 @@ func (a *app) history() *cobra.Command {
 	return cmd
 }
 
-func (a *app) historyTable(jobs []jobAnswer) error {
-	if len(jobs) == 0 {
-		_, err := fmt.Fprintln(a.out, "none is known: a policy keeps them if it says keep_done")
-		return err
+func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
+	if len(page.Jobs) == 0 {
+		return a.printf("none is known: a policy keeps them if it says keep_done\n")
 	}
-	rows := [][]string{{"JOB", "KEY", "STATE", "ENDED", "WAITED AND RAN", "FAILED", "ANSWER"}}
-	for _, j := range jobs {
-		failed := "?"
-		if j.Attempts != nil {
-			failed = strconv.Itoa(*j.Attempts)
-		}
-		said := cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+line(j.LastError, 60)))
-		rows = append(rows, []string{j.Job, keyName(j.Key), j.State,
-			clock(*j.EndedAt, time.Now()), short(j.EndedAt.Sub(j.AcceptedAt)), failed, said})
-	}
-	return table(a.out, rows)
+	return list(a, "JOB|KEY|STATE|ENDED|WAITED AND RAN|FAILED|ANSWER", page.Jobs,
+		func(j jobAnswer) row {
+			failed := any("?")
+			if j.Attempts != nil {
+				failed = *j.Attempts
+			}
+			said := cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+line(j.LastError, 60)))
+			return row{j.Job, keyName(j.Key), j.State, j.EndedAt, j.EndedAt.Sub(j.AcceptedAt),
+				failed, said}
+		})
 }
 
 func (a *app) drainers() *cobra.Command {
@@ -305,23 +245,17 @@ func (a *app) drainers() *cobra.Command {
 		Short: "List the drainers: who is alive, owns what, and how busy it is",
 		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all struct{ Drainers []drainerAnswer }
-			answer, err := a.get(cmd.Context(), path("drainers"), &all)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.drainerTable(all.Drainers) })
+			return call(cmd.Context(), a, request{path: path("drainers")}, a.drainerTable)
 		},
 	}
 }
 
-func (a *app) drainerTable(all []drainerAnswer) error {
-	if len(all) == 0 {
-		_, err := fmt.Fprintln(a.out, "no drainer holds a lease")
-		return err
+func (a *app) drainerTable(all struct{ Drainers []workers.DrainerState }) error {
+	if len(all.Drainers) == 0 {
+		return a.printf("no drainer holds a lease\n")
 	}
-	rows := [][]string{{"DRAINER", "HOST", "VERSION", "UP", "STATE", "POLICY", "OWNS", "BUSY"}}
-	for _, d := range all {
+	var rows []row
+	for _, d := range all.Drainers {
 		state := "alive"
 		switch {
 		case !d.Alive:
@@ -329,28 +263,28 @@ func (a *app) drainerTable(all []drainerAnswer) error {
 		case d.Leaving:
 			state = "leaving"
 		}
-		row := []string{d.ID, fmt.Sprintf("%s:%d", cmp.Or(line(d.Host, 60), "?"), d.PID),
-			line(d.Version, 30), short(time.Since(d.StartedAt)), state}
+		begin := row{d.ID, fmt.Sprintf("%s:%d", cmp.Or(line(d.Host, 60), "?"), d.PID),
+			line(d.Version, 30), time.Since(d.StartedAt), state}
+		add := func(cells ...any) {
+			rows, begin = append(rows, append(begin, cells...)), row{"", "", "", "", ""}
+		}
 		for _, name := range slices.Sorted(maps.Keys(d.Policies)) {
 			p := d.Policies[name]
-			busy := "elsewhere"
-			if p.Workers > 0 {
-				busy = fmt.Sprintf("%d of %d", p.Busy, p.Workers)
-			}
-			owns := "nothing"
+			owns, busy := "nothing", "elsewhere"
 			if len(p.Owned) > 0 {
 				owns = partitions(p.Owned)
 			}
-			rows = append(rows, append(row, name, owns, busy))
-			row = make([]string, 5)
+			if p.Workers > 0 {
+				busy = fmt.Sprintf("%d of %d", p.Busy, p.Workers)
+			}
+			add(name, owns, busy)
 		}
 		for _, limit := range d.SharedLimits {
-			rows = append(rows, append(row, "limit "+line(limit, 60), "all of it", ""))
-			row = make([]string, 5)
+			add("limit "+line(limit, 60), "all of it")
 		}
 		if len(d.Policies)+len(d.SharedLimits) == 0 {
-			rows = append(rows, row)
+			add()
 		}
 	}
-	return table(a.out, rows)
+	return table(a.out, "DRAINER|HOST|VERSION|UP|STATE|POLICY|OWNS|BUSY", rows)
 }

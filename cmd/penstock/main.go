@@ -1,8 +1,6 @@
-// Command penstock is the client of an admitter, for people and scripts: it submits jobs, says why
-// they wait, and looks after policies, buckets and dead letters.
-//
-// All that it does goes over the HTTP API. With --json it prints the API's own answers; its exit
-// status says what became of a command (see status.go).
+// Command penstock is the command-line client of an admitter: it submits jobs, explains why they
+// wait, and manages policies, buckets and dead letters over the HTTP API. With --json it prints the
+// API's own answers. status.go lists the exit statuses.
 package main
 
 import (
@@ -35,20 +33,19 @@ func main() {
 	os.Exit(status(err))
 }
 
-// app is one call of the program.
+// app is one run of the program.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
 
 	settings settings
 	json     bool
-	*client  // of the server; nil until a command runs
+	*client  // nil until a command runs
 
-	// policy is the one that the command is about, for the hint when there is none of that name.
+	// policy is the policy that the command is about, for the hint when it does not exist.
 	policy string
 }
 
-// run does what the arguments say.
 func (a *app) run(ctx context.Context, args []string) error {
 	root, running := a.root()
 	root.SetArgs(args)
@@ -65,7 +62,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	return a.hinted(ctx, err)
 }
 
-// root returns the command with all others below it, and whether one of them has begun to run.
+// root returns the command tree; running is set once a command runs.
 func (a *app) root() (root *cobra.Command, running *bool) {
 	running = new(bool)
 	root = &cobra.Command{
@@ -111,16 +108,14 @@ func (a *app) version() *cobra.Command {
 		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
-				_, err := fmt.Fprintf(a.out, "{\"version\":%q}\n", buildinfo.Version())
-				return err
+				return a.printf("{\"version\":%q}\n", buildinfo.Version())
 			}
-			_, err := fmt.Fprintln(a.out, "penstock", buildinfo.Version())
-			return err
+			return a.printf("penstock %s\n", buildinfo.Version())
 		},
 	}
 }
 
-// group returns a command that only holds others. A word that is none of them is a mistake.
+// group returns a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
 	g.AddCommand(commands...)
@@ -134,11 +129,10 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		}
 		return unknown(g, args[0])
 	}
-	g.RunE = func(*cobra.Command, []string) error { return nil } // Args lets nothing come here
+	g.RunE = func(*cobra.Command, []string) error { return nil } // Args refuses every call
 	return g
 }
 
-// unknown is the mistake of a word that is no command below another.
 func unknown(parent *cobra.Command, word string) error {
 	hint := ""
 	if near := parent.SuggestionsFor(word); len(near) > 0 {
@@ -147,7 +141,7 @@ func unknown(parent *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q for %q%s", word, parent.CommandPath(), hint)
 }
 
-// wait waits, and reports whether the time has passed before the end of ctx.
+// wait sleeps for d and reports whether ctx was still live at the end.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// meter shows how far a file is, where somebody looks.
+// meter shows progress on a terminal.
 type meter struct {
 	err io.Writer
-	bar *progressbar.ProgressBar // nil: nobody looks
+	bar *progressbar.ProgressBar // nil: not a terminal
 }
 
-// newMeter returns the meter of so many bytes, -1 when it is not known how many there are.
+// newMeter returns the meter of a file of size bytes, -1 if unknown.
 func newMeter(err io.Writer, size int64, quiet bool) *meter {
 	m := &meter{err: err}
 	if file, ok := err.(*os.File); ok && !quiet && term.IsTerminal(int(file.Fd())) {
@@ -28,7 +28,6 @@ func newMeter(err io.Writer, size int64, quiet bool) *meter {
 	return m
 }
 
-// reading returns a reader whose bytes move the bar.
 func (m *meter) reading(in io.Reader) io.Reader {
 	if m.bar == nil {
 		return in
@@ -48,13 +47,13 @@ func (m *meter) count(accepted, refusals, waiting int) {
 // say prints a line above the bar.
 func (m *meter) say(format string, args ...any) {
 	if m.bar != nil {
-		_ = m.bar.Clear() // it only clears a line of a terminal
+		_ = m.bar.Clear() // it only clears a line of the terminal
 	}
 	fmt.Fprintf(m.err, "penstock: "+format+"\n", args...)
 }
 
 func (m *meter) end() {
 	if m.bar != nil {
-		_ = m.bar.Finish() // as above
+		_ = m.bar.Finish() // it only clears a line of the terminal
 	}
 }

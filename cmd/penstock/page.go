@@ -19,12 +19,12 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// page is a report to be looked at, which needs no other file.
+// page is an HTML report in a single file.
 type page struct {
 	Title, About, Version string
 	Table                 [][]string
 	Pictures              []template.HTML
-	Policy                string // as YAML; empty: there is none
+	Policy                string // as YAML; empty: none
 }
 
 func (p page) write(file string) error {
@@ -36,18 +36,17 @@ func (p page) write(file string) error {
 	return writeFile(file, out.Bytes())
 }
 
-// add draws a chart on the page.
 func (p *page) add(c chart) error {
 	svg, err := c.svg()
-	// what is in it besides numbers was escaped by who drew it
+	// The plot library escapes the text in it.
 	p.Pictures = append(p.Pictures, template.HTML(svg)) //nolint:gosec
 	return err
 }
 
-// writePage writes what came of a trace: as a table, and over time.
+// writePage writes the results of a simulation as a table and as charts over time.
 func writePage(file string, t traced, all []*play, window time.Duration) error {
 	p := page{Title: "Simulation", About: t.String(),
-		Table: playTable(all, whatif.Options{Window: window})}
+		Table: cells(playTable(all, whatif.Options{Window: window}))}
 	for _, c := range chartsOf(all) {
 		if err := p.add(c); err != nil {
 			return err
@@ -56,7 +55,6 @@ func writePage(file string, t traced, all []*play, window time.Duration) error {
 	return p.write(file)
 }
 
-// chartsOf are the curves of all plays over time.
 func chartsOf(all []*play) []chart {
 	unit, name := timeUnit(all)
 	rate := chart{title: "Requests, and starts", x: name, y: "per second"}
@@ -91,7 +89,7 @@ func chartsOf(all []*play) []chart {
 	return []chart{rate, refused, depth, wait}
 }
 
-// timeUnit is the unit in which the longest play is some tens long, or hundreds.
+// timeUnit picks the unit that makes the longest play tens or hundreds of units long.
 func timeUnit(all []*play) (unit time.Duration, name string) {
 	longest := 0.0
 	for _, p := range all {

@@ -163,7 +163,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("submit slow {} --key=big --wait=1m"),
 		"slow:2 is done, its target answered 200")
 	i.until("a b of slow holds no jobs", "why", "slow", "--key", "a b")
-	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in 1h")
+	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in ")
 	i.says(0, words("submit slow again --id=x --key=big"), "queued slow:4")
 	i.says(0, words("submit slow again --id=x --key=big"), "slow:4: a repeat")
 	i.says(2, words("submit slow other --id=x --key=big"), "another body")

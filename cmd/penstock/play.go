@@ -20,9 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// What simulate and advise share: a trace, policies of files, and how one is played.
-
-// traceFlags say which trace is played, and how.
+// traceFlags are the flags that simulate and advise share.
 type traceFlags struct {
 	file, format, key string
 	options           whatif.Options
@@ -39,7 +37,7 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 		"of jobs for which the trace tells none: they are of no use later")
 	flags.IntVar(&f.options.Workers, "workers", 0,
 		"of all drainers together (default those of one)")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions( // there is such a flag
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions( // the flag exists
 		formatNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -50,7 +48,7 @@ func formatNames() (names []string) {
 	return names
 }
 
-// read reads the trace, and says on standard error what was left out.
+// read reads the trace and reports skipped lines on standard error.
 func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 	in, o := a.in, f.options
 	switch {
@@ -84,7 +82,7 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 	return t, nil
 }
 
-// traced is what is printed of a trace.
+// traced is the summary of a trace.
 type traced struct {
 	File     string          `json:"file"`
 	Format   trace.Format    `json:"format"`
@@ -110,7 +108,7 @@ func (t traced) String() string {
 	return text
 }
 
-// policiesOf are those of a configuration file, whatever else it says.
+// policiesOf reads the policies of a configuration file and ignores its other settings.
 func policiesOf(name string) ([]policy.Policy, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -128,14 +126,14 @@ func policiesOf(name string) ([]policy.Policy, error) {
 	return policies, nil
 }
 
-// play is a policy that a trace is played through, and what came of it.
+// play is a policy and the result of playing a trace through it.
 type play struct {
 	Config string `json:"config"`
 	*whatif.Report
 	policy policy.Policy
 }
 
-// plays are the policies of a file that are asked for, all if none is.
+// plays returns the policies of a file named in only, or all.
 func plays(config string, only []string) (all []*play, err error) {
 	policies, err := policiesOf(config)
 	if err != nil {
@@ -160,7 +158,7 @@ func plays(config string, only []string) (all []*play, err error) {
 	return all, nil
 }
 
-// of are a trace's requests for a policy: those that name it, and those that name none.
+// of yields the requests of a trace for a policy: those that name it, or name none.
 func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
 	return func(yield func(whatif.Request) bool) {
 		for i := range t.Requests {
@@ -172,7 +170,7 @@ func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
 	}
 }
 
-// playAll plays a trace through several policies, as many at once as there are processors.
+// playAll plays a trace through policies in parallel.
 func playAll(all []*play, t *trace.Trace, o whatif.Options) error {
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -185,7 +183,7 @@ func playAll(all []*play, t *trace.Trace, o whatif.Options) error {
 	return g.Wait()
 }
 
-// titles tell plays from each other, by no more than that takes.
+// titles returns short distinct names for the plays.
 func titles(all []*play) (titles []string) {
 	var configs, names []string
 	for _, p := range all {

@@ -14,24 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// show prints an answer as it came with --json, else what words prints of it.
-func (a *app) show(answer []byte, words func() error) error {
-	if a.json {
-		_, err := fmt.Fprintf(a.out, "%s\n", answer)
-		return err
-	}
-	return words()
-}
-
-func (a *app) allPolicies(ctx context.Context) (all []policyAnswer, answer []byte, err error) {
-	var page struct {
-		Policies []policyAnswer `json:"policies"`
-	}
+func (a *app) allPolicies(ctx context.Context) (all []manage.Policy, answer []byte, err error) {
+	var page struct{ Policies []manage.Policy }
 	answer, err = a.get(ctx, path("policies"), &page)
 	return page.Policies, answer, err
 }
@@ -44,7 +34,7 @@ func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// names completes the name of a policy, by asking the server.
+// names completes the name of a policy by asking the server.
 func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -61,8 +51,8 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofPolicy makes a command one about the policy that its first argument names, and takes no other
-// argument unless the command says what it takes.
+// ofPolicy makes the first argument of a command its policy, and its only one unless cmd.Args is
+// set.
 func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = exactly(1)
@@ -96,40 +86,36 @@ func (a *app) policiesList() *cobra.Command {
 				return err
 			}
 			return a.show(answer, func() error {
-				rows := [][]string{{"POLICY", "ALGORITHM", "RATE", "CAPACITY", "STATE", "FROM"}}
-				for _, p := range all {
-					rows = append(rows, []string{p.Policy.Name, p.Policy.Algorithm, p.rate(),
-						p.capacity(), p.state(), cmp.Or(p.Set, p.Source)})
-				}
-				return table(a.out, rows)
+				return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM", all,
+					func(p manage.Policy) row {
+						capacity := ""
+						if p.Policy.Capacity != 0 {
+							capacity = strconv.FormatInt(p.Policy.Capacity, 10)
+						}
+						return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
+							policyState(p), cmp.Or(p.Set, p.Source)}
+					})
 			})
 		},
 	}
 }
 
-// rate is what a policy limits, in a few characters.
-func (p *policyAnswer) rate() string {
+// rate summarizes the limit of a policy.
+func rate(p policy.Policy) string {
 	switch {
-	case len(p.Policy.Limits) > 0:
-		return count(len(p.Policy.Limits), "limit", "limits")
-	case p.Policy.OutflowTotal != "" && p.Policy.Outflow != "":
-		return p.Policy.Outflow + ", all " + p.Policy.OutflowTotal
-	case p.Policy.OutflowTotal != "":
-		return "all " + p.Policy.OutflowTotal
-	case p.Policy.Window != "":
-		return fmt.Sprintf("%d in %s", p.Policy.Limit, p.Policy.Window)
+	case len(p.Limits) > 0:
+		return count(len(p.Limits), "limit", "limits")
+	case !p.OutflowTotal.IsZero() && !p.Outflow.IsZero():
+		return fmt.Sprintf("%v, all %v", p.Outflow, p.OutflowTotal)
+	case !p.OutflowTotal.IsZero():
+		return "all " + p.OutflowTotal.String()
+	case p.Window != 0:
+		return fmt.Sprintf("%d in %v", p.Limit, p.Window)
 	}
-	return cmp.Or(p.Policy.Outflow, p.Policy.Refill)
+	return cmp.Or(p.Outflow, p.Refill).String()
 }
 
-func (p *policyAnswer) capacity() string {
-	if p.Policy.Capacity == 0 {
-		return ""
-	}
-	return strconv.FormatInt(p.Policy.Capacity, 10)
-}
-
-func (p *policyAnswer) state() string {
+func policyState(p manage.Policy) string {
 	switch {
 	case p.Deleting:
 		return "deleting"
@@ -146,28 +132,28 @@ func (a *app) policiesShow() *cobra.Command {
 		Use:   "show POLICY",
 		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var p struct {
-				Policy json.RawMessage `json:"policy"`
-				policyAnswer
-			}
-			answer, err := a.get(cmd.Context(), path("policies", a.policy), &p)
+			var raw struct{ Policy json.RawMessage }
+			answer, err := a.get(cmd.Context(), path("policies", a.policy), &raw)
 			if err != nil {
 				return err
 			}
 			return a.show(answer, func() error {
-				text, err := asYAML(p.Policy)
+				var p manage.Policy
+				if err := read(answer, &p); err != nil {
+					return err
+				}
+				text, err := asYAML(raw.Policy)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(a.out, "# %s, revision %d, from %s\n%s", p.state(),
-					p.Revision, strings.TrimSpace(p.Source+" "+p.Set), text)
-				return err
+				return a.printf("# %s, revision %d, from %s\n%s", policyState(p), p.Revision,
+					strings.TrimSpace(p.Source+" "+p.Set), text)
 			})
 		},
 	})
 }
 
-// asYAML spells JSON, which is YAML, as people write it, with its fields in their order.
+// asYAML formats JSON as block-style YAML with its fields in order.
 func asYAML(text []byte) ([]byte, error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(text, &node); err != nil {
@@ -240,7 +226,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if dry {
 		query = "?dry_run=1"
 	}
-	var before, after policyAnswer
+	var before, after manage.Policy
 	_, err := a.get(ctx, path("policies", p.Name), &before)
 	if found, ok := errors.AsType[*problem](err); err != nil &&
 		(!ok || found.Status != http.StatusNotFound) {
@@ -251,7 +237,8 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if err != nil {
 		return err
 	}
-	answer, err := a.askFor(ctx, http.MethodPut, path("policies", p.Name)+query, body, nil, &after)
+	answer, err := a.askFor(ctx, request{method: http.MethodPut,
+		path: path("policies", p.Name) + query, body: body}, &after)
 	if err != nil {
 		return err
 	}
@@ -267,7 +254,6 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	})
 }
 
-// changed prints what a change came to.
 func (a *app) changed(what, verb string, changes []string, dry bool) error {
 	if dry {
 		verb = "would be " + verb
@@ -275,6 +261,5 @@ func (a *app) changed(what, verb string, changes []string, dry bool) error {
 	if len(changes) > 0 {
 		verb += ": " + strings.Join(changes, ", ")
 	}
-	_, err := fmt.Fprintf(a.out, "%s %s\n", plain(what), verb)
-	return err
+	return a.printf("%s %s\n", plain(what), verb)
 }

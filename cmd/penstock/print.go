@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -11,11 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// What people read. Keys, errors of targets and bodies come from strangers, and what a terminal
-// would obey is shown and not sent to it.
+// Keys, bodies and errors of targets are untrusted: control characters are quoted before they reach
+// a terminal.
 
-// plain returns a text as a terminal may have it: as it is, or quoted when it holds what does not
-// print. Line breaks stay.
+// plain returns text as it is, or quoted if it holds unprintable characters other than line breaks.
 func plain(text string) string {
 	strange := func(r rune) bool {
 		return r == utf8.RuneError || r != '\n' && !unicode.IsPrint(r)
@@ -26,7 +26,7 @@ func plain(text string) string {
 	return text
 }
 
-// line is plain for what must stay on a line, cut off where it is too long for one.
+// line is plain for a single line, cut to most characters.
 func line(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most-1]) + "…"
@@ -37,7 +37,6 @@ func line(text string, most int) string {
 	return plain(text)
 }
 
-// keyName is a key as a table shows it.
 func keyName(key string) string {
 	if key == "" {
 		return `""`
@@ -45,7 +44,7 @@ func keyName(key string) string {
 	return line(key, 60)
 }
 
-// word quotes an argument for a shell, if it needs that.
+// word quotes an argument for a shell if needed.
 func word(text string) string {
 	simple := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:/@%+=,", r)
@@ -56,16 +55,78 @@ func word(text string) string {
 	return "'" + strings.ReplaceAll(plain(text), "'", `'\''`) + "'"
 }
 
-// table prints rows in columns, the first of them with the columns' names.
-func table(w io.Writer, rows [][]string) error {
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.out, format, args...)
+	return err
+}
+
+type row []any
+
+// text returns the cells as text; a nil pointer is empty.
+func (r row) text() (cells []string) {
+	for _, v := range r {
+		text := ""
+		switch v := v.(type) {
+		case *int:
+			if v != nil {
+				text = strconv.Itoa(*v)
+			}
+		case *time.Time:
+			if v != nil {
+				text = clock(*v, time.Now())
+			}
+		case time.Time:
+			text = clock(v, time.Now())
+		case time.Duration:
+			text = short(v)
+		default:
+			text = fmt.Sprint(v)
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// fields returns a row for each name and value, without empty values.
+func fields(pairs ...any) (rows []row) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if r := row(pair); r.text()[1] != "" {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// cells returns the text of a table. Its first row holds the names in columns, separated by bars;
+// columns "" omits it.
+func cells(columns string, rows []row) (all [][]string) {
+	if columns != "" {
+		all = append(all, strings.Split(columns, "|"))
+	}
+	for _, r := range rows {
+		all = append(all, r.text())
+	}
+	return all
+}
+
+func table(w io.Writer, columns string, rows []row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t "))
+	for _, r := range cells(columns, rows) {
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(r, "\t"), "\t "))
 	}
 	return t.Flush()
 }
 
-// clock is an instant as people say it: the time alone when it is today's.
+// list prints a table with one row per element.
+func list[T any](a *app, columns string, all []T, of func(T) row) error {
+	var rows []row
+	for _, one := range all {
+		rows = append(rows, of(one))
+	}
+	return table(a.out, columns, rows)
+}
+
+// clock formats an instant, without the date if it is today.
 func clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -74,7 +135,7 @@ func clock(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// short is a duration with as much of it as matters.
+// short formats a duration with its significant parts.
 func short(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -97,7 +158,6 @@ func milliseconds(ms int64) time.Duration {
 	return time.Duration(min(ms, most)) * time.Millisecond
 }
 
-// count is a number of things, with the word for one or for many.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

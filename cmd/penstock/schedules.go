@@ -13,11 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/queue"
 )
-
-// Schedules.
 
 func (a *app) schedules() *cobra.Command {
 	g := group("schedules", "Look at schedules, make, pause and end them", a.schedulesList(),
@@ -39,7 +38,7 @@ func (a *app) schedulesList() *cobra.Command {
 			} else if policies, err = a.policyNames(cmd.Context()); err != nil {
 				return err
 			}
-			all := schedulesAnswer{Schedules: []scheduleAnswer{}}
+			all := schedulesAnswer{Schedules: []schedules.Schedule{}}
 			for _, policy := range policies {
 				var of schedulesAnswer
 				if _, err := a.get(cmd.Context(), path("schedules", policy), &of); err != nil {
@@ -51,31 +50,28 @@ func (a *app) schedulesList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(answer, func() error { return a.scheduleTable(all.Schedules) })
+			return a.show(answer, func() error {
+				return list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM", all.Schedules,
+					func(s schedules.Schedule) row {
+						return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60),
+							line(s.Zone, 60), scheduleState(s), cmp.Or(s.Set, "api")}
+					})
+			})
 		},
 	}
 }
 
-func (a *app) scheduleTable(all []scheduleAnswer) error {
-	rows := [][]string{{"POLICY", "KEY", "NAME", "WHEN", "ZONE", "STATE", "FROM"}}
-	for _, s := range all {
-		rows = append(rows, []string{s.Policy, keyName(s.Key), s.Name, line(s.When, 60),
-			line(s.Zone, 60), s.state(), s.from()})
-	}
-	return table(a.out, rows)
+type schedulesAnswer struct {
+	Schedules []schedules.Schedule `json:"schedules"`
 }
 
-func (s scheduleAnswer) state() string {
+func scheduleState(s schedules.Schedule) string {
 	if s.Paused {
 		return "paused"
 	}
 	return "active"
 }
 
-// from is the set of the file that it is from, or the API.
-func (s scheduleAnswer) from() string { return cmp.Or(s.Set, "api") }
-
-// scheduleName says which schedule of a policy is meant.
 type scheduleName struct{ key, name string }
 
 func (n *scheduleName) flags(cmd *cobra.Command) {
@@ -84,26 +80,23 @@ func (n *scheduleName) flags(cmd *cobra.Command) {
 		"its `name`, which tells several of a key apart")
 }
 
-// of is the schedule as people say it.
 func (n scheduleName) of(policy string) string {
 	return fmt.Sprintf("schedule %s of %s", plain(n.name), bucketName(policy, n.key, true))
 }
 
-// askSchedule sends a request about one schedule, with more in its query.
 func (a *app) askSchedule(ctx context.Context, method string, n scheduleName,
 	more url.Values) ([]byte, error) {
 	query := url.Values{"name": {n.name}}
 	maps.Copy(query, more)
-	answer, err := a.ask(ctx, method, path("schedules", a.policy, n.key)+"?"+query.Encode(), nil,
-		nil)
+	answer, err := a.ask(ctx, request{method: method,
+		path: path("schedules", a.policy, n.key) + "?" + query.Encode()})
 	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
 		return nil, a.hintedSchedule(ctx, err, n)
 	}
 	return answer, err
 }
 
-// hintedSchedule adds to an error about a schedule that there is not the one that was probably
-// meant.
+// hintedSchedule adds the nearest existing key or name to an error about a missing schedule.
 func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) error {
 	var of schedulesAnswer
 	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
@@ -132,26 +125,26 @@ func (a *app) schedulesShow() *cobra.Command {
 		Use:   "show POLICY",
 		Short: "Show a schedule with the headers and the body of its jobs",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var s scheduleAnswer
-			answer, err := a.askSchedule(cmd.Context(), http.MethodGet, n, nil)
-			if err == nil {
-				err = read(answer, &s)
-			}
+			answer, err := a.askSchedule(cmd.Context(), "", n, nil)
 			if err != nil {
 				return err
 			}
-			return a.show(answer, func() error { return a.scheduleShown(s) })
+			return a.show(answer, func() error { return a.scheduleShown(answer) })
 		},
 	})
 	n.flags(cmd)
 	return cmd
 }
 
-func (a *app) scheduleShown(s scheduleAnswer) error {
-	rows := [][]string{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
+func (a *app) scheduleShown(answer []byte) error {
+	var s schedules.Detail
+	if err := read(answer, &s); err != nil {
+		return err
+	}
+	return a.message([]row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
 		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
-		{"state", s.state()}, {"from", s.from()}, {"size", strconv.Itoa(s.Bytes) + " bytes"}}
-	return a.message(rows, s.Header, s.Body, s.Bytes)
+		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")},
+		{"size", strconv.Itoa(s.Bytes) + " bytes"}}, s.Header, s.Body, s.Bytes)
 }
 
 func (a *app) schedulesSet() *cobra.Command {
@@ -190,17 +183,12 @@ the same key and name is replaced.`,
 			if zone != "" {
 				header.Set(queue.HeaderScheduleZone, zone)
 			}
-			var made scheduleAnswer
-			answer, err := a.askFor(cmd.Context(), http.MethodPost,
-				path("schedules", a.policy, n.key), body, header, &made)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s: %s, %s\n", n.of(a.policy), plain(made.When),
-					cmp.Or(plain(made.Zone), "UTC"))
-				return err
-			})
+			return call(cmd.Context(), a, request{method: http.MethodPost,
+				path: path("schedules", a.policy, n.key), body: body, header: header},
+				func(made schedules.Schedule) error {
+					return a.printf("%s: %s, %s\n", n.of(a.policy), plain(made.When),
+						cmp.Or(plain(made.Zone), "UTC"))
+				})
 		},
 	})
 	n.flags(cmd)
@@ -215,7 +203,6 @@ the same key and name is replaced.`,
 	return cmd
 }
 
-// schedulesPause pauses a schedule, or lets it go on.
 func (a *app) schedulesPause(paused bool) *cobra.Command {
 	use, short, done, query := "pause", "Pause a schedule", "is paused", "1"
 	if !paused {
@@ -228,7 +215,6 @@ func (a *app) schedulesRemove() *cobra.Command {
 	return a.scheduleChange("rm", "End a schedule", http.MethodDelete, "is gone", nil)
 }
 
-// scheduleChange is a command that changes a schedule by one request.
 func (a *app) scheduleChange(use, short, method, done string, query url.Values) *cobra.Command {
 	var n scheduleName
 	cmd := a.ofPolicy(&cobra.Command{
@@ -243,8 +229,7 @@ func (a *app) scheduleChange(use, short, method, done string, query url.Values) 
 				answer = []byte("{}")
 			}
 			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s %s\n", n.of(a.policy), done)
-				return err
+				return a.printf("%s %s\n", n.of(a.policy), done)
 			})
 		},
 	})

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/admission/schedules"
+)
 
 func TestSchedulesAreMadePausedAndEnded(t *testing.T) {
 	i := install(t, `
@@ -24,7 +28,7 @@ schedules:
 	i.says(0, words("schedules pause mail --key acme --name ping"),
 		"schedule ping of acme of mail is paused")
 	i.says(0, words("schedules ls mail"), "paused")
-	var s scheduleAnswer
+	var s schedules.Detail
 	i.document(0, &s, "schedules", "show", "mail", "--key", "acme", "--name", "ping")
 	if !s.Paused || s.When != "@every 90s" || s.Body == nil {
 		t.Errorf("got %+v", s)

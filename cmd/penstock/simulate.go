@@ -70,7 +70,7 @@ Requests that name a policy go through that one; all others through each policy.
 	return cmd
 }
 
-// played prints what came of a trace.
+// played prints the results of a simulation.
 func (a *app) played(t traced, all []*play, o whatif.Options) error {
 	if a.json {
 		out := json.NewEncoder(a.out)
@@ -80,7 +80,8 @@ func (a *app) played(t traced, all []*play, o whatif.Options) error {
 		}{t, all})
 	}
 	fmt.Fprintln(a.out, plain(t.String()))
-	if err := table(a.out, playTable(all, o)); err != nil {
+	columns, rows := playTable(all, o)
+	if err := table(a.out, columns, rows); err != nil {
 		return err
 	}
 	for i, p := range all {
@@ -88,31 +89,28 @@ func (a *app) played(t traced, all []*play, o whatif.Options) error {
 			continue
 		}
 		fmt.Fprintf(a.out, "\n%s: %s\n", plain(titles(all)[i]), count(p.Buckets, "key", "keys"))
-		rows := [][]string{append([]string{"KEY"}, figureNames(o)...)}
-		for _, k := range p.Keys {
-			rows = append(rows, append([]string{line(string(k.Key), 60)}, figures(k.Figures)...))
-		}
-		if err := table(a.out, rows); err != nil {
+		err := list(a, "KEY|"+figureColumns(o), p.Keys, func(k whatif.KeyFigures) row {
+			return figures(line(string(k.Key), 60), k.Figures)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func playTable(all []*play, o whatif.Options) [][]string {
-	rows := [][]string{append([]string{"POLICY"}, figureNames(o)...)}
+func playTable(all []*play, o whatif.Options) (columns string, rows []row) {
 	for i, title := range titles(all) {
-		rows = append(rows, append([]string{plain(title)}, figures(all[i].Figures)...))
+		rows = append(rows, figures(plain(title), all[i].Figures))
 	}
-	return rows
+	return "POLICY|" + figureColumns(o), rows
 }
 
-func figureNames(o whatif.Options) []string {
-	return []string{"REQUESTS", "REFUSED", "", "STALE", "WAIT P50", "P99", "MAX", "DEPTH",
-		"WORST " + spell(o.Window)}
+func figureColumns(o whatif.Options) string {
+	return "REQUESTS|REFUSED||STALE|WAIT P50|P99|MAX|DEPTH|WORST " + spell(o.Window)
 }
 
-// spell is a duration without the zeros that Go puts behind it.
+// spell formats a duration without trailing zero units.
 func spell(d time.Duration) string {
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -123,14 +121,13 @@ func spell(d time.Duration) string {
 	return text
 }
 
-func figures(f whatif.Figures) []string {
-	n := func(n int64) string { return strconv.FormatInt(n, 10) }
-	return []string{n(f.Requests), n(f.Refused), percent(f.RefusedShare()), n(f.Stale),
-		short(time.Duration(f.Wait.P50)), short(time.Duration(f.Wait.P99)),
-		short(time.Duration(f.Wait.Max)), n(f.Depth), n(f.Worst)}
+func figures(name string, f whatif.Figures) row {
+	return row{name, f.Requests, f.Refused, percent(f.RefusedShare()), f.Stale,
+		time.Duration(f.Wait.P50), time.Duration(f.Wait.P99), time.Duration(f.Wait.Max), f.Depth,
+		f.Worst}
 }
 
-// percent has two digits that count, but no more than two behind the point.
+// percent has two significant digits, and at most two decimals.
 func percent(share float64) string {
 	switch {
 	case share == 0:
@@ -145,7 +142,6 @@ func percent(share float64) string {
 	return strconv.FormatFloat(100*share, 'f', digits, 64) + "%"
 }
 
-// writeFile writes a file as a whole, or says why not.
 func writeFile(name string, text []byte) error {
 	if err := os.WriteFile(name, text, 0o644); err != nil {
 		return usageError{err}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// The exit status of a command, by which scripts go on.
+// Exit statuses, for scripts.
 const (
 	exitDone        = 0
 	exitFailed      = 1
@@ -35,18 +35,16 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-// errSaid is the error of a command that has printed all there is to say.
+// errSaid is the error of a command that has already printed everything.
 var errSaid = errors.New("said")
 
-// said is a printed answer that ends the program with a status.
+// said ends the program with a status, without a message.
 type said int
 
 func (said) Error() string { return errSaid.Error() }
 
-// Is makes every status one that has been said.
 func (said) Is(other error) bool { return other == errSaid }
 
-// status returns the exit status for the error of a command.
 func status(err error) int {
 	if err == nil {
 		return exitDone
@@ -69,7 +67,7 @@ func status(err error) int {
 	return exitFailed
 }
 
-// statusOf returns the exit status for the status of an answer.
+// statusOf returns the exit status for an HTTP status.
 func statusOf(code int) int {
 	switch code {
 	case http.StatusTooManyRequests, http.StatusInsufficientStorage:

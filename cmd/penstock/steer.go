@@ -4,22 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/admission/manage"
 )
 
-// What changes how jobs go: rates, pauses, purges and cancellations.
-
-// keyFlag adds the flag that names a bucket of a policy.
 func keyFlag(cmd *cobra.Command, key *string, usage string) {
 	cmd.Flags().StringVarP(key, "key", "k", "", usage)
 }
 
-// bucketName is a policy, or with a key its bucket, as people say it.
 func bucketName(policy, key string, keyed bool) string {
 	if !keyed {
 		return policy
@@ -27,7 +24,7 @@ func bucketName(policy, key string, keyed bool) string {
 	return keyName(key) + " of " + policy
 }
 
-// place is the path of a policy, or with a key of its bucket.
+// place returns the path of a policy, or with a key of its bucket.
 func place(what, policy, key string, keyed bool) string {
 	if keyed {
 		return path(what, policy, key)
@@ -68,25 +65,18 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 			if dry {
 				to += "?dry_run=1"
 			}
-			var changed struct {
-				Changed []string
-				Note    string
-			}
-			answer, err := a.askFor(cmd.Context(), http.MethodPatch, to, patch, nil, &changed)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				verb := "changed"
-				if len(changed.Changed) == 0 {
-					verb = "unchanged"
-				}
-				err := a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
-				if err == nil && changed.Note != "" {
-					_, err = fmt.Fprintln(a.out, changed.Note)
-				}
-				return err
-			})
+			return call(cmd.Context(), a, request{method: http.MethodPatch, path: to, body: patch},
+				func(changed manage.Policy) error {
+					verb := "changed"
+					if len(changed.Changed) == 0 {
+						verb = "unchanged"
+					}
+					err := a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
+					if err == nil && changed.Note != "" {
+						err = a.printf("%s\n", changed.Note)
+					}
+					return err
+				})
 		},
 	})
 	keyFlag(cmd, &key, "change it for this `key` alone")
@@ -95,7 +85,6 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 	return cmd
 }
 
-// pause holds jobs back, or lets them go on.
 func (a *app) pause(paused bool) *cobra.Command {
 	name, short, done := "pause", "Hold the jobs of a policy back, or of one key", "is paused"
 	if !paused {
@@ -107,14 +96,9 @@ func (a *app) pause(paused bool) *cobra.Command {
 		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyed := cmd.Flags().Changed("key")
-			answer, err := a.ask(cmd.Context(), http.MethodPost, place(name, a.policy, key, keyed),
-				nil, nil)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s %s\n", bucketName(a.policy, key, keyed), done)
-				return err
+			return call(cmd.Context(), a, request{method: http.MethodPost,
+				path: place(name, a.policy, key, keyed)}, func(any) error {
+				return a.printf("%s %s\n", bucketName(a.policy, key, keyed), done)
 			})
 		},
 	})
@@ -136,16 +120,10 @@ run are left alone. A whole policy is not purged at once.`,
 			return exactly(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var purged struct{ Removed int }
-			answer, err := a.askFor(cmd.Context(), http.MethodPost,
-				path("purge", a.policy, key), nil, nil, &purged)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s: %s dropped\n", bucketName(a.policy, key, true),
+			return call(cmd.Context(), a, request{method: http.MethodPost,
+				path: path("purge", a.policy, key)}, func(purged manage.Purged) error {
+				return a.printf("%s: %s dropped\n", bucketName(a.policy, key, true),
 					count(purged.Removed, "job", "jobs"))
-				return err
 			})
 		},
 	})
@@ -176,15 +154,9 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 				a.policy = args[0]
 				return a.cancelTagged(cmd.Context(), tag, key, cmd.Flags().Changed("key"))
 			}
-			var j jobAnswer
-			answer, err := a.askFor(cmd.Context(), http.MethodDelete, path("jobs", args[0]), nil,
-				nil, &j)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s of %s is cancelled\n", j.Job, keyName(j.Key))
-				return err
+			return call(cmd.Context(), a, request{method: http.MethodDelete,
+				path: path("jobs", args[0])}, func(j jobAnswer) error {
+				return a.printf("%s of %s is cancelled\n", j.Job, keyName(j.Key))
 			})
 		},
 	}
@@ -193,22 +165,16 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 	return cmd
 }
 
-// cancelTagged drops the jobs of a tag, and asks again for as long as the answer says that there
-// may be more.
+// cancelTagged cancels the jobs of a tag, and repeats the request while there may be more.
 func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) error {
-	var all struct {
-		Cancelled int     `json:"cancelled"`
-		Left      int     `json:"left"`
-		Next      *uint64 `json:"next,omitempty"`
-	}
+	var all manage.CancelledTagged
 	for again := true; again; again = all.Next != nil {
 		to := place("cancel", a.policy, key, keyed) + "?tag=" + url.QueryEscape(tag)
 		if all.Next != nil {
 			to += "&after=" + strconv.FormatUint(*all.Next, 10)
 		}
-		some := all
-		some.Cancelled, some.Left, some.Next = 0, 0, nil
-		if _, err := a.askFor(ctx, http.MethodPost, to, nil, nil, &some); err != nil {
+		var some manage.CancelledTagged
+		if _, err := a.askFor(ctx, request{method: http.MethodPost, path: to}, &some); err != nil {
 			return err
 		}
 		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left
@@ -219,8 +185,7 @@ func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) err
 		return err
 	}
 	return a.show(answer, func() error {
-		_, err := fmt.Fprintf(a.out, "%s: %s with the tag %s cancelled, %d left alone\n",
+		return a.printf("%s: %s with the tag %s cancelled, %d left alone\n",
 			bucketName(a.policy, key, keyed), count(all.Cancelled, "job", "jobs"), tag, all.Left)
-		return err
 	})
 }

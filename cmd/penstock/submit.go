@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// submission is what the flags of submit say.
+// submission holds the flags of submit.
 type submission struct {
 	key     string
 	headers []string
@@ -100,7 +100,6 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	return cmd
 }
 
-// header returns the headers that the flags name.
 func (s *submission) header() (http.Header, error) {
 	header := http.Header{}
 	for _, text := range s.headers {
@@ -129,7 +128,6 @@ func (s *submission) header() (http.Header, error) {
 	return header, nil
 }
 
-// body returns the body of a single job.
 func (a *app) body(args []string) ([]byte, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -143,11 +141,11 @@ func (a *app) body(args []string) ([]byte, error) {
 	return []byte(args[0]), nil
 }
 
-// mostWait is for how long the server waits for the end of a job.
+// mostWait is the longest time that the server waits for a job's end.
 const mostWait = 5 * time.Minute
 
-// submitOne submits a job, again and again for as long as it is refused and there is time, and
-// waits for its end for the rest of it.
+// submitOne submits a job, repeats that while it is refused, and spends the rest of --wait waiting
+// for its end.
 func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
 	patience := a.timeout
@@ -157,7 +155,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 			to += fmt.Sprintf("?wait=%dms", max(left.Milliseconds(), 1))
 			a.timeout = patience + max(left, 0)
 		}
-		answer, err := a.ask(ctx, http.MethodPost, to, body, header)
+		answer, err := a.ask(ctx, request{http.MethodPost, to, body, header})
 		if err == nil {
 			return a.taken(answer)
 		}
@@ -179,8 +177,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
-// taken shows what became of a job that was not refused. One that ended without being done has a
-// status of its own.
+// taken prints the result of an accepted job. Its status tells a job that ended without success.
 func (a *app) taken(answer []byte) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {
@@ -207,11 +204,10 @@ func (a *app) submitted(v verdictAnswer) error {
 	case v.Position != nil && *v.Position > 0:
 		text += fmt.Sprintf(", %d before it", *v.Position)
 	}
-	_, err := fmt.Fprintln(a.out, text)
-	return err
+	return a.printf("%s\n", text)
 }
 
-// outcome shows how a job ended that was waited for, and what its target answered.
+// outcome prints how a job ended and the target's answer.
 func (a *app) outcome(v verdictAnswer) error {
 	text := v.Job + " is " + v.End
 	if v.Error != "" {
@@ -225,6 +221,5 @@ func (a *app) outcome(v verdictAnswer) error {
 			text += "\n" + plain(r.Body)
 		}
 	}
-	_, err := fmt.Fprintln(a.out, text)
-	return err
+	return a.printf("%s\n", text)
 }

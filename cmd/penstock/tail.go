@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -15,9 +14,9 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
-)
 
-// Events as they come.
+	"github.com/penstock-mq/penstock/admission/watch"
+)
 
 func (a *app) tail() *cobra.Command {
 	var policy, key string
@@ -44,7 +43,7 @@ func (a *app) tail() *cobra.Command {
 				query.Set("type", strings.Join(types, ","))
 			}
 			if a.policy = policy; policy != "" {
-				_, err := a.get(cmd.Context(), path("policies", policy), &policyAnswer{})
+				_, err := a.ask(cmd.Context(), request{path: path("policies", policy)})
 				if err != nil {
 					return err
 				}
@@ -61,37 +60,25 @@ func (a *app) tail() *cobra.Command {
 	}
 	keyFlag(cmd, &key, "only the bucket of this `key`")
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
-	_ = cmd.RegisterFlagCompletionFunc("type", // its only error is that there is no such flag
-		cobra.FixedCompletions(eventTypes, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("type", // the flag exists
+		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after so many events")
 	return cmd
 }
 
-// event is what happened to a job.
+// event is an event with its original text.
 type event struct {
-	At         time.Time `json:"at"`
-	Type       string    `json:"type"`
-	Policy     string    `json:"policy"`
-	Key        string    `json:"key"`
-	Job        string    `json:"job"`
-	Attempt    int       `json:"attempt"`
-	WaitMS     int64     `json:"wait_ms"`
-	DurationMS int64     `json:"duration_ms"`
-	Reason     string    `json:"reason"`
-	Error      string    `json:"error"`
-	PauseMS    int64     `json:"pause_ms"`
-	All        bool      `json:"all"`
-
+	watch.Event
 	text []byte
 }
 
-// errEnough ends the following of events without an error.
+// errEnough stops following without an error.
 var errEnough = errors.New("enough")
 
-// lost is how long a connection that was lost is left alone.
+// lost is the pause before reconnecting.
 const lost = time.Second
 
-// follow calls told for each event until the context ends, and asks again after a lost connection.
+// follow calls told for each event until ctx ends, and reconnects after a lost connection.
 func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
 	last := ""
 	for answered := false; ; {
@@ -108,7 +95,7 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 			return err
 		}
 		if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) != exitUnavailable {
-			return err // such as a right that was taken away
+			return err // such as a revoked right
 		}
 		if err != nil {
 			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; asking again")
@@ -119,17 +106,16 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 	}
 }
 
-// quiet is how long a stream may say nothing before its connection counts as lost: it says that it
-// is alive three times in that.
+// quiet is the silence after which a connection counts as lost; the server sends a sign of life
+// every 15 s.
 const quiet = 45 * time.Second
 
-// listen reads one stream of events.
 func (a *app) listen(ctx context.Context, query url.Values, last *string,
 	told func(event) error, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	from := strings.TrimSuffix("/v1/events?"+query.Encode(), "?")
-	r, err := a.request(ctx, http.MethodGet, from, nil, nil)
+	r, err := a.prepare(ctx, request{path: from})
 	if err != nil {
 		return err
 	}
@@ -169,7 +155,7 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string,
 	}
 }
 
-// take takes the data of an event, and reports whether it ends the stream.
+// take handles one event and reports whether it ends the stream.
 func (a *app) take(kind, data string, told func(event) error) (ended bool, err error) {
 	switch kind {
 	case "end":
@@ -179,14 +165,14 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 		return false, nil
 	}
 	var e event
-	if err := read([]byte(data), &e); err != nil {
+	e.text = []byte(data)
+	if err := read(e.text, &e.Event); err != nil {
 		return true, err
 	}
-	e.text = []byte(data)
 	return false, told(e)
 }
 
-// tones are the colours of events, of the sixteen that a terminal's user chooses.
+// tones are terminal colours out of the 16 that users can configure.
 var tones = map[string]lipgloss.Style{
 	"accepted": tone("8"), "started": tone("4"), "done": tone("2"), "failed": tone("3"),
 	"throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),
@@ -197,11 +183,9 @@ func tone(colour string) lipgloss.Style {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour))
 }
 
-// print prints an event on a line.
 func (a *app) print(out io.Writer, e event) error {
 	if a.json {
-		_, err := fmt.Fprintf(a.out, "%s\n", e.text)
-		return err
+		return a.printf("%s\n", e.text)
 	}
 	_, err := fmt.Fprintf(out, "%s  %s  %s  %s%s\n", e.At.Local().Format("15:04:05.000"),
 		tones[e.Type].Render(fmt.Sprintf("%-9s", line(e.Type, 20))), line(e.Job, 60),
@@ -209,7 +193,6 @@ func (a *app) print(out io.Writer, e event) error {
 	return err
 }
 
-// details is what an event says beside its job.
 func (e *event) details() string {
 	var b strings.Builder
 	if e.Attempt > 1 {
@@ -235,7 +218,3 @@ func (e *event) details() string {
 	}
 	return b.String()
 }
-
-// eventTypes completes the types of events.
-var eventTypes = []string{"accepted", "started", "done", "failed", "throttled", "dead",
-	"cancelled", "breaker_opened", "breaker_closed"}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,13 +15,14 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-)
 
-// The live view of an installation.
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
+)
 
 const (
 	topEvery = time.Second
-	// topBuckets is how many are asked for.
+	// topBuckets is the number of buckets requested.
 	topBuckets = 100
 )
 
@@ -58,7 +58,7 @@ is no terminal.`,
 	return cmd
 }
 
-// once prints one view, of figures that the first look has begun.
+// once prints one view: the server counts from the first request on.
 func (a *app) once(ctx context.Context) error {
 	if !wait(ctx, topEvery) {
 		return ctx.Err()
@@ -68,52 +68,22 @@ func (a *app) once(ctx context.Context) error {
 		return err
 	}
 	return a.show(v.answer, func() error {
-		_, err := fmt.Fprint(a.out, v.text(1000, 1000))
-		return err
+		return a.printf("%s", v.text(1000, 1000))
 	})
 }
 
-// view is what there is to see at one moment.
 type view struct {
 	server  string
 	at      time.Time
-	stats   statsAnswer
-	answer  []byte // the stats as they came
+	stats   watch.Stats
+	answer  []byte // the stats as received
 	names   []string
-	limits  map[string]policyAnswer
-	buckets allBucketsAnswer
+	limits  map[string]manage.Policy
+	buckets manage.AllBuckets
 }
 
-type statsAnswer struct {
-	WindowMS int64        `json:"window_ms"`
-	Policies []statAnswer `json:"policies"`
-}
-
-type statAnswer struct {
-	Policy        string     `json:"policy"`
-	Accepted      int64      `json:"accepted"`
-	Started       int64      `json:"started"`
-	Done          int64      `json:"done"`
-	Failed        int64      `json:"failed"`
-	Throttled     int64      `json:"throttled"`
-	Dead          int64      `json:"dead"`
-	Refused       int64      `json:"refused"`
-	ChecksAllowed int64      `json:"checks_allowed"`
-	ChecksRefused int64      `json:"checks_refused"`
-	Rate          float64    `json:"rate"`
-	Wait          *quantiles `json:"wait_ms"`
-	Starts        []int64    `json:"starts"`
-	Keys          []struct {
-		Key              string
-		Allowed, Refused int64
-	} `json:"keys"`
-}
-
-type quantiles struct{ P50, P99 int64 }
-
-// look asks for everything that a view shows.
 func (a *app) look(ctx context.Context) (v *view, err error) {
-	v = &view{server: a.server, at: time.Now(), limits: map[string]policyAnswer{}}
+	v = &view{server: a.server, at: time.Now(), limits: map[string]manage.Policy{}}
 	if v.answer, err = a.get(ctx, path("stats")+"?keys=3", &v.stats); err != nil {
 		return nil, err
 	}
@@ -126,64 +96,63 @@ func (a *app) look(ctx context.Context) (v *view, err error) {
 		v.limits[p.Policy.Name] = p
 	}
 	slices.SortStableFunc(v.names, func(a, b string) int {
-		return cmp.Compare(v.stat(b).busy(), v.stat(a).busy())
+		return cmp.Compare(busy(v.stat(b)), busy(v.stat(a)))
 	})
 	_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets"), topBuckets), &v.buckets)
 	return v, err
 }
 
-// stat returns the figures of a policy, which are zero where nothing happened.
-func (v *view) stat(policy string) statAnswer {
-	i := slices.IndexFunc(v.stats.Policies, func(s statAnswer) bool { return s.Policy == policy })
+// stat returns the figures of a policy, zero if it had no events.
+func (v *view) stat(policy string) watch.Stat {
+	i := slices.IndexFunc(v.stats.Policies, func(s watch.Stat) bool { return s.Policy == policy })
 	if i < 0 {
-		return statAnswer{Policy: policy}
+		return watch.Stat{Policy: policy}
 	}
 	return v.stats.Policies[i]
 }
 
-// busy is how much happened.
-func (s statAnswer) busy() int64 {
+func busy(s watch.Stat) int64 {
 	return s.Accepted + s.Started + s.Refused + s.ChecksAllowed + s.ChecksRefused
 }
 
-// text is the view within so many columns and lines.
+// text renders the view within width columns and height lines.
 func (v *view) text(width, height int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "penstock %s  %s  the last %s\n\n", v.server, v.at.Format(time.TimeOnly),
 		short(milliseconds(v.stats.WindowMS)))
-	rows := [][]string{{"POLICY", "STARTS", "LIMIT", "", "ACCEPTED", "REFUSED", "FAILED", "DEAD",
-		"WAIT P50 P99", ""}}
 	room := max(height-11, 2)
-	for _, name := range v.names[:min(len(v.names), room/2)] {
+	names := v.names[:min(len(v.names), room/2)]
+	var rows []row
+	for _, name := range names {
 		rows = append(rows, v.policyRow(name))
 	}
-	_ = table(&b, rows) // into memory
-	if more := len(v.names) + 1 - len(rows); more > 0 {
+	// Writing to memory does not fail.
+	_ = table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|", rows)
+	if more := len(v.names) - len(names); more > 0 {
 		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))
 	}
 	if hot := v.hottest(); hot != "" {
 		fmt.Fprintf(&b, "hottest keys: %s\n", hot)
 	}
-	if nobody := slices.Sorted(maps.Keys(v.buckets.Unanswered)); len(nobody) > 0 {
-		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(nobody, ", "))
+	if missing := slices.Sorted(maps.Keys(v.buckets.Unanswered)); len(missing) > 0 {
+		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(missing, ", "))
 	}
 	if all := v.buckets.Buckets; len(all) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", count(v.buckets.Total, "bucket holds jobs",
 			"buckets hold jobs"))
-		rows = [][]string{{"BUCKET", "DEPTH", "RUNNING", "RATE", "LIMIT", "OLDEST", "NEXT IN",
-			"HELD BY"}}
+		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
-			r := bucketRow(p.bucketAnswer, v.at)
-			limit := v.limits[p.Policy]
-			rows = append(rows, []string{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5],
-				cmp.Or(limit.Policy.Outflow, limit.Policy.OutflowTotal), r[6], r[7], r[8]})
+			r := bucketRow(&p.Bucket)
+			limit := v.limits[p.Policy].Policy
+			rows = append(rows, row{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5],
+				cmp.Or(limit.Outflow, limit.OutflowTotal), r[6], r[7], r[8]})
 		}
-		_ = table(&b, rows) // as above
+		_ = table(&b, "BUCKET|DEPTH|RUNNING|RATE|LIMIT|OLDEST|NEXT IN|HELD BY", rows)
 	}
 	return cut(b.String(), width)
 }
 
-// hottest names the keys that ask most for checks.
+// hottest names the keys with the most checks.
 func (v *view) hottest() string {
 	var hot []string
 	for _, s := range v.stats.Policies {
@@ -195,26 +164,24 @@ func (v *view) hottest() string {
 	return strings.Join(hot, ", ")
 }
 
-func (v *view) policyRow(name string) []string {
+func (v *view) policyRow(name string) row {
 	s, p := v.stat(name), v.limits[name]
 	wait := ""
 	if s.Wait != nil {
 		wait = short(milliseconds(s.Wait.P50)) + " " + short(milliseconds(s.Wait.P99))
 	}
-	state := p.state()
+	state := policyState(p)
 	if state == "active" {
 		state = ""
 	}
-	in, out := s.Accepted+s.ChecksAllowed, s.Refused+s.ChecksRefused
-	return []string{name, fmt.Sprintf("%.4g/s", s.Rate), p.rate(), sparks(s.Starts, 30),
-		strconv.FormatInt(in, 10), strconv.FormatInt(out, 10), strconv.FormatInt(s.Failed, 10),
-		strconv.FormatInt(s.Dead, 10), wait, state}
+	return row{name, fmt.Sprintf("%.4g/s", s.Rate), rate(p.Policy), sparks(s.Starts, 30),
+		s.Accepted + s.ChecksAllowed, s.Refused + s.ChecksRefused, s.Failed, s.Dead, wait, state}
 }
 
-// sparks draws numbers in so many columns, the tallest as high as a line.
+// sparks draws numbers as bars in the given number of columns.
 func sparks(numbers []int64, columns int) string {
 	if len(numbers) > 1 {
-		numbers = numbers[:len(numbers)-1] // the last second is not over
+		numbers = numbers[:len(numbers)-1] // the last second is incomplete
 	}
 	each := max((len(numbers)+columns-1)/columns, 1)
 	var heights []int64
@@ -241,7 +208,6 @@ func sparks(numbers []int64, columns int) string {
 	return strings.ReplaceAll(b.String(), " ", "·")
 }
 
-// cut cuts lines that are too wide.
 func cut(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
@@ -252,7 +218,7 @@ func cut(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// screen is the live view as bubbletea wants it.
+// screen is the live view as a bubbletea model.
 type screen struct {
 	*app
 	ctx           context.Context
@@ -261,7 +227,7 @@ type screen struct {
 	width, height int
 }
 
-// looked is what a look came to.
+// looked is the message with a new view.
 type looked struct {
 	seen *view
 	err  error
@@ -270,7 +236,6 @@ type looked struct {
 // Init implements [tea.Model].
 func (s *screen) Init() tea.Cmd { return s.again }
 
-// again looks after a while.
 func (s *screen) again() tea.Msg {
 	if !wait(s.ctx, topEvery) {
 		return nil
@@ -297,7 +262,6 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// heading shows the names of columns, and trouble what is wrong.
 var heading, trouble = lipgloss.NewStyle().Bold(true), tone("1")
 
 // View implements [tea.Model].

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
@@ -124,7 +126,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 			t.Errorf("it prints\n%s\nwant %q in it", out, want)
 		}
 	}
-	var s statsAnswer
+	var s watch.Stats
 	i.document(0, &s, "top")
 	if len(s.Policies) != 2 || s.Policies[0].Refused != 1 || s.Policies[0].Accepted != 4 ||
 		s.Policies[1].ChecksAllowed != 1 || s.Policies[1].ChecksRefused != 1 {
@@ -133,9 +135,9 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 }
 
 func TestAViewFitsTheTerminal(t *testing.T) {
-	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyAnswer{}}
+	v := &view{server: "http://x", at: time.Now(), limits: map[string]manage.Policy{}}
 	v.buckets.Unanswered = map[string][]int{"policy-1": {0}}
-	v.buckets.Buckets = make([]placedAnswer, 50)
+	v.buckets.Buckets = make([]manage.PlacedBucket, 50)
 	for n := range 50 {
 		name := fmt.Sprintf("policy-%d", n)
 		v.names = append(v.names, name)

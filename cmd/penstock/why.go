@@ -12,10 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
-
-// Why a job or a bucket waits, in a sentence.
 
 func (a *app) why() *cobra.Command {
 	var key string
@@ -44,7 +45,7 @@ func (a *app) why() *cobra.Command {
 	return cmd
 }
 
-// reason is an answer of why, for programs.
+// reason is the answer of why with --json.
 type reason struct {
 	Job    string     `json:"job,omitempty"`
 	Policy string     `json:"policy"`
@@ -57,16 +58,10 @@ type reason struct {
 }
 
 func (a *app) tell(r reason) error {
-	if !a.json {
-		_, err := fmt.Fprintln(a.out, plain(r.Why))
-		return err
+	if a.json {
+		return json.NewEncoder(a.out).Encode(r)
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.out, "%s\n", text)
-	return err
+	return a.printf("%s\n", plain(r.Why))
 }
 
 func (a *app) whyJob(ctx context.Context, id string) error {
@@ -90,14 +85,14 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 		Until: j.Until, Starts: q.in(j.ExpectMS), Why: why})
 }
 
-// deepest is of how many buckets why tells.
+// deepest is the number of buckets that why explains.
 const deepest = 5
 
 func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
-	var page bucketsAnswer
+	var page manage.Buckets
 	var err error
 	if keyed {
-		page.Buckets, page.Total = make([]bucketAnswer, 1), 1
+		page.Buckets, page.Total = make([]manage.Bucket, 1), 1
 		_, err = a.get(ctx, path("buckets", a.policy, key), &page.Buckets[0])
 	} else {
 		_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets", a.policy), deepest), &page)
@@ -107,8 +102,11 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	}
 	news := ""
 	for _, b := range page.Buckets {
+		if b.BucketState == nil { // no drainer answered
+			b.BucketState = &job.BucketState{}
+		}
 		q := question{policy: a.policy, key: b.Key, now: time.Now(), hold: b.Hold,
-			lastError: b.LastError, unanswered: len(b.Unanswered) > 0}
+			lastError: b.LastError}
 		if err := a.limits(ctx, &q); err != nil {
 			return err
 		}
@@ -132,27 +130,26 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	case page.Total == 0:
 		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
 	case page.Total > len(page.Buckets) && !a.json:
-		_, err = fmt.Fprintf(a.out, "and %s\n",
-			count(page.Total-len(page.Buckets), "more bucket", "more buckets"))
+		err = a.printf("and %s\n", count(page.Total-len(page.Buckets), "more bucket",
+			"more buckets"))
 	}
 	return err
 }
 
-// limits reads what limits the bucket of a question. A token may not be allowed to.
+// limits reads the limits of the bucket, as far as the token permits.
 func (a *app) limits(ctx context.Context, q *question) error {
-	var p policyAnswer
+	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
 	if err == nil {
-		q.rate, q.total, q.concurrency = p.Policy.Outflow, p.Policy.OutflowTotal,
-			p.Policy.Concurrency
-		q.capacity, q.last = p.Policy.Capacity, p.Last
-		var o overrideAnswer
+		q.rate, q.total = p.Policy.Outflow, p.Policy.OutflowTotal
+		q.concurrency, q.capacity, q.last = p.Policy.Concurrency, p.Policy.Capacity, p.Last
+		var o manage.Override
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
-		if err == nil && o.Override.Outflow != "" {
-			q.rate = o.Override.Outflow
+		if own := o.Override.Outflow; own != nil {
+			q.rate = *own
 		}
-		if err == nil && o.Override.Concurrency != nil {
-			q.concurrency = *o.Override.Concurrency
+		if own := o.Override.Concurrency; own != nil {
+			q.concurrency = *own
 		}
 	}
 	if p, ok := errors.AsType[*problem](err); ok &&
@@ -162,24 +159,22 @@ func (a *app) limits(ctx context.Context, q *question) error {
 	return err
 }
 
-// question is what a sentence is made of.
 type question struct {
 	policy, key string
 	now         time.Time
 	hold        job.Hold
 	lastError   string
-	unanswered  bool
 
-	rate, total string // of the bucket and of the policy; empty: not known
+	rate, total algorithms.Rate // of the bucket and of the policy; zero: unknown
 	concurrency int
 	capacity    int64
-	last        *lastChange // of the policy; nil: not known
+	last        *policy.LastChange // of the policy; nil: unknown
 }
 
-// recent is for how long a change of a policy is news.
+// recent is how long a change of a policy is reported.
 const recent = 24 * time.Hour
 
-// news is what the policy became lately, where that can be why its jobs wait; else empty.
+// news reports a recent change of the policy that may explain the wait.
 func (q *question) news() string {
 	switch q.hold.By {
 	case job.HeldByPaused, job.HeldByPolicyPaused, job.HeldByNoDrainer, job.HeldByStorage:
@@ -192,7 +187,7 @@ func (q *question) news() string {
 		line(strings.Join(q.last.Changed, ", "), 300)
 }
 
-// in returns the instant so many milliseconds from now.
+// in converts milliseconds from now to an instant.
 func (q *question) in(ms *int64) *time.Time {
 	if ms == nil {
 		return nil
@@ -201,7 +196,7 @@ func (q *question) in(ms *int64) *time.Time {
 	return &t
 }
 
-// at is " at 14:32:07", as far as that is known.
+// at returns " at 14:32:07", or nothing if t is unknown.
 func (q *question) at(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -209,7 +204,7 @@ func (q *question) at(t *time.Time) string {
 	return " at " + clock(*t, q.now)
 }
 
-// starts is ", starts at 14:32:07", as far as that is known.
+// starts returns ", starts at 14:32:07", or nothing if ms is unknown.
 func (q *question) starts(ms *int64) string {
 	switch {
 	case ms == nil:
@@ -220,7 +215,7 @@ func (q *question) starts(ms *int64) string {
 	return ", starts" + q.at(q.in(ms))
 }
 
-// job is the sentence about a job.
+// job returns the sentence about a job.
 func (q *question) job(j *jobAnswer) string {
 	name := j.Job
 	if j.Key != "" {
@@ -276,7 +271,7 @@ func firstOf(times ...*time.Time) *time.Time {
 	return nil
 }
 
-// turn is how long the line before a job is, and how fast it moves.
+// turn describes the line before a job, and its speed.
 func (q *question) turn(position *int) string {
 	line := "it is the next"
 	if position == nil {
@@ -285,17 +280,16 @@ func (q *question) turn(position *int) string {
 		line = fmt.Sprintf("%d before it", *position)
 	}
 	switch {
-	case q.hold.By == job.HeldByTotalRate && q.total != "":
-		return line + " in its bucket, at " + q.total + " for all keys together"
-	case q.rate != "":
-		return line + " at " + q.rate
-	case q.total != "":
-		return line + " in its bucket, at " + q.total + " for all keys together"
+	case q.hold.By == job.HeldByTotalRate && !q.total.IsZero():
+		return line + " in its bucket, at " + q.total.String() + " for all keys together"
+	case !q.rate.IsZero():
+		return line + " at " + q.rate.String()
+	case !q.total.IsZero():
+		return line + " in its bucket, at " + q.total.String() + " for all keys together"
 	}
 	return line
 }
 
-// deadReasons are what the reasons of dead letters mean.
 var deadReasons = map[string]string{
 	string(job.ReasonPermanent): "its target or handler said that no attempt can succeed",
 	string(job.ReasonAttempts):  "all its attempts failed",
@@ -322,7 +316,7 @@ func (q *question) dead(j *jobAnswer) string {
 	return text
 }
 
-// because is the last error, where there is one.
+// because returns the last error, if any.
 func (q *question) because() string {
 	if q.lastError == "" {
 		return ""
@@ -330,7 +324,7 @@ func (q *question) because() string {
 	return ": " + line(strings.TrimSuffix(strings.TrimSpace(q.lastError), ":"), 200)
 }
 
-// cause is what keeps a bucket's next job from starting.
+// cause returns the reason why a bucket's next job does not start.
 func (q *question) cause() string {
 	resume := "; penstock resume " + q.policy
 	switch q.hold.By {
@@ -377,15 +371,15 @@ func (q *question) cause() string {
 	return "held by " + q.hold.By
 }
 
-func amount(rate string) string {
-	if rate == "" {
+func amount(rate algorithms.Rate) string {
+	if rate.IsZero() {
 		return ""
 	}
-	return " of " + rate
+	return " of " + rate.String()
 }
 
-// bucket is the sentence about a bucket.
-func (q *question) bucket(b *bucketAnswer) string {
+// bucket returns the sentence about a bucket.
+func (q *question) bucket(b *manage.Bucket) string {
 	name := "the bucket " + keyName(b.Key) + " of " + q.policy
 	if b.Depth == 0 {
 		if b.ExpectMS != nil && *b.ExpectMS < 1000 {

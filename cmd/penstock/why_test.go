@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -11,7 +12,9 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 	now := time.Date(2026, 11, 23, 14, 32, 0, 0, time.Local)
 	later := now.Add(7 * time.Second)
 	tomorrow := now.Add(24 * time.Hour)
-	q := question{policy: "mail", key: "a b", now: now, rate: "48/s", total: "100/s",
+	q := question{policy: "mail", key: "a b", now: now,
+		rate:        algorithms.Rate{Count: 48, Per: time.Second},
+		total:       algorithms.Rate{Count: 100, Per: time.Second},
 		concurrency: 20, lastError: "target answered 503:"}
 	for by, want := range map[string]string{
 		job.HeldByRate:         "the bucket keeps to its rate of 48/s",

@@ -1,4 +1,4 @@
-// Package advice looks for a policy under which a trace keeps to goals.
+// Package advice searches for a policy under which a trace meets goals.
 package advice
 
 import (
@@ -13,23 +13,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Goals are what a policy is to keep to.
+// Goals are the bounds to meet.
 type Goals struct {
-	// Outflow is the most that may start of one bucket in any time of its Per, by what the policy's
-	// rule promises and not only in the trace; zero: any number.
+	// Outflow is the most that any bucket may start within Per, as guaranteed by the policy's rule
+	// for any trace; zero: unlimited.
 	Outflow algorithms.Rate
 	Bounds  []Bound
 }
 
-// Bound is the most that a figure of a play may be.
+// Bound is an upper bound of a figure.
 type Bound struct {
-	Name  string // as it was given
+	Name  string // as given
 	Most  float64
 	value func(whatif.Figures) float64
-	wait  bool // it bounds the last waits, which a capacity can
+	wait  bool // it bounds waits, which the capacity limits
 }
 
-// figures are what goals may bound, by name.
 var figures = map[string]struct {
 	value func(whatif.Figures) float64
 	read  func(string) (float64, error)
@@ -46,7 +45,7 @@ var figures = map[string]struct {
 const want = "want goals such as refused <= 0.1%, stale <= 1%, wait p50 <= 1s, wait p99 <= 30s, " +
 	"wait max <= 1m, depth <= 1000, outflow <= 50/s"
 
-// ParseGoals reads goals with commas between them.
+// ParseGoals parses goals separated by commas.
 func ParseGoals(text string) (g Goals, err error) {
 	for goal := range strings.SplitSeq(text, ",") {
 		name, most, ok := strings.Cut(goal, "<")
@@ -73,7 +72,7 @@ func ParseGoals(text string) (g Goals, err error) {
 	return g, nil
 }
 
-// Strain is how near figures come to the goal that they are nearest to: 1 is on it, more is beyond.
+// Strain returns the largest ratio of a figure to its goal: 1 is on the goal, more exceeds it.
 func (g Goals) Strain(f whatif.Figures) (most float64) {
 	for _, b := range g.Bounds {
 		switch is := b.value(f); {
@@ -87,17 +86,16 @@ func (g Goals) Strain(f whatif.Figures) (most float64) {
 	return most
 }
 
-// total is the sum of how near figures come to each goal. It ranks what Strain cannot: figures that
-// miss the same goal by the same factor, or a goal of 0, of which any excess is infinite.
+// total sums the ratios to all goals. It ranks policies with equal Strain, such as an infinite one.
 func (g Goals) total(f whatif.Figures) (sum float64) {
-	const zero = 1e-9 // for a goal of 0: more than all other goals together
+	const zero = 1e-9 // for a goal of 0: outweighs all other goals
 	for _, b := range g.Bounds {
 		sum += b.value(f) / max(b.Most, zero)
 	}
 	return sum
 }
 
-// wait is the longest wait that the goals allow, 0: any.
+// wait returns the longest wait that the goals allow, 0 for any.
 func (g Goals) wait() (most time.Duration) {
 	for _, b := range g.Bounds {
 		if d := time.Duration(b.Most * float64(time.Second)); b.wait && (most == 0 || d < most) {

@@ -18,31 +18,32 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Tried is a policy that was played.
+// Tried is a policy and its result.
 type Tried struct {
 	Policy policy.Policy
-	// Most is how many units can start of a bucket within the goals' time, by the policy's rule.
+	// Most is the largest number of units that one bucket can start within Advice.Per, by the
+	// policy's rule.
 	Most float64
 	*whatif.Report
 	Strain float64 // see [Goals.Strain]
 	total  float64 // see Goals.total
 }
 
-// Advice is what was tried.
+// Advice is the result of a search.
 type Advice struct {
 	Tried []Tried
-	// Per is the time that Most of all is about.
+	// Per is the time over which Tried.Most counts.
 	Per time.Duration
-	// Chosen is the index of the policy that starts the least of those that keep to the goals with
-	// half to spare; if none does, of the one that has most to spare.
+	// Chosen is the index of the policy that starts the least while using at most half of what the
+	// goals allow, or, if there is none, of the policy with the lowest strain.
 	Chosen int
 }
 
-// Meets reports whether the chosen policy keeps to the goals.
+// Meets reports whether the chosen policy meets the goals.
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
-// OnFrontier reports whether none of those that were tried is as good as one in what starts, what
-// is refused and how long the last wait, and better in one of these.
+// OnFrontier reports whether no other policy is at least as good in starts, refusals and p99 wait,
+// and better in one of them.
 func (a Advice) OnFrontier(i int) bool {
 	figures := func(t Tried) [3]float64 {
 		return [3]float64{t.Most, t.RefusedShare(), seconds(t.Wait.P99)}
@@ -54,21 +55,19 @@ func (a Advice) OnFrontier(i int) bool {
 	})
 }
 
-// spare is the part of what the goals allow that a choice does not use if it can: another day is
-// another trace.
+// spare is the part of each goal kept in reserve, because another day brings another trace.
 const spare = 0.5
 
 const (
-	rates      = 8 // that are tried, from what the busiest key needs to what the goals allow
+	rates      = 8 // number of rates tried, between the mean of the busiest key and the goal
 	mostBursts = 3
 )
 
-// Search plays a trace under policies of each algorithm, and chooses one. Each of the leaking
-// bucket has the capacity with which no job waits longer than the goals allow, or half of it: what
-// is more is refused while it can still go elsewhere. If they allow any wait it has room for twice
-// of what waited. Where the goals say nothing of the outflow
-// all others would let everything pass, and are not tried. progress hears how many of how many have
-// been played; it may be nil.
+// Search plays a trace under policies of each algorithm and chooses one. A leaking bucket gets the
+// capacity at which no job waits longer than the goals allow, or half of it, because a job refused
+// early can still go elsewhere; if any wait is allowed, it has room for twice the deepest queue.
+// Without a goal for the outflow the other algorithms are skipped, as they would let everything
+// pass. progress, if not nil, is called with the number of policies played and their total.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
 	need, worst := demand(requests)
@@ -126,7 +125,7 @@ func choose(all []Tried) (best int) {
 func better(a, b *Tried) bool {
 	if easyA, easyB := a.Strain <= spare, b.Strain <= spare; easyA != easyB {
 		return easyA
-	} else if easyA { // room that was not needed may be on another day
+	} else if easyA { // spare room that another day may need
 		return cmp.Or(cmp.Compare(a.Most, b.Most),
 			cmp.Compare(b.Policy.Capacity, a.Policy.Capacity),
 			cmp.Compare(a.Strain, b.Strain)) < 0
@@ -135,7 +134,7 @@ func better(a, b *Tried) bool {
 		cmp.Compare(a.Most, b.Most)) < 0
 }
 
-// demand is what the busiest key takes a second on average, and the most in any second.
+// demand returns the mean rate of the busiest key and its largest second.
 func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 	type key struct {
 		units, second, at int64
@@ -166,7 +165,7 @@ func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 	return need / time.Duration(last-first).Seconds(), worst
 }
 
-// queues are leaking buckets. Law 2 of DESIGN.md is what they promise: peak·(T + 2 ms) + burst.
+// queues returns leaking buckets. They guarantee law 2 of DESIGN.md: peak·(T + 2 ms) + burst.
 func queues(g Goals, need, worst float64) (all []policy.Policy) {
 	bursts := []int64{1, 5, 25}
 	if !g.Outflow.IsZero() {
@@ -197,7 +196,7 @@ func queues(g Goals, need, worst float64) (all []policy.Policy) {
 	return all
 }
 
-// doors are policies of the other algorithms, which promise no more than the goals allow.
+// doors returns policies of the other algorithms within the goals.
 func doors(g Goals) (all []policy.Policy) {
 	if g.Outflow.IsZero() {
 		return nil
@@ -219,8 +218,8 @@ func doors(g Goals) (all []policy.Policy) {
 	return all
 }
 
-// promised is how many units can start of a bucket within a time, by the bounds that the rules of
-// package algorithms state.
+// promised returns the most units that can start from one bucket within per, by the bounds
+// documented in package algorithms.
 func promised(p policy.Policy, per time.Duration) float64 {
 	switch p.Algorithm {
 	case policy.LeakingBucket:
@@ -231,11 +230,10 @@ func promised(p policy.Policy, per time.Duration) float64 {
 	case policy.SlidingLog:
 		return float64(p.Limit)
 	}
-	return 2 * float64(p.Limit) // of two windows, the end and the begin
+	return 2 * float64(p.Limit) // the end of one window and the start of the next
 }
 
-// rate is one of at least two digits that count and at most three, no faster than asked for; zero
-// when there is none.
+// rate rounds down to two or three significant digits; zero if nothing is left.
 func rate(perSecond float64) algorithms.Rate {
 	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		n := math.Floor(perSecond * per.Seconds() * (1 + 1e-12))

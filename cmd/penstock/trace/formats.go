@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// csvReader reads columns, which a first line may name.
+// csvReader reads columns; a first line may name them.
 type csvReader struct {
 	key   string
 	names []string
 }
 
-// columns are those of a file that does not name them, and the names that mean something.
+// columns are the known columns, and the default order.
 var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority"}
 
 func (c *csvReader) read(text []byte, number int) (l line, err error) {
@@ -66,7 +66,7 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	return l, nil
 }
 
-// head takes the names of columns, and reports whether that is what they are.
+// head reports whether fields is a header line, and if so uses its names.
 func (c *csvReader) head(fields []string) bool {
 	var names []string
 	for _, field := range fields {
@@ -88,7 +88,7 @@ func (c *csvReader) head(fields []string) bool {
 	return true
 }
 
-// set sets what a column says. Columns of other names say nothing.
+// set parses one column. Unknown columns are ignored.
 func (l *line) set(column, text string) (err error) {
 	switch column {
 	case "time":
@@ -115,7 +115,7 @@ func (l *line) set(column, text string) (err error) {
 	return err
 }
 
-// jsonReader reads objects, and events.
+// jsonReader reads objects, including Penstock's events.
 type jsonReader struct{ key string }
 
 func (j *jsonReader) read(text []byte, _ int) (l line, err error) {
@@ -159,7 +159,7 @@ func first(o map[string]json.RawMessage, names ...string) json.RawMessage {
 	return nil
 }
 
-// plain is what a value says: the text of a string, anything else as it is written.
+// plain returns a JSON string's text, or any other value as written.
 func plain(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) != nil {
@@ -168,10 +168,10 @@ func plain(value json.RawMessage) string {
 	return text
 }
 
-// logReader reads the common log format, and what begins like it.
+// logReader reads the common log format and its extensions.
 type logReader struct{ key string }
 
-// logLine is host, ident, user, time, request.
+// logLine matches host, ident, user, time, request.
 var logLine = regexp.MustCompile(
 	`^(\S+) \S+ (.+?) \[(\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "((?:[^"\\]|\\.)*)"`)
 

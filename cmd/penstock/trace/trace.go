@@ -1,6 +1,6 @@
-// Package trace reads what was requested yesterday: CSV, lines of JSON, access logs in the common
-// and combined format, and Penstock's own events. A line that cannot be understood is counted,
-// shown if it is among the first, and left out.
+// Package trace reads recorded requests: CSV, NDJSON, access logs in the common and combined
+// formats, and Penstock's own events. Lines that cannot be read are counted and skipped, and the
+// first of them are returned.
 package trace
 
 import (
@@ -18,64 +18,62 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Format is how a trace is written.
+// Format is the format of a trace.
 type Format string
 
-// The formats. Auto goes by the first line.
+// The formats. Auto looks at the first line.
 const (
 	Auto   Format = "auto"
 	CSV    Format = "csv"
-	NDJSON Format = "ndjson" // also events, such as penstock tail --json prints
+	NDJSON Format = "ndjson" // also the events of penstock tail --json
 	Log    Format = "log"    // common or combined
 )
 
-// Formats are all of them.
 var Formats = []Format{Auto, CSV, NDJSON, Log}
 
-// Options of [Read]. The zero value is of use.
+// Options of [Read]. The zero value works.
 type Options struct {
 	Format Format // default Auto
-	// Key names the column or the field of the key, default "key"; of a log "ip", "path" or "user",
-	// default "ip".
+	// Key names the column or field of the key, default "key". For a log it is "ip", "path" or
+	// "user", default "ip".
 	Key string
 }
 
-// Trace is what was requested, in the order of time.
+// Trace holds requests in order of time.
 type Trace struct {
 	Format   Format
 	Requests []Request
 	Lines    int
-	// Skipped is how many lines were no requests though they should be, and Problems what is wrong
-	// with the first of them.
+	// Skipped counts unreadable lines; Problems describes the first of them.
 	Skipped  int
 	Problems []Problem
-	Unsorted bool // they were put in order
+	Unsorted bool // the file was not in order
 }
 
-// Request is one of a trace, and of which policy; empty: the trace does not say.
+// Request is one request. An empty Policy means that the trace names none.
 type Request struct {
 	whatif.Request
 	Policy string
 }
 
-// Problem is what is wrong with a line.
+// Problem describes an unreadable line.
 type Problem struct {
 	Line   int    `json:"line"`
 	Reason string `json:"reason"`
-	Text   string `json:"text"` // of the line, its beginning
+	Text   string `json:"text"` // its beginning
 }
 
 const (
 	mostProblems = 5
-	mostText     = 60      // bytes of a line that are shown
+	mostText     = 60      // bytes shown of a line
 	mostLine     = 1 << 20 // bytes of a line
 	mostCost     = 1e12
 )
 
-// The instants that rules know: 1970 to 2255.
+// Rules accept instants from 1970 to 2255.
 var latest = time.Date(2255, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
-// line is a line as a format reads it: what it says, or what is wrong with it.
+// line is a parsed line: its fields, or what is wrong.
 type line struct {
 	at       time.Time
 	key, ip  string
@@ -83,7 +81,7 @@ type line struct {
 	cost     int64
 	deadline time.Duration
 	priority int
-	aside    bool // it is no request, and need not be one: a head line, another event
+	aside    bool // not a request: a header line or another event
 }
 
 // reader reads the lines of a format.
@@ -91,7 +89,7 @@ type reader interface {
 	read(text []byte, number int) (line, error)
 }
 
-// Read reads a trace. Its errors are those of in, and of a format that there is not.
+// Read reads a trace. It returns the errors of in, and one for an unknown format.
 func Read(in io.Reader, o Options) (*Trace, error) {
 	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
 	var of reader
@@ -157,7 +155,7 @@ func readerOf(f Format, key string) reader {
 	return nil
 }
 
-// guess is the format of a trace that begins with a line.
+// guess detects the format from the first line.
 func guess(text []byte) Format {
 	switch {
 	case text[0] == '{':
@@ -170,7 +168,7 @@ func guess(text []byte) Format {
 
 var errTooLong = fmt.Errorf("is longer than %d bytes", mostLine)
 
-// readLine returns the next line, cut off where it is too long.
+// readLine returns the next line, truncated if it is too long.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	for {
 		piece, err := in.ReadSlice('\n')
@@ -200,7 +198,7 @@ func (t *Trace) leaveOut(number int, text []byte, why error) {
 	}
 }
 
-// request checks what a line says.
+// request validates a line.
 func request(l *line, keys map[string]job.Key) (r Request, err error) {
 	ns := l.at.UnixNano()
 	if year := l.at.Year(); year < 1970 || year > 2255 || ns < 0 || ns > latest {
@@ -224,8 +222,8 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
 }
 
-// spread spreads the requests of a second, which is all that logs tell, evenly over it: else each
-// would begin with a burst that nobody made.
+// spread distributes the requests of one second evenly, because logs have a resolution of a second
+// and each would otherwise begin with a burst.
 func spread(all []Request) {
 	for i := 0; i < len(all); {
 		n := 1
@@ -239,8 +237,8 @@ func spread(all []Request) {
 	}
 }
 
-// instant reads a time: a date, or seconds, milliseconds, microseconds or nanoseconds since 1970,
-// which of them by how many there are.
+// instant parses a date, or seconds, milliseconds, microseconds or nanoseconds since 1970,
+// distinguished by their number of digits.
 func instant(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
 		"2006-01-02T15:04:05.999999999"} {
@@ -263,7 +261,7 @@ func instant(text string) (time.Time, error) {
 			unit /= 1000
 		}
 	}
-	fraction, _ := strconv.ParseInt((part + "000000000")[:9], 10, 64) // they are digits
+	fraction, _ := strconv.ParseInt((part + "000000000")[:9], 10, 64) // digits only
 	return time.Unix(n/(int64(time.Second)/unit),
 		n%(int64(time.Second)/unit)*unit+fraction*unit/int64(time.Second)), nil
 }
