@@ -1,44 +1,43 @@
-// Package access says who may do what: a [File] lists clients, each known by a token or by the name
-// in a certificate, with its rights and the policies and keys that it has them for. It decides and
-// asks nobody; admission/httpapi asks it for each request.
+// Package access implements authorization: a [File] lists clients, identified by a token or a
+// certificate's name, with their rights and the policies and keys to which they apply. Package
+// admission/httpapi checks each request.
 //
-// Tokens are random and long ([NewToken]), so the file holds a plain SHA-256 of each: what makes
-// hashes of passwords slow is against guessing, and 256 random bits are not guessed.
+// Tokens are random and long ([NewToken]), so a plain SHA-256 of each suffices: slow hashes protect
+// guessable passwords, which 256 random bits are not.
 package access
 
 import (
 	"strings"
 )
 
-// Right is something that a client may do, or a set of such things. Each is for itself: none
-// includes another.
+// Right is a right or a set of rights. No right includes another.
 type Right uint8
 
 const (
-	// Submit is to hand in jobs.
+	// Submit permits submitting jobs.
 	Submit Right = 1 << iota
-	// Check is to take from limits, to look at them, and to give back.
+	// Check permits taking from limits, peeking and refunding.
 	Check
-	// Read is to see policies, buckets, jobs, dead letters, drainers and metrics.
+	// Read permits viewing policies, buckets, jobs, dead letters, drainers and metrics.
 	Read
-	// Operate is to pause and resume, to cancel and purge jobs, to replay and discard dead letters,
-	// and to set the pace of single keys.
+	// Operate permits pausing and resuming, cancelling and purging jobs, replaying and discarding
+	// dead letters, and overrides of keys.
 	Operate
-	// Admin is to create, change and delete policies.
+	// Admin permits creating, changing and deleting policies.
 	Admin
 )
 
-// Any is all rights. A client needs one of them where any will do.
+// Any is the set of all rights. One of them suffices where it is required.
 const Any = Submit | Check | Read | Operate | Admin
 
-// Envoy begins the names by which clients have the right to check for domains of Envoy's rate limit
-// service: envoy.DOMAIN. No policy has such a name.
+// Envoy is the prefix of the pseudo-policies envoy.DOMAIN, for the right to check domains of
+// Envoy's rate limit service. Policies cannot have such names.
 const Envoy = "envoy."
 
-// words are the rights as the file spells them, in the order of their bits.
+// words are the rights in the file, by bit.
 var words = []string{"submit", "check", "read", "operate", "admin"}
 
-// String is the right as the file spells it, or the rights with commas between them.
+// String returns the rights as in the file, separated by commas.
 func (r Right) String() string {
 	var all []string
 	for i, word := range words {
@@ -49,7 +48,7 @@ func (r Right) String() string {
 	return strings.Join(all, ",")
 }
 
-// Client is who asks. The zero value may do nothing.
+// Client is an authenticated client. The zero value has no rights.
 type Client struct {
 	Name     string
 	rights   Right
@@ -57,27 +56,26 @@ type Client struct {
 	keys     patterns
 }
 
-// Grant is what a client may do, as the file says it.
+// Grant describes a client's rights as the file does.
 type Grant struct {
-	Name     string   `json:"name"` // empty where no clients are listed
+	Name     string   `json:"name"` // empty without access control
 	Rights   []string `json:"rights"`
-	Policies []string `json:"policies"` // * stands for any bytes, or for none
+	Policies []string `json:"policies"` // * matches any bytes, or none
 	Keys     []string `json:"keys"`
 }
 
-// Grant returns what the client may do.
 func (c *Client) Grant() Grant {
 	return Grant{c.Name, strings.Split((c.rights & Any).String(), ","), c.policies, c.keys}
 }
 
-// Everyone may do everything, and has no name: who asks where no clients are listed.
+// Everyone has all rights and no name. It is the client without access control.
 var Everyone = &Client{rights: ^Right(0), policies: patterns{"*"},
 	keys: patterns{"*"}}
 
 // May reports whether the client has a right for some policy.
 func (c *Client) May(r Right) bool { return c.rights&r != 0 }
 
-// MayAll reports whether the client has a right for all policies and all keys.
+// MayAll reports whether the client has a right for all policies and keys.
 func (c *Client) MayAll(r Right) bool {
 	return c.May(r) && c.policies.all() && c.keys.all()
 }
@@ -92,7 +90,7 @@ func (c *Client) MayKey(r Right, policy, key string) bool {
 	return c.May(r) && c.policies.match(policy) && c.keys.match(key)
 }
 
-// patterns are texts in which each * stands for any bytes, or for none.
+// patterns are texts in which * matches any bytes, or none.
 type patterns []string
 
 func (ps patterns) match(text string) bool {
@@ -104,7 +102,6 @@ func (ps patterns) match(text string) bool {
 	return false
 }
 
-// all reports whether everything matches.
 func (ps patterns) all() bool {
 	for _, p := range ps {
 		if p == "*" {
@@ -114,8 +111,8 @@ func (ps patterns) all() bool {
 	return false
 }
 
-// match reports whether a text is one that a pattern stands for. What is between two stars may be
-// taken where it is found first: that leaves the most for what follows.
+// match reports whether a pattern matches. The text between two stars may match at its first
+// occurrence, which leaves the most for the rest.
 func match(pattern, text string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

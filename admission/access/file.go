@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// File is a list of clients that can change. Its methods may be called from many goroutines.
+// File is a reloadable list of clients. It is safe for concurrent use.
 type File struct {
 	name    string
 	clients atomic.Pointer[Clients]
@@ -27,10 +27,9 @@ func Open(name string) (*File, error) {
 	return f, f.Reload()
 }
 
-// Name is that of the file.
 func (f *File) Name() string { return f.name }
 
-// Reload reads the file again. A bad one changes nothing.
+// Reload reads the file again. An invalid file changes nothing.
 func (f *File) Reload() error {
 	clients, err := Load(f.name)
 	if err == nil {
@@ -39,10 +38,10 @@ func (f *File) Reload() error {
 	return err
 }
 
-// Clients are those that the file listed when it was last good.
+// Clients returns the clients of the last valid file.
 func (f *File) Clients() *Clients { return f.clients.Load() }
 
-// Load reads a file. Its error joins everything that is wrong, each with its line.
+// Load reads a file. Its error joins all problems, with their lines.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -52,24 +51,24 @@ func Load(name string) (*Clients, error) {
 	return Parse(file)
 }
 
-// mostClients is how many clients a file may list, and mostText the length of the longest text of
-// a list, in bytes: the longest key, and more stars than it needs.
+// mostClients is the most clients in a file, and mostText the most bytes of a listed text: the
+// longest key, and more stars than it needs.
 const (
 	mostClients = 100_000
 	mostText    = 512
 )
 
-// entry is a client as a file lists it.
+// entry is a client in the file.
 type entry struct {
 	Name         string   `json:"name"`
 	Rights       []string `json:"rights"`
 	Policies     []string `json:"policies"`
-	Keys         []string `json:"keys" null:"refused"` // without it, all
+	Keys         []string `json:"keys" null:"refused"` // nil: all
 	Tokens       []string `json:"tokens" secret:"true"`
 	Certificates []string `json:"certificates"`
 }
 
-// Parse reads the YAML of a file of clients. It quotes no value that might be a token.
+// Parse reads the YAML of clients. Its errors never quote a possible token.
 func Parse(file io.Reader) (*Clients, error) {
 	f, err := strict.Read(file)
 	if err != nil {
@@ -153,7 +152,7 @@ func (p *parser) client(place string, e entry) {
 	p.clients.all = append(p.clients.all, c)
 }
 
-// token notes the sum of a client's token.
+// token stores the hash of a client's token.
 func (p *parser) token(place, text string, c *Client) {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	raw, err := hex.DecodeString(digits)
@@ -172,7 +171,7 @@ func (p *parser) token(place, text string, c *Client) {
 	p.clients.tokens[s.handle()] = append(p.clients.tokens[s.handle()], known{s, c})
 }
 
-// texts checks a list, which must not be empty if it is needed.
+// texts checks a list; needed forbids an empty one.
 func (p *parser) texts(place string, texts []string, needed bool, example string) {
 	if needed && len(texts) == 0 {
 		p.Add(place, "want a list of texts, such as [%q]", example)
@@ -195,7 +194,7 @@ func notForPolicies(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '*')
 }
 
-// Line returns how a file lists a client with a token.
+// Line returns a client with a token as a line of the file.
 func Line(name string, rights, policies, keys []string, token string) string {
 	flow := func(texts []string) string {
 		quoted := make([]string, len(texts))

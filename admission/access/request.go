@@ -12,18 +12,17 @@ import (
 	"strings"
 )
 
-// Realm is what a challenge names in WWW-Authenticate.
+// Realm is the challenge of WWW-Authenticate.
 const Realm = `Bearer realm="penstock"`
 
 var (
-	// ErrNobody says that a request names no client: it has no token and no certificate.
+	// ErrNobody is the error for a request without a token or certificate.
 	ErrNobody = errors.New("want a token as Authorization: Bearer TOKEN, or a certificate")
-	// ErrUnknown says that the token or the certificate of a request is no client's.
+	// ErrUnknown is the error for an unknown token or certificate.
 	ErrUnknown = errors.New("the token or the certificate is that of no client")
 )
 
-// Challenge is the value of WWW-Authenticate in the answer to a request that is refused with one of
-// the errors above (RFC 6750).
+// Challenge returns the WWW-Authenticate value for one of the errors above (RFC 6750).
 func Challenge(err error) string {
 	if errors.Is(err, ErrUnknown) {
 		return Realm + `, error="invalid_token"`
@@ -31,30 +30,29 @@ func Challenge(err error) string {
 	return Realm
 }
 
-// tokenPrefix begins all tokens, so that programs that look for secrets in texts know them.
+// tokenPrefix lets secret scanners recognize tokens.
 const tokenPrefix = "pst_"
 
-// NewToken returns a new token, with 256 random bits.
+// NewToken returns a new token with 256 random bits.
 func NewToken() string {
 	bits := make([]byte, sha256.Size)
 	_, _ = rand.Read(bits) // never fails
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 
-// Sum is what a file holds of a token.
+// Sum returns the hash of a token for a file.
 func Sum(token string) string {
 	s := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(s[:])
 }
 
-// sum is what is known of a token.
 type sum [sha256.Size]byte
 
-// handle is the part of a sum that finds its client. Only what is left is a secret, and it is
-// compared in constant time; neither is of use to somebody who cannot turn SHA-256 round.
+// handle is the part of a hash used for the lookup; the rest is compared in constant time. Neither
+// reveals the token.
 func (s sum) handle() [8]byte { return [8]byte(s[:8]) }
 
-// Clients are those of a file.
+// Clients is the list of a file.
 type Clients struct {
 	tokens       map[[8]byte][]known
 	certificates map[string]*Client
@@ -66,12 +64,11 @@ type known struct {
 	client *Client
 }
 
-// Len returns how many clients there are.
+// Len returns the number of clients.
 func (cs *Clients) Len() int { return len(cs.all) }
 
-// Of returns the client that sent a request: the one with its token, or without one that with its
-// certificate, which the server has verified. A token that is wrong is not made good by a
-// certificate.
+// Of returns the client of a request: by its token, or without one by its verified certificate. A
+// valid certificate does not excuse a wrong token.
 func (cs *Clients) Of(r *http.Request) (*Client, error) {
 	if given := r.Header["Authorization"]; len(given) > 0 {
 		scheme, token, _ := strings.Cut(given[0], " ")
@@ -100,8 +97,8 @@ func (cs *Clients) withToken(token string) (*Client, error) {
 	return found, nil
 }
 
-// withCertificate looks for the names of a certificate, the alternative ones first: URIs, then
-// domains. Its common name counts if it has none of these.
+// withCertificate finds a client by the certificate's alternative names, URIs before domains, or by
+// its common name if it has none.
 func (cs *Clients) withCertificate(c *x509.Certificate) (*Client, error) {
 	var names []string
 	for _, uri := range c.URIs {

@@ -1,7 +1,6 @@
-// Package console serves the console: one page for people who run queues, which shows what waits,
-// since when and why, and steers it. The page is a client of the HTTP API like any other. It is
-// made of plain files (static), which browsers run as they are: no build step, nothing from
-// elsewhere.
+// Package console serves the operators' web console, which shows queues and the reasons why jobs
+// wait, and controls them. It is a client of the HTTP API, made of static files without a build
+// step or external resources.
 package console
 
 import (
@@ -17,26 +16,25 @@ import (
 	"time"
 )
 
-// Root is the path below which the console lies.
+// Root is the console's path.
 const Root = "/console/"
 
 //go:embed static
 var static embed.FS
 
-// policy is what the page may do: run and fetch what this origin serves, and nothing else. What an
-// attacker brings into the page, such as a job's body, is text for that reason as well.
+// policy permits only scripts and requests of this origin, so that injected text, such as a job's
+// body, cannot run.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'"
 
-// file is one of the page.
 type file struct {
 	kind string // content type
 	etag string
 	body []byte
 }
 
-// New makes the handler of [Root], and of / and /console, which lead there.
+// New makes the handler of [Root], and of / and /console, which redirect there.
 func New() http.Handler {
 	files := map[string]file{}
 	err := fs.WalkDir(static, "static", func(name string, e fs.DirEntry, err error) error {
@@ -50,12 +48,12 @@ func New() http.Handler {
 		return err
 	})
 	if err != nil {
-		panic(err) // they are in the program
+		panic(err) // the files are embedded
 	}
 	return pages(files)
 }
 
-// kinds are the types of files, which must not depend on the machine's own list.
+// kinds maps extensions to content types, independently of the machine's list.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -63,7 +61,7 @@ var kinds = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// pages are the files by their path below Root.
+// pages holds the files by path below Root.
 type pages map[string]file
 
 // ServeHTTP implements [http.Handler].
@@ -94,13 +92,13 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 	default:
 		header.Set("Content-Type", f.kind)
-		header.Set("Cache-Control", "no-cache") // asks whether it is still the one
+		header.Set("Cache-Control", "no-cache") // revalidate
 		header.Set("ETag", f.etag)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
 	}
 }
 
-// wantsPage reports whether a browser asks for something to show.
+// wantsPage reports whether a browser requests a page.
 func wantsPage(r *http.Request) bool {
 	for kind := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		if k, _, err := mime.ParseMediaType(kind); err == nil && k == "text/html" {

@@ -17,47 +17,46 @@ import (
 )
 
 const (
-	// MaxListed is how far a list of buckets reaches: offset and limit together.
+	// MaxListed limits lists of buckets: offset and limit together.
 	MaxListed = 10_000
-	// askAtOnce is how many buckets one question asks for: with the longest keys their answer still
-	// fits a message.
+	// askAtOnce is the number of buckets per question to a valve: even with the longest keys the
+	// answer fits a message.
 	askAtOnce = 500
 )
 
-// Bucket is how a bucket stands. What only its valve knows is missing when nobody answered for its
-// partition.
+// Bucket is the state of a bucket. BucketState is nil if no drainer answered for its partition.
 type Bucket struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*job.BucketState
 	job.Hold
-	// what an auditor saw of its starts, for one bucket alone
+	// an auditor's view of its starts; only of a single bucket
 	Audit *audit.Standing `json:"audit,omitempty"`
-	// the limits of its key's own, when it has some; only of a single bucket
+	// the key's own limits, if any; only of a single bucket
 	Override *policy.Override `json:"override,omitempty"`
-	// the bucket's partition, when nobody answered for it
+	// the bucket's partition, if no drainer answered for it
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets is one page of a policy's buckets.
+// Buckets is a page of a policy's buckets.
 type Buckets struct {
 	Buckets []Bucket `json:"buckets"`
-	Total   int      `json:"total"` // buckets that hold jobs
-	// Next is the offset of the page after this one; nil: this is the last that can be asked for.
+	Total   int      `json:"total"` // buckets with jobs
+	// Next is the offset of the next page; nil: there is none, or it is beyond [MaxListed].
 	Next *int `json:"next_offset,omitempty"`
-	// Unanswered are the partitions whose owner did not answer. Their buckets are missing, here and
-	// in Total.
+	// Unanswered lists partitions whose owner did not answer. Their buckets are missing here and in
+	// Total.
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at
-// once. They change while they are listed, so a bucket may stand on two pages or on none.
+// Buckets lists the buckets of a policy with jobs, deepest first. The order changes while pages are
+// read, so a bucket may appear on two pages or on none.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	return s.buckets(ctx, name, job.ByDepth, offset, limit)
 }
 
-// size is what buckets that a valve told of are listed by.
+// size is the value that buckets are sorted by.
 func (b *Bucket) size(by string) (n int64) {
 	switch by {
 	case job.ByAge:
@@ -122,32 +121,32 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 	return page, nil
 }
 
-// PlacedBucket is a bucket and the policy that it is of.
+// PlacedBucket is a bucket of a policy.
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
-	// Refused is how many jobs of it this process refused in the last minute, at least, where that
-	// is asked for.
+	// Refused is the number of jobs that this process refused in the last minute, at least; only
+	// for [job.ByRefused].
 	Refused int64 `json:"refused,omitempty"`
 }
 
-// AllBuckets are the first buckets of all policies in some order.
+// AllBuckets holds the first buckets of all policies.
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
-	Total   int            `json:"total"` // buckets that hold jobs, or are known to be refused some
-	// WindowMS is for how long refusals were counted, where they are asked for.
+	Total   int            `json:"total"` // buckets with jobs, or with refusals
+	// WindowMS is the time over which refusals were counted; only for [job.ByRefused].
 	WindowMS *int64 `json:"window_ms,omitempty"`
-	// Depths are the jobs that each policy holds, as JetStream counts them: with or without a
-	// drainer. Those that hold none are missing. It is nil where refusals are asked for.
+	// Depths counts the jobs of each policy in JetStream, with or without a drainer. Policies
+	// without jobs are missing. It is nil for [job.ByRefused].
 	Depths map[string]uint64 `json:"depths,omitzero"`
-	// Unanswered are the partitions whose owner did not answer, by policy, as in [Buckets].
+	// Unanswered lists partitions whose owner did not answer, by policy, as in [Buckets].
 	Unanswered map[string][]int `json:"unanswered,omitempty"`
 }
 
-// policiesAtOnce is of how many policies buckets are asked for at a time.
+// policiesAtOnce is the number of policies whose buckets are read concurrently.
 const policiesAtOnce = 8
 
-// AllBuckets lists the first buckets of all policies that the caller may see, by one of
+// AllBuckets lists the first buckets of all policies that the caller may see, ordered by one of
 // [job.BucketOrders].
 func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, by string,
 	limit int) (AllBuckets, error) {
@@ -180,7 +179,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 			defer mu.Unlock()
 			switch {
 			case errors.Is(pageErr, admission.ErrUnknownPolicy):
-				return // it has just been deleted
+				return // just deleted
 			case pageErr != nil:
 				err = pageErr
 				return
@@ -209,7 +208,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 	return all, nil
 }
 
-// listed is what one partition answered.
+// listed is the answer of one partition.
 type listed struct {
 	buckets  []job.BucketState
 	total    int
@@ -255,7 +254,7 @@ func (s *Service) askFirst(ctx context.Context, policy string, partition int, by
 	return l
 }
 
-// Bucket returns the state of one bucket. A bucket that nobody knows is an empty one.
+// Bucket returns the state of a bucket. An unknown bucket is empty.
 func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -283,7 +282,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 			return b, nil
 		}
 	}
-	// JetStream knows the depth, with or without a drainer.
+	// JetStream knows the depth without a drainer.
 	depth, err := s.broker.BucketDepth(ctx, name, b.Partition, key)
 	if err != nil && !errors.Is(err, queue.ErrNoStream) {
 		return Bucket{}, translate(err)
@@ -301,17 +300,16 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	return b, nil
 }
 
-// Purged says what became of a bucket's jobs.
+// Purged is the result of a purge.
 type Purged struct {
 	Key string `json:"key"`
-	// jobs dropped, without a dead letter; those that run are not among them
+	// jobs dropped without a dead letter; running ones are left alone
 	Removed int `json:"removed"`
 }
 
-// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for
-// good. Where nobody owns the partition, all jobs of the bucket go, as many as can within the
-// call's time. A drainer that does not answer is ErrNoDrainer; jobs may have been dropped all the
-// same.
+// Purge drops the waiting, backing-off and delayed jobs of a bucket permanently. Without an owner
+// of the partition it drops all jobs of the bucket, as many as it can before the timeout. If the
+// drainer does not answer it returns ErrNoDrainer; jobs may have been dropped even so.
 func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

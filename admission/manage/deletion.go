@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// purgesAtOnce is how many buckets of a policy that is deleted are purged at a time.
+	// purgesAtOnce is the number of buckets purged concurrently.
 	purgesAtOnce = 16
-	// deletionWait is how long a deletion is watched, for jobs whose end is just being written
-	// down; deletionAgain how often.
+	// deletionWait is how long a deletion waits for jobs whose end is being stored; deletionAgain
+	// is the polling interval.
 	deletionWait  = 2 * time.Second
 	deletionAgain = 50 * time.Millisecond
 )
 
-// Deleted says how far the deletion of a policy has come.
+// Deleted is the result of deleting a policy.
 type Deleted struct {
 	Policy  string `json:"policy"`
-	Deleted bool   `json:"deleted"` // false: it goes as soon as its queue is empty
-	// jobs that waited and were dropped, without dead letters
+	Deleted bool   `json:"deleted"` // false: deleted once its queue is empty
+	// waiting jobs dropped without dead letters
 	Removed int `json:"removed"`
-	// that are left: in workers' hands, or waiting where no drainer answered
+	// jobs left: running, or waiting without a drainer
 	Jobs uint64 `json:"jobs,omitempty"`
 }
 
-// DeletePolicy deletes a policy with the overrides of its keys, so that its name is free. Its dead
-// letters stay. While its queue holds jobs that is ErrConflict, or, with purge, those that wait are
-// dropped as [Service.Purge] drops them, and the policy goes when those that run have ended, which
-// may be after the answer. Either way its door is closed before anyone looks, so no job slips in. A
-// policy that a configuration file wrote comes back when its text in the file changes.
+// DeletePolicy deletes a policy and the overrides of its keys, and frees its name. Dead letters
+// stay. If its queue holds jobs it returns ErrConflict; with purge it drops waiting jobs like
+// [Service.Purge], and the policy goes when the running ones have ended, perhaps after the answer.
+// It stops accepting jobs first, so that none slips in. A policy of a configuration file comes back
+// when its text in the file changes.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (Deleted, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
@@ -78,8 +78,7 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	return d, nil
 }
 
-// forget removes what is left of a policy that is being deleted, if that can be done within a
-// moment.
+// forget removes the rest of a policy that is being deleted, if that is possible soon.
 func (s *Service) forget(ctx context.Context, name string) (gone bool, err error) {
 	for until := time.Now().Add(deletionWait); ; {
 		gone, err = s.policies.Forget(ctx, name)
@@ -94,8 +93,7 @@ func (s *Service) forget(ctx context.Context, name string) (gone bool, err error
 	}
 }
 
-// purgeAll drops the jobs that wait in all buckets of a policy, as far as somebody answers for
-// them.
+// purgeAll drops the waiting jobs of all buckets whose partition answers.
 func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, err error) {
 	depths, err := s.broker.Depths(ctx, p.Name)
 	if errors.Is(err, queue.ErrNoStream) {

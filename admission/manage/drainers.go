@@ -6,8 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Drainers lists the drainers that have a lease: whether each is alive, what it owns, and how busy
-// its workers are.
+// Drainers lists the drainers with a lease: their health, partitions and load.
 func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

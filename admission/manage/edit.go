@@ -9,10 +9,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Edit changes a job that waits, backs off or is not yet due, as [job.Edit] says. It returns when
-// that is stored. A job that runs, or has just ended, is ErrConflict, and so is one of a partition
-// of which a thousand waiting jobs have been changed. Without the partition's owner nobody can do
-// it: ErrNoDrainer. After that error the change may be in force all the same.
+// Edit changes a waiting, backing-off or delayed job, as described at [job.Edit], and returns once
+// the change is stored. It returns ErrConflict for a job that runs or has just ended, and in a
+// partition with a thousand changed jobs that still wait. Only the partition's owner can edit:
+// otherwise it returns ErrNoDrainer, although the change may have taken effect.
 func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 			changes = append(changes, "deadline", *want.Deadline)
 		}
 		s.log(ctx, "job changed", changes...)
-		if j.Changed = true; a.Job != nil { // else it has ended since
+		if j.Changed = true; a.Job != nil { // otherwise it has ended since
 			j.set(a.Job)
 		}
 		return j, nil
@@ -48,8 +48,8 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
 }
 
-// untouched says why the owner of a job's partition has left the job alone, which stands as it
-// tells: it knows no such job, or the job runs, or has ended.
+// untouched explains why the owner left a job alone: it does not know it, or the job runs or has
+// ended. stands is the owner's answer.
 func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job, stands *job.State,
 	verb string) error {
 

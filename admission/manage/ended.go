@@ -13,15 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// EndedJob is what became of a job that has ended, as far as that is remembered.
+// EndedJob describes an ended job, as far as it is remembered.
 type EndedJob struct {
-	Job        string    `json:"job"`           // its id
-	Key        *string   `json:"key,omitempty"` // nil when nobody knows it any more
+	Job        string    `json:"job"`           // id
+	Key        *string   `json:"key,omitempty"` // nil: unknown
 	State      job.End   `json:"state"`
 	AcceptedAt time.Time `json:"accepted_at"`
 
-	// Of a dead job: the id of its dead letter, and what that says; none of it when the letter was
-	// discarded or is too old.
+	// Of a dead job: its dead letter, unless that was discarded or has expired.
 
 	Letter    uint64     `json:"letter,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
@@ -31,29 +30,29 @@ type EndedJob struct {
 	BuriedAt  *time.Time `json:"buried_at,omitempty"`
 	Size      *int       `json:"size,omitempty"` // bytes of the body
 
-	// of a replayed one: the id of the job that was made of its letter
+	// id of the job made from the dead letter
 	ReplayedAs string `json:"replayed_as,omitempty"`
 
-	// What the history of the policy has besides, where it says keep_done.
+	// From the history of a policy with keep_done.
 
 	ID         uint64     `json:"id,omitempty"` // in the history
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
 	DurationMS *int64     `json:"duration_ms,omitempty"` // of the last attempt
-	Status     int        `json:"status,omitempty"`      // that its target answered
-	Answer     *string    `json:"answer,omitempty"`      // its first KiB, when that is UTF-8
+	Status     int        `json:"status,omitempty"`      // from the target
+	Answer     *string    `json:"answer,omitempty"`      // first KiB, if UTF-8
 	Bytes      []byte     `json:"answer_base64,omitempty"`
 }
 
-// EndedJobs is one page of a history, the job that ended last first.
+// EndedJobs is a page of a history, last ended first.
 type EndedJobs struct {
 	Jobs []EndedJob `json:"jobs"`
-	// the page after this one is of what ended before this id; nil: this is the last
+	// the next page holds jobs that ended before this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// History lists at most limit jobs that ended before the one with an id of the history, or from the
-// last one on if that is 0: those of a key, or of all if it is empty. A page may hold fewer, even
-// none, although there are more: it looks only so far. A policy without keep_done has none.
+// History lists at most limit jobs that ended before the given history id, or the last ones if
+// before is 0; of one key, or of all if key is empty. A page may be short or empty although there
+// are more, because the search is bounded. Without keep_done there is no history.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
 	limit int) (EndedJobs, error) {
 
@@ -77,7 +76,7 @@ func (s *Service) History(ctx context.Context, name string, key job.Key, before 
 	return page, nil
 }
 
-// past adds what a history has.
+// past adds the facts of a history.
 func (j *EndedJob) past(p queue.Past) {
 	key := p.Key.Raw()
 	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, p.How, p.Accepted, &p.Ended, p.ID
@@ -94,7 +93,7 @@ func (j *EndedJob) past(p queue.Past) {
 	}
 }
 
-// whole is the start of a text without the character that its end cuts in two.
+// whole removes an incomplete last character.
 func whole(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
@@ -107,8 +106,8 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// Ended returns what became of a job that has ended: ErrNotFound when that is not remembered, see
-// [queue.Ends.Read] and [queue.History]. Its policy may be gone.
+// Ended returns how a job ended, or ErrNotFound if that is not remembered; see [queue.Ends.Read]
+// and [queue.History]. The policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -132,7 +131,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case err != nil:
 		return EndedJob{}, translate(err)
 	case !end.Accepted.Equal(j.AcceptedAt):
-		j = EndedJob{Job: j.Job} // ids begin again when a policy is deleted and created again
+		j = EndedJob{Job: j.Job} // ids restart when a policy is created again
 	}
 	j.State, j.AcceptedAt = end.How, end.Accepted
 	if end.Job > 0 {
@@ -148,7 +147,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case err != nil:
 		return EndedJob{}, translate(err)
 	case found.Seq != seq || !found.Stored.Equal(end.Accepted):
-		return j, nil // ids begin again when a policy is deleted and created again
+		return j, nil // ids restart when a policy is created again
 	}
 	l := letter(found)
 	j.Key, j.Letter, j.Reason, j.LastError = &l.Key, l.ID, l.Reason, l.Error
@@ -156,7 +155,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	return j, nil
 }
 
-// JobOrEnd returns a job by look, [Service.Job] or [Service.WholeJob], or what became of it.
+// JobOrEnd returns a job by look, [Service.Job] or [Service.WholeJob], or how it ended.
 func (s *Service) JobOrEnd(ctx context.Context,
 	look func(ctx context.Context, policy string, seq uint64) (Job, error),
 	policy string, seq uint64) (any, error) {

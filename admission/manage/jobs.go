@@ -15,25 +15,25 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// States of a job besides those of [job.State].
+// Additional states of a job, see [job.State].
 const (
-	// it is accepted, and no drainer has it in its hands, perhaps for a moment only
+	// accepted, and not yet read by a drainer
 	JobStored    = "stored"
-	JobCancelled = "cancelled" // it has just been dropped
+	JobCancelled = "cancelled" // just dropped
 )
 
-// Job is how a job stands.
+// Job is the state of a job.
 type Job struct {
-	Job       string `json:"job"` // its id
+	Job       string `json:"job"` // id
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	State     string `json:"state"`
-	// Position is how many jobs of its bucket start before it; nil unless it waits.
+	// Position is the number of jobs of its bucket that start before it; nil unless it waits.
 	Position *int `json:"position"`
-	// ExpectMS is the milliseconds until it starts; nil while nobody can know: paused, held by
+	// ExpectMS is the time to its start in milliseconds; nil while unknown: paused, held by
 	// concurrency, no drainer.
 	ExpectMS  *int64 `json:"expect_ms"`
-	Attempts  *int   `json:"attempts,omitempty"` // that failed; nil when no drainer has it
+	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
 	job.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
@@ -43,37 +43,37 @@ type Job struct {
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags,omitempty"`
 	Size       int        `json:"size"` // bytes of the body
-	// Changed: an operator moved it, or changed what is told of it here.
+	// Changed: an operator moved or edited it.
 	Changed bool `json:"changed,omitempty"`
 
-	// Only of a single job, when they are asked for.
+	// Only of a single job, on request.
 
-	Header http.Header `json:"header,omitempty"` // forwarded credentials do not show
-	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
+	Header http.Header `json:"header,omitempty"` // forwarded credentials redacted
+	Body   *string     `json:"body,omitempty"`   // if UTF-8
 	Bytes  []byte      `json:"body_base64,omitempty"`
 
 	header map[string][]string
 }
 
-// Jobs is one page of a bucket's jobs, in the order in which they were accepted.
+// Jobs is a page of a bucket's jobs, in the order of acceptance.
 type Jobs struct {
 	Jobs []Job `json:"jobs"`
-	// the page after this one begins after this sequence; nil: this is the last
+	// the next page begins after this sequence; nil: last page
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// JobStates are those that jobs of a list may have.
+// JobStates are the states by which lists can be filtered.
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
-// Only says which jobs of a bucket are meant: those in a state, and those with a tag; empty: any.
+// Only filters the jobs of a bucket by state and tag; empty: any.
 type Only struct{ State, Tag string }
 
-// mostSought is how many jobs one page looks at for those that are meant.
+// mostSought is the number of jobs that one page examines.
 const mostSought = 2000
 
-// Jobs lists at most limit jobs of a bucket that were accepted after the one of a sequence, those
-// that are meant. Where not all are, a page may hold fewer, even none, although there are more: it
-// looks only so far. Bodies are read to be counted.
+// Jobs lists at most limit jobs of a bucket accepted after a sequence and selected by only. With a
+// filter a page may be short or empty although there are more, because it examines at most
+// 2,000 jobs. Bodies are read to count their bytes.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
 	only Only) (Jobs, error) {
 
@@ -114,7 +114,7 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 	}
 }
 
-// standing asks the valve of a partition how jobs of it stand.
+// standing asks a partition's valve for the state of jobs.
 func (s *Service) standing(ctx context.Context, name string, partition int,
 	found []job.Arrived) []Job {
 
@@ -174,7 +174,7 @@ func (j *Job) set(state *job.State) {
 	}
 }
 
-// lookedUp is stored for a job of a policy that is yet to be looked up.
+// lookedUp checks the policy and reads a job.
 func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (Job, error) {
 	if _, err := s.queued(ctx, name); err != nil {
 		return Job{}, err
@@ -203,7 +203,7 @@ func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arr
 	return stored, nil
 }
 
-// Job returns the state of a job that has not finished; one that has is ErrNotFound.
+// Job returns the state of an unfinished job, or ErrNotFound.
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -219,13 +219,13 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 		j.By = job.HeldByNoDrainer
 		return j, nil
 	case a.Job == nil:
-		return s.stored(ctx, name, seq) // it may have finished since
+		return s.stored(ctx, name, seq) // may have finished since
 	}
 	j.set(a.Job)
 	return j, nil
 }
 
-// WholeJob is Job with the job's headers and body.
+// WholeJob is Job with headers and body.
 func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, error) {
 	j, err := s.Job(ctx, name, seq)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, e
 	return j, nil
 }
 
-// shown is a body as JSON can hold it.
+// shown returns a body as text if it is UTF-8, otherwise as bytes.
 func shown(body []byte) (text *string, bytes []byte) {
 	if !utf8.Valid(body) {
 		return nil, body
@@ -251,9 +251,9 @@ func shown(body []byte) (text *string, bytes []byte) {
 	return &s, nil
 }
 
-// Cancel drops a job that waits, backs off or is not yet due, for good and without a dead letter.
-// One that runs, or has just ended, is ErrConflict. A drainer that owns the partition and does not
-// answer is ErrNoDrainer.
+// Cancel drops a waiting, backing-off or delayed job permanently, without a dead letter. It returns
+// ErrConflict for a job that runs or has just ended, and ErrNoDrainer if the partition's owner does
+// not answer.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -19,7 +19,7 @@ type DeadLetter struct {
 	ID         uint64    `json:"id"`
 	Key        string    `json:"key"`
 	Job        string    `json:"job"`
-	Reason     string    `json:"reason"` // one word, such as "deadline" or "attempts"
+	Reason     string    `json:"reason"` // a word such as "deadline" or "attempts"
 	Error      string    `json:"error,omitempty"`
 	Attempts   int       `json:"attempts"`
 	AcceptedAt time.Time `json:"accepted_at"`
@@ -27,22 +27,22 @@ type DeadLetter struct {
 	Tags       []string  `json:"tags,omitempty"`
 	Size       int       `json:"size"` // bytes of the body
 
-	// The rest is only there of a single letter.
+	// Only of a single letter.
 
-	Header http.Header `json:"header,omitempty"` // the job's; forwarded credentials do not show
-	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
+	Header http.Header `json:"header,omitempty"` // of the job; forwarded credentials redacted
+	Body   *string     `json:"body,omitempty"`   // if UTF-8
 	Bytes  []byte      `json:"body_base64,omitempty"`
 }
 
-// DeadPolicy is a policy that has dead letters.
+// DeadPolicy counts the dead letters of a policy.
 type DeadPolicy struct {
 	Policy   string    `json:"policy"`
 	Letters  uint64    `json:"letters"`
-	OldestAt time.Time `json:"oldest_at"` // when they were buried
+	OldestAt time.Time `json:"oldest_at"` // times of death
 	NewestAt time.Time `json:"newest_at"`
 }
 
-// DeadPolicies lists the policies that have dead letters and may be seen, those with most first.
+// DeadPolicies lists the policies that have dead letters and that may permits, most letters first.
 // Dead letters outlive their policy.
 func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
 	[]DeadPolicy, error) {
@@ -62,17 +62,17 @@ func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool
 	return policies, nil
 }
 
-// DeadLetters is one page of a policy's dead letters, oldest first.
+// DeadLetters is a page of a policy's dead letters, oldest first.
 type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`
-	// the page after this one begins after this id; nil: this is the last
+	// the next page begins after this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
-	// Discarded is how many letters of the policy ever went, oldest first, to make room for others.
+	// Discarded is the number of letters ever dropped, oldest first, to make room.
 	Discarded uint64 `json:"discarded,omitempty"`
 }
 
-// lettered is queued for calls about dead letters, which outlive their policy: one that is gone,
-// that has no queue any more or whose record cannot be read will do as long as it has letters.
+// lettered is queued for dead letters, which outlive their policy: a policy that is deleted,
+// unreadable or without a queue is fine as long as it has letters.
 func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
@@ -94,7 +94,7 @@ func letter(l queue.StoredLetter) DeadLetter {
 		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
-// DeadLetters lists at most limit dead letters of a policy with an id greater than after.
+// DeadLetters lists at most limit dead letters with an id above after.
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	limit int) (DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -121,7 +121,7 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	return page, nil
 }
 
-// DeadLetter is one dead letter with the job's headers and body.
+// DeadLetter returns a dead letter with the job's headers and body.
 func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadLetter, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -145,10 +145,10 @@ func noLetter(err error, name string, id uint64) error {
 	return translate(err)
 }
 
-// Replay submits a dead letter as a new job, at the end of its bucket. The outcome is that of a
-// submission: the letter is gone when it was taken, and stays when the bucket is full. A door
-// policy's limiter is not asked again. A letter that cannot be a job, and a policy that has
-// retired, are ErrConflict.
+// Replay submits a dead letter as a new job at the end of its bucket, without asking the limiter of
+// a door policy. The outcome is that of a submission; the letter is removed if the job was
+// accepted, and stays if the bucket is full. A letter that cannot be a job, and a retired policy,
+// are ErrConflict.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -179,7 +179,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 	}
 }
 
-// takesJobs refuses a replay for a policy that takes nothing new: it has retired, or is not there.
+// takesJobs rejects a replay for a policy that has retired or does not exist.
 func takesJobs(entry policy.Entry, name string) error {
 	if entry.Retired || entry.Policy.Name == "" {
 		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
@@ -200,11 +200,11 @@ type Replayed struct {
 	Replayed int  `json:"replayed"` // are jobs again
 	Full     int  `json:"full"`     // stay, because their buckets are full
 	Unfit    int  `json:"unfit"`    // stay, because they cannot be jobs
-	Complete bool `json:"complete"` // false: there are more; ask again
+	Complete bool `json:"complete"` // false: ask again for the rest
 }
 
-// ReplaySome replays dead letters of a policy as Replay does, in their order, and says how far it
-// came within Options.BulkTimeout. A full bucket holds up no other.
+// ReplaySome replays the selected dead letters in order until Options.BulkTimeout. A full bucket
+// does not hold up others.
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.Some) (
 	Replayed, error) {
 
@@ -227,7 +227,7 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.Some) 
 	return done, nil
 }
 
-// Discard deletes a dead letter for good.
+// Discard deletes a dead letter permanently.
 func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -241,15 +241,15 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	return nil
 }
 
-// Discarded says how many dead letters were deleted.
+// Discarded is the result of deleting dead letters.
 type Discarded struct {
 	Discarded uint64 `json:"discarded"`
-	// Incomplete: there are more; ask again.
+	// Incomplete: ask again for the rest.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// DiscardSome deletes dead letters of a policy for good, and says how far it came within
-// Options.BulkTimeout. All, and all up to an id, go at once.
+// DiscardSome deletes the selected dead letters permanently until Options.BulkTimeout. Selections
+// by id only, and of all letters, are deleted at once.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.Some) (
 	Discarded, error) {
 
@@ -264,7 +264,7 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.Some)
 	}
 	done := Discarded{n, err != nil}
 	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
-		// they were the last of it
+		// the last letters of the policy
 		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
 			return Discarded{}, translate(err)
 		}

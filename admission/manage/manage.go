@@ -1,9 +1,9 @@
-// Package manage is what operators do with policies, buckets, jobs and dead letters: look, pause,
-// change, drop, replay. Policies and overrides are read from and written to JetStream, where every
-// process follows them. What only the owner of a partition knows or may do is asked of its valve,
-// with a deadline; a partition without an owner is reported, and holds up nothing else.
+// Package manage implements the operations on policies, buckets, jobs and dead letters: list,
+// pause, change, drop, replay. Policies and overrides are stored in JetStream, which every process
+// watches. State that only the owner of a partition has is requested from its valve, with a
+// deadline; a partition without an owner is reported and does not hold up others.
 //
-// All documents are JSON as they are; keys in them are the users', not their subject forms.
+// Results are JSON documents. Keys in them are in their original form, not in their subject form.
 package manage
 
 import (
@@ -27,51 +27,50 @@ import (
 )
 
 const (
-	// lookTimeout bounds the questions to valves that only look.
+	// lookTimeout bounds read-only questions to valves.
 	lookTimeout = time.Second * race.Slower
-	// listsAtOnce is how many lists of buckets are made at a time. Valves sort their buckets for
-	// it, between starts.
+	// listsAtOnce bounds concurrent lists of buckets, for which valves sort between starts.
 	listsAtOnce = 2
-	// followTimeout bounds the wait for this process to know what was written.
+	// followTimeout bounds the wait until this process follows a change.
 	followTimeout = time.Second * race.Slower
 )
 
-// Options are what a [Service] can do without. The zero value works.
+// Options holds the optional settings of a [Service]. The zero value works.
 type Options struct {
-	// Timeout bounds every call but those for many dead letters; default 5 s.
+	// Timeout bounds each call, except bulk operations; default 5 s.
 	Timeout time.Duration
-	// BulkTimeout bounds these, which say how far they came; default 20 s.
+	// BulkTimeout bounds bulk operations, which report their progress; default 20 s.
 	BulkTimeout time.Duration
-	// Followed returns when this process follows a policy in at least the given revision, 0 when it
-	// no longer knows the policy, or when the context ends, so that a client that wrote a policy
-	// here can use it here at once. Default: do not wait.
+	// Followed returns when this process follows a policy in at least this revision, or with 0 no
+	// longer knows it, or when the context ends. It lets a client use a policy immediately after
+	// writing it. Default: do not wait.
 	Followed func(ctx context.Context, policy string, revision uint64)
-	// Possible returns what keeps this installation from following a policy that is valid
-	// elsewhere. Default: nothing does.
+	// Possible returns the reasons why this installation cannot follow an otherwise valid policy.
+	// Default: none.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Watch tells what happens; default: a watch of the service's own.
+	// Watch observes events; default: a watch of the service's own.
 	Watch *watch.Watch
-	// Audited returns what an auditor saw of a bucket's starts. Default: nobody audits.
+	// Audited returns an auditor's view of a bucket's starts. Default: no audit.
 	Audited func(policy string, key job.Key) (audit.Standing, bool)
-	// Logger gets, at Info, operators' changes; default [slog.Default].
+	// Logger receives operators' changes at level Info; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Service manages one installation. It is safe for concurrent use and starts nothing that outlives
+// Service manages one installation. It is safe for concurrent use and leaves nothing running after
 // a call.
 //
-// All methods end in [*admission.RequestError], [*policy.InvalidError] or an error of one of the
-// kinds of package admission: ErrUnknownPolicy, ErrNotFound, ErrConflict, ErrPrecondition,
-// ErrNoDrainer, ErrUnavailable.
+// Methods return [*admission.RequestError], [*policy.InvalidError], or an error of a kind of
+// package admission: ErrUnknownPolicy, ErrNotFound, ErrConflict, ErrPrecondition, ErrNoDrainer,
+// ErrUnavailable.
 type Service struct {
 	broker   *queue.Broker
 	policies *store.Store
 	producer *queue.Producer
 	options  Options
-	listing  chan struct{} // a place for each list of buckets that is being made
+	listing  chan struct{} // bounds concurrent lists
 }
 
-// New makes a service over an installation's broker. Replays go through the producer.
+// New makes a service. Replays use the producer.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second*race.Slower)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
@@ -94,14 +93,14 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 		make(chan struct{}, listsAtOnce)}
 }
 
-// Watch is what tells operators what happens.
+// Watch returns the service's watch.
 func (s *Service) Watch() *watch.Watch { return s.options.Watch }
 
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.options.Timeout)
 }
 
-// entry reads the policy that a call is about.
+// entry reads a policy.
 func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.policies.Policy(ctx, name)
 	if errors.Is(err, queue.ErrNotFound) {
@@ -113,24 +112,23 @@ func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) 
 	return entry, nil
 }
 
-// queued is entry for calls that only a policy with a queue can serve.
+// queued is entry for policies with a queue.
 func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.entry(ctx, name)
 	if err == nil && !entry.Policy.HasQueue() {
 		err = admission.NoQueue(name)
 	}
-	if err == nil { // of jobs that are dropped where no drainer does it
+	if err == nil { // for jobs dropped without a drainer
 		s.broker.KeepHistory(name, time.Duration(entry.Policy.KeepDone), nil)
 	}
 	return entry, err
 }
 
-// errNobody is an ErrNoDrainer of a partition whose questions nobody hears: no drainer owns it, or
-// none that is connected.
+// errNobody is the ErrNoDrainer of a partition without a connected owner.
 var errNobody = fmt.Errorf("%w", admission.ErrNoDrainer)
 
-// ask asks the owner of a partition. Whatever keeps it from answering is ErrNoDrainer: there is
-// none, which is errNobody, it is too slow, or it has just handed the partition over.
+// ask asks the owner of a partition. It returns errNobody without an owner, and ErrNoDrainer if the
+// owner is too slow or has just handed the partition over.
 func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Question) (
 	job.Answer, error) {
 
@@ -147,7 +145,7 @@ func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Q
 	return a, nil
 }
 
-// partitionOf returns the partition that holds a key's bucket.
+// partitionOf returns the partition of a key's bucket.
 func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	subject := s.broker.Names().Jobs(p.Name, key)
 	if p.Door() {
@@ -156,15 +154,14 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	return job.Partition(subject, p.Partitions)
 }
 
-// clientKey is the key of a context's client.
 type clientKey struct{}
 
-// WithClient names the client, such as by its network address, for the log.
+// WithClient sets the client's name or address for the log.
 func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
-// log logs what an operator changed, and from where.
+// log logs an operator's change.
 func (s *Service) log(ctx context.Context, message string, args ...any) {
 	if client, ok := ctx.Value(clientKey{}).(string); ok {
 		args = append(args, "from", client)
@@ -172,7 +169,7 @@ func (s *Service) log(ctx context.Context, message string, args ...any) {
 	s.options.Logger.InfoContext(ctx, message, args...)
 }
 
-// translate turns an error of package queue into one of package admission.
+// translate turns errors of package queue into those of package admission.
 func translate(err error) error {
 	var capacity *queue.CapacityInUseError
 	var fixed *queue.ImmutableError

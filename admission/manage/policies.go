@@ -14,30 +14,30 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Policy is a policy with what is known of it beside its content.
+// Policy is a policy with its metadata.
 type Policy struct {
-	Policy   policy.Policy `json:"policy"`   // with its defaults
+	Policy   policy.Policy `json:"policy"`   // with defaults
 	Revision uint64        `json:"revision"` // grows with every change
-	Source   string        `json:"source"`   // "file" or "api": who wrote the content
-	// of the file that the policy is in, or was when it left it
+	Source   string        `json:"source"`   // of the content: "file" or "api"
+	// of the policy's file, or of the last file that had it
 	Set    string `json:"set,omitempty"`
-	Paused bool   `json:"paused"` // its jobs wait until somebody resumes it
-	// it takes no new jobs and ends when its queue is empty
+	Paused bool   `json:"paused"` // by an operator
+	// takes no new jobs, and ends when its queue is empty
 	Retired bool `json:"retired"`
 
-	Deleting bool `json:"deleting,omitempty"` // it was deleted, and goes when its queue is empty
-	// what its content became last; nil: what it was made, or not known
+	Deleting bool `json:"deleting,omitempty"` // deleted, and gone when its queue is empty
+	// the last change of the content; nil: none, or unknown
 	Last *policy.LastChange `json:"last_change,omitempty"`
 
-	// Of a change only: what became of each field, and that nothing was written.
+	// Only of a change.
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
-	// what the file that the policy is in does to the change; empty: it is in none
+	// what the policy's file will do to the change; empty: it has none
 	Note string `json:"note,omitempty"`
 }
 
-// fileNote is said of a change through the API to a policy that is in a file.
+// fileNote is the note of a change to a policy of a file.
 const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
 	"and not before"
 
@@ -46,25 +46,21 @@ func described(e policy.Entry) Policy {
 		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting, Last: e.Last}
 }
 
-// Write says how a policy or an override is written. The zero value writes over whatever is there.
+// Write says how to write a policy or an override. The zero value writes unconditionally.
 type Write struct {
-	// If reports whether what has this revision may be written over, 0 for nothing at all; nil:
-	// anything may. What may not is [admission.ErrPrecondition]. It holds under races: nothing else
-	// is written over.
+	// If reports whether a document of this revision, 0 for none, may be overwritten; nil: any.
+	// Otherwise the write fails with [admission.ErrPrecondition], also in a race.
 	If func(revision uint64) bool
-	// DryRun checks everything and writes nothing. The answer is what would be, with the present
-	// revision.
+	// DryRun checks without writing. The result has the current revision.
 	DryRun bool
-	// Possible returns what keeps the caller from writing a policy that is valid, as it would then
-	// be; nil: nothing does.
+	// Possible returns the reasons why the caller must not write a valid policy; nil: none.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Paused is whether the caller takes the policy for paused, which is no part of its content;
-	// nil: it does not care. If the policy's pause is otherwise that is ErrConflict, so that no
-	// caller believes to have changed it.
+	// Paused is the caller's view of the pause, which is not part of the content; nil: ignore. If
+	// it differs from the actual pause the write fails with ErrConflict, so that no caller believes
+	// to have changed it.
 	Paused *bool
 }
 
-// check refuses what stands at a revision.
 func (w Write) check(revision uint64) error {
 	switch {
 	case w.If == nil || w.If(revision):
@@ -90,7 +86,7 @@ func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	return policies, nil
 }
 
-// Policy returns one policy as it is now.
+// Policy returns a policy.
 func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -101,7 +97,7 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), nil
 }
 
-// Day returns what happened to the jobs of a policy in each minute of the last day.
+// Day returns a policy's job counts for each minute of the last day.
 func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -112,10 +108,9 @@ func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	return day, translate(err)
 }
 
-// PutPolicy creates a policy or replaces one as a whole, for all processes, and reports whether it
-// is new. A pause stays. A policy that cannot be is an [*policy.InvalidError]; one that the present
-// one cannot become is that and ErrConflict, as is a capacity below what a bucket holds now. A
-// retired policy takes jobs again.
+// PutPolicy creates or replaces a policy for all processes, and reports whether it is new. A pause
+// persists, and a retired policy takes jobs again. An invalid policy is an [*policy.InvalidError];
+// an impossible change is that and ErrConflict, as is a capacity below the depth of a bucket.
 func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	w Write) (written Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -126,9 +121,9 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// PatchPolicy changes those fields of a policy that a JSON merge patch (RFC 7396) names, as
-// PutPolicy changes it. One that does not exist is ErrUnknownPolicy, one that has retired
-// ErrConflict: a patch names nothing that would revive it.
+// PatchPolicy applies a JSON merge patch (RFC 7396) to a policy, like PutPolicy. It returns
+// ErrUnknownPolicy if there is none and ErrConflict if it has retired, since only PutPolicy revives
+// it.
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
@@ -153,7 +148,7 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	return patched, err
 }
 
-// unfit marks what is wrong with a policy by itself, and not with the change that it would be.
+// unfit marks an error of the policy itself, as opposed to the change.
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }
@@ -190,8 +185,7 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	return answer, c.created, nil
 }
 
-// policyChange is a change of a policy while it is checked. It is begun again when another change
-// was faster.
+// policyChange is a change in progress. It restarts after a concurrent change.
 type policyChange struct {
 	s    *Service
 	w    Write
@@ -199,10 +193,10 @@ type policyChange struct {
 
 	created bool
 	changed policy.Changes
-	lowered bool // the stream has the new capacity already
+	lowered bool // the stream has the new capacity
 }
 
-// of returns what the present policy becomes; current is nil if there is none.
+// of returns the new policy; current is nil if there is none.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -225,7 +219,7 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	return p, err
 }
 
-// fit returns the new policy, with its defaults, if this installation can have it.
+// fit returns the new policy with defaults, if this installation can follow it.
 func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
 	if err := c.w.check(before.Revision); err != nil {
 		return policy.Policy{}, err
@@ -237,7 +231,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	p = p.Keeping(before.Policy).WithDefaults()
 	stands := before.Policy
 	if before.Retired {
-		stands = policy.Policy{} // what comes back is judged as if it were new
+		stands = policy.Policy{} // a revived policy is validated as new
 	}
 	problems := append(c.s.options.Possible(stands, p),
 		p.CheckPrefix(c.s.broker.Names().Prefix())...)
@@ -247,9 +241,9 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	return p, policy.Invalid(problems)
 }
 
-// enforce makes the stream of a policy that was written, unless it was lowered before, and waits
-// until this process follows the policy: a client that waits for the answer can publish at once. An
-// error is no reason to fail, because every admitter does the same.
+// enforce updates the stream of a written policy, unless lower did, and waits until this process
+// follows it, so that a client can publish at once. It ignores errors, because every admitter does
+// the same.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered {
@@ -261,9 +255,9 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 	s.awaitFollowed(ctx, name, entry.Revision)
 }
 
-// lower refuses a capacity that is in use before anything is written. The stream alone can tell
-// without a race, so it is lowered first; but the door of a retired policy is closed and stays so
-// until the record says that it is to open, and a dry run only looks.
+// lower rejects a capacity in use before anything is written. Only the stream can tell without a
+// race, so it is lowered first; except for a retired policy, which stays closed until its record
+// opens it, and in a dry run.
 func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
 	dry bool) (bool, error) {
 	if !before.Policy.HasQueue() || !p.HasQueue() ||
@@ -279,8 +273,7 @@ func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Polic
 	return true, s.broker.Apply(ctx, p)
 }
 
-// restore gives the stream of a policy its former form, as the record has it, when a change got no
-// further than the stream.
+// restore resets the stream to the stored record after a failed change.
 func (s *Service) restore(ctx context.Context, name string) {
 	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
 	defer cancel()
@@ -295,7 +288,7 @@ func (s *Service) restore(ctx context.Context, name string) {
 	}
 }
 
-// rejected translates an error of a change.
+// rejected translates the error of a change.
 func rejected(err error) error {
 	if bad, ok := errors.AsType[unfit](err); ok {
 		return translate(bad.error)
@@ -303,8 +296,8 @@ func rejected(err error) error {
 	return change(err)
 }
 
-// change translates an error about a stored policy: what it cannot become is no fault of the new
-// one by itself.
+// change translates an error about a stored policy: an impossible change is not an error of the new
+// policy.
 func change(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
@@ -312,16 +305,16 @@ func change(err error) error {
 	return translate(err)
 }
 
-// awaitFollowed returns when this process follows a policy in a revision, so that the caller's next
-// request meets it.
+// awaitFollowed waits until this process follows a revision, so that the caller's next request sees
+// it.
 func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
 }
 
-// PausePolicy holds all jobs of a policy back, or lets them go on. Jobs that run finish, and new
-// ones are taken. It lasts until it is taken back, through restarts and changes of the policy.
+// PausePolicy pauses or resumes all jobs of a policy. Running jobs finish and new ones are
+// accepted. A pause survives restarts and changes of the policy.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -337,27 +330,26 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 	return s.Policy(ctx, name)
 }
 
-// Override is what one key follows in place of its policy's numbers.
+// Override holds a key's own settings.
 type Override struct {
 	Key      string          `json:"key"`
-	Override policy.Override `json:"override"` // zero: the key follows its policy
-	Revision uint64          `json:"-"`        // grows with every change; 0 when there is none
+	Override policy.Override `json:"override"` // zero: the policy's settings apply
+	Revision uint64          `json:"-"`        // grows with every change; 0: none
 
-	// Of a change only: what became of each field, and that nothing was written.
+	// Only of a change.
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
 }
 
-// Overrides is one page of a policy's overrides.
+// Overrides is a page of a policy's overrides.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
-	// the page after this one begins after this key; nil: this is the last
+	// the next page begins after this key; nil: last page
 	Next *string `json:"next,omitempty"`
 }
 
-// Overrides lists the overrides of a policy, at most limit of those after a key. The first page
-// begins after "".
+// Overrides lists at most limit overrides of a policy after a key; "" is before the first.
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	limit int) (Overrides, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -380,7 +372,7 @@ func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	return page, nil
 }
 
-// Override returns one key's override; ErrNotFound when it has none.
+// Override returns a key's override, or ErrNotFound.
 func (s *Service) Override(ctx context.Context, name string, key job.Key) (Override, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -398,8 +390,7 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
 }
 
-// PutOverride replaces a key's override as a whole, a pause included. One that changes nothing is
-// taken away.
+// PutOverride replaces a key's override including its pause. An empty one is removed.
 func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o policy.Override,
 	w Write) (
 	Override, error) {
@@ -410,8 +401,8 @@ func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o p
 	})
 }
 
-// PatchOverride changes those fields of a key's override that a JSON merge patch (RFC 7396) names;
-// null is the policy's. A key without an override begins with nothing.
+// PatchOverride applies a JSON merge patch (RFC 7396) to a key's override; null restores the
+// policy's value.
 func (s *Service) PatchOverride(ctx context.Context, name string, key job.Key, patch []byte,
 	w Write) (Override, error) {
 	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
@@ -424,8 +415,7 @@ func (s *Service) PatchOverride(ctx context.Context, name string, key job.Key, p
 	})
 }
 
-// PauseKey holds the jobs of one bucket back, or lets them go on, and leaves the rest of the key's
-// override as it is.
+// PauseKey pauses or resumes a bucket, and leaves the rest of its override unchanged.
 func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	paused bool) (Override, error) {
 	o, err := s.changeOverride(ctx, name, key, Write{}, func(_ policy.Policy,
@@ -437,7 +427,7 @@ func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	return o, err
 }
 
-// errDry ends the change of an override that is only tried.
+// errDry ends a dry run.
 var errDry = errors.New("dry run")
 
 func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, w Write,
@@ -481,8 +471,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	return o, nil
 }
 
-// DeleteOverride lets a key follow its policy again, which also ends a pause of the key. A key
-// without an override is no error.
+// DeleteOverride removes a key's override, including a pause. A missing override is no error.
 func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -496,7 +485,7 @@ func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, 
 		return policy.Override{}, w.check(current.Revision)
 	})
 	if errors.Is(err, job.ErrVersion) && w.If == nil {
-		// even what cannot be understood can be taken away
+		// even an unreadable override can be removed
 		err = s.policies.DeleteOverride(ctx, name, key)
 	}
 	if err != nil {

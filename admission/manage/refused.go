@@ -11,11 +11,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// refusedAtOnce is of how many buckets it is asked at a time how they stand.
+// refusedAtOnce is the number of buckets read concurrently.
 const refusedAtOnce = 64
 
-// refused lists the buckets of which this process refused most jobs in the last minute. It counts
-// them while somebody asks, so the first answer has none.
+// refused lists the buckets with most refusals by this process in the last minute. Counting starts
+// with the first request, which returns none.
 func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
 	AllBuckets, error) {
 
@@ -49,7 +49,7 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 	return all, s.stand(ctx, all.Buckets)
 }
 
-// stand asks how buckets stand, and leaves those as they are whose policy has just been deleted.
+// stand reads the state of buckets, and skips those of policies that were just deleted.
 func (s *Service) stand(ctx context.Context, buckets []PlacedBucket) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(buckets))

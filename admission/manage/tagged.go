@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// taggedPage is how many stored jobs are read at a time to look at their tags.
+	// taggedPage is the number of stored jobs read at a time.
 	taggedPage = 1000
-	// cancelsAtOnce is how many of them are cancelled at a time.
+	// cancelsAtOnce is the number of concurrent cancellations.
 	cancelsAtOnce = 16
 )
 
-// CancelledTagged says what became of the jobs of a tag.
+// CancelledTagged is the result of cancelling jobs by tag.
 type CancelledTagged struct {
 	Cancelled int `json:"cancelled"`
-	// Left is how many were left alone: they run, or had just ended.
+	// Left counts jobs left alone because they run or have just ended.
 	Left int `json:"left"`
-	// Next is where to go on: jobs behind this sequence were not looked at; nil: all were.
+	// Next is the sequence after which to continue; nil: all jobs were examined.
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// CancelTagged cancels the jobs of a policy, or of one of its buckets, that have a tag and were
-// accepted after the one of a sequence, each as [Service.Cancel] does. No valve knows tags: the
-// queue is read, bodies and all, at some 100,000 jobs a second, and it ends after
-// Options.BulkTimeout with where it is to go on. Jobs that come meanwhile are left alone.
+// CancelTagged cancels the jobs of a policy, or of one bucket, that have a tag and were accepted
+// after a sequence, as [Service.Cancel] does. Valves do not know tags, so it reads the queue with
+// bodies, about 100,000 jobs per second, and stops after Options.BulkTimeout. Jobs accepted
+// meanwhile are left alone.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done CancelledTagged, err error) {
 
@@ -74,8 +74,8 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	return done, nil
 }
 
-// cancelAll cancels the jobs of a page, and counts them. It returns up to which sequence that is
-// done: with an error, before the first job of which it is not known that it is cancelled.
+// cancelAll cancels the jobs of a page and counts them. It returns the sequence through which all
+// are done; on an error, the one before the first job with an unknown result.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
 	done *CancelledTagged) (uint64, error) {
 

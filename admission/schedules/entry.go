@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Entry is a schedule as a configuration file has it.
+// Entry is a schedule in a configuration file.
 type Entry struct {
 	Policy string `json:"policy"`         // of the same file
 	Key    string `json:"key,omitempty"`  // empty: that of jobs without one
@@ -33,11 +33,11 @@ type Entry struct {
 	Headers  map[string]string `json:"headers,omitempty"`
 }
 
-// headers are those that fields of an entry stand for.
+// headers maps fields to headers.
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file beside its policies; nil: the file has none.
+// Read reads the list `schedules` of a file; nil: the file has none.
 func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	if !f.Has("schedules") {
 		return nil
@@ -50,13 +50,13 @@ func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	return entries
 }
 
-// checker judges the entries of a file in turn.
+// checker checks the entries of a file.
 type checker struct {
 	find  func(string) (policy.Policy, error)
 	first map[string]int // by ID
 }
 
-// errUnsound is of policies of which is said elsewhere what is wrong with them.
+// errUnsound marks an invalid policy, which is reported elsewhere.
 var errUnsound = errors.New("the policy itself is wrong")
 
 func checking(policies []policy.Policy) checker {
@@ -75,12 +75,12 @@ func checking(policies []policy.Policy) checker {
 	}}
 }
 
-// Check returns what is wrong with entries beside the policies; problems are at "[2].when".
+// Check returns the problems of entries; their fields are such as "[2].when".
 func Check(entries []Entry, policies []policy.Policy) []policy.Problem {
 	return check(entries, policies, func(string) bool { return true })
 }
 
-// check is Check of the entries that could be read.
+// check is Check for the entries that were read.
 func check(entries []Entry, policies []policy.Policy,
 	read func(place string) bool) (problems []policy.Problem) {
 
@@ -117,7 +117,7 @@ func (c checker) entry(i int, e Entry) []policy.Problem {
 	return nil
 }
 
-// problem tells of an error by the field that it is about.
+// problem assigns an error to its field.
 func (e Entry) problem(err error) policy.Problem {
 	bad, ok := errors.AsType[*admission.RequestError](err)
 	switch {
@@ -139,7 +139,7 @@ func (e Entry) problem(err error) policy.Problem {
 	return policy.Problem{Field: bad.Field, Reason: bad.Reason}
 }
 
-// schedule is what an entry of a set's file asks for, beside policies that find knows.
+// schedule returns the schedule of an entry; find returns its policy.
 func (e Entry) schedule(set string,
 	find func(string) (policy.Policy, error)) (s queue.Schedule, err error) {
 	r := Request{Name: e.Name, When: e.When, Zone: e.Zone}
@@ -165,9 +165,9 @@ func (e Entry) schedule(set string,
 	return s, err
 }
 
-// id distinguishes an entry from others, and from what it was before its text changed.
+// id identifies an entry and its text.
 func (e Entry) id() string {
 	e.Name = cmp.Or(e.Name, DefaultName)
-	text, _ := json.Marshal(e) // of text and numbers
+	text, _ := json.Marshal(e) // cannot fail: text and numbers
 	return string(text)
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// File is the schedules of one configuration file.
+// File holds the schedules of one configuration file.
 type File struct {
-	Set      string // as of its policies
+	Set      string // as for its policies
 	Policies []policy.Policy
-	// Entries are the schedules; nil: the file does not say which there are.
+	// Entries are the schedules; nil: the file has no list.
 	Entries []Entry
 }
 
-// applyTries is how often a file is applied while others change the same schedules.
+// applyTries bounds attempts while others change the same schedules.
 const applyTries = 20
 
-// Apply writes the schedules of a file. One is written only if its text has changed since a file of
-// the set last wrote it, so that whoever reads a file again moves the phase of no @every, and
-// undoes no pause, change or deletion since. One that left the file is removed if it is from a file
-// of the set. Errors: [*policy.InvalidError], [queue.ErrStreamFull] and [queue.ErrUnavailable].
+// Apply writes the schedules of a file. It writes only entries whose text has changed since a file
+// of the set last wrote them, so that reading a file again does not shift an @every or undo a
+// pause, change or deletion. It removes schedules that left the file, if they came from the set.
+// Errors: [*policy.InvalidError], [queue.ErrStreamFull], [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
 	for range applyTries {
@@ -39,7 +39,7 @@ func (s *Service) Apply(ctx context.Context, f File) error {
 		}
 	}
 	switch {
-	case errors.Is(err, queue.ErrConflict): // or a server's copy is behind
+	case errors.Is(err, queue.ErrConflict): // or a stale replica
 		return fmt.Errorf("%w: write the file's schedules: %w", queue.ErrUnavailable, err)
 	case err != nil:
 		return fmt.Errorf("write the file's schedules: %w", err)
@@ -83,8 +83,8 @@ func (s *Service) apply(ctx context.Context, f File) error {
 	return s.broker.SetFiled(ctx, f.Set, before, texts)
 }
 
-// write stores what a file's entries ask for beyond the texts that are written already, and returns
-// what is stored of others.
+// write stores the entries that are not yet written, and returns the stored schedules that no entry
+// names.
 func (s *Service) write(ctx context.Context, f File, written []string,
 	stored map[string]queue.Schedule) (others map[string]queue.Schedule, err error) {
 	others = maps.Clone(stored)
@@ -114,13 +114,13 @@ func (s *Service) write(ctx context.Context, f File, written []string,
 	return others, policy.Invalid(problems)
 }
 
-// brief is an entry's text, short enough for a record of all.
+// brief returns a short hash of an entry's text.
 func brief(e Entry) string {
 	sum := sha256.Sum256([]byte(e.id()))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// unsaid says that schedules of a set go on of which its file no longer speaks.
+// unsaid warns about schedules of a set that has no list any more.
 func (s *Service) unsaid(set string, n int) {
 	if n > 0 {
 		s.options.Logger.Warn("the file has no list of schedules any more: those that it had "+
@@ -128,7 +128,7 @@ func (s *Service) unsaid(set string, n int) {
 	}
 }
 
-// stored are all schedules by their ID.
+// stored returns all schedules by ID.
 func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error) {
 	all, err := s.broker.Schedules(ctx, "*")
 	stored := map[string]queue.Schedule{}
@@ -138,8 +138,7 @@ func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error)
 	return stored, err
 }
 
-// file stores a schedule of a file in place of what is there, unless that is the same. With it
-// there are total ones.
+// file stores a changed schedule of a file. total is the resulting number of schedules.
 func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
 	total int) error {
 	if e.Paused == nil {
@@ -169,7 +168,7 @@ func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
 	return nil
 }
 
-// leave removes a schedule that left the file, if it is from there.
+// leave removes a schedule that left the file, if it came from there.
 func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) error {
 	if left.Set != set {
 		return nil
@@ -183,14 +182,14 @@ func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) er
 	return nil
 }
 
-// same reports whether two schedules are the same to whoever reads them.
+// same compares two schedules for users.
 func same(a, b queue.Schedule) bool {
 	return a.When == b.When && a.Zone == b.Zone && a.Paused == b.Paused && a.Set == b.Set &&
 		bytes.Equal(a.Body, b.Body) &&
 		maps.EqualFunc(a.Header, b.Header, slices.Equal[[]string])
 }
 
-// over reports whether a pattern is for an instant that has passed.
+// over reports whether a pattern is an instant in the past.
 func over(when string) bool {
 	instant, ok := strings.CutPrefix(when, at)
 	t, err := time.Parse(time.RFC3339, instant)

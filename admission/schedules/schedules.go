@@ -1,6 +1,6 @@
-// Package schedules makes jobs of ticks: schedules are JetStream's own (package queue), and each of
-// their ticks is submitted by one admitter at a time, under an Idempotency-Key made of the schedule
-// and the instant, so that it becomes one job however often it is tried.
+// Package schedules submits jobs at scheduled times. Schedules are JetStream's (package queue); one
+// admitter at a time submits each tick, with an Idempotency-Key made of the schedule and the
+// instant, so that repeated attempts make one job.
 package schedules
 
 import (
@@ -20,32 +20,32 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What became of a tick, as [Options.Ticked] names it.
+// Outcomes of a tick for [Options.Ticked].
 const (
 	Submitted = "submitted" // its job is stored
-	Refused   = "refused"   // the bucket is full: it is tried again until the schedule's next tick
-	Missed    = "missed"    // it became no job
+	Refused   = "refused"   // the bucket is full; retried until the next tick
+	Missed    = "missed"    // no job
 )
 
-// DefaultName is that of a schedule without a name: a key's only one, most often.
+// DefaultName is the name of a schedule without one.
 const DefaultName = "default"
 
 const (
-	// again is when a tick is tried again while nothing can be submitted.
+	// again is the retry interval while submitting fails.
 	again = time.Second
-	// patience is for how long a tick that comes once is tried while its bucket is full.
+	// patience is how long a one-time tick is retried while its bucket is full.
 	patience = time.Hour
 )
 
-// Options are what a [Service] can do without. The zero value works.
+// Options holds the optional settings of a [Service]. The zero value works.
 type Options struct {
-	// Ticked hears what became of a tick.
+	// Ticked is called with the outcome of each tick.
 	Ticked func(policy, outcome string)
-	// Logger gets ticks that became no job; default [slog.Default].
+	// Logger receives ticks without a job; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Service keeps schedules, and submits the jobs of their ticks. It is safe for concurrent use.
+// Service manages schedules and submits the jobs of their ticks. It is safe for concurrent use.
 type Service struct {
 	broker  *queue.Broker
 	jobs    *admission.Service
@@ -63,7 +63,7 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	return &Service{broker, jobs, o}
 }
 
-// Schedule is one as its users see it.
+// Schedule is a schedule for users.
 type Schedule struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"`
@@ -71,8 +71,8 @@ type Schedule struct {
 	When   string `json:"when"`
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
-	Bytes  int    `json:"bytes"`         // of its jobs' body
-	Set    string `json:"set,omitempty"` // of the configuration file that it is from
+	Bytes  int    `json:"bytes"`         // of the body
+	Set    string `json:"set,omitempty"` // of its configuration file
 }
 
 func shown(s queue.Schedule) Schedule {
@@ -80,17 +80,17 @@ func shown(s queue.Schedule) Schedule {
 		Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
 }
 
-// Request asks for a schedule of jobs like one.
+// Request is a request for a schedule.
 type Request struct {
 	admission.SubmitRequest
 	Name, When, Zone string
-	// By is the name of the client. Unless Manages is set it may replace only what it has stored.
+	// By is the client's name. Without Manages it may replace only its own schedules.
 	By      string
 	Manages bool
 }
 
-// Put stores a schedule, in place of one of the same policy, key and name, which stays paused if it
-// is. Errors: [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
+// Put stores a schedule. It replaces one of the same policy, key and name, and keeps its pause.
+// Errors: [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
 // [admission.ErrTooLarge], [admission.ErrForbidden], [admission.ErrUnavailable].
 func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	made, err := r.schedule(s.jobs.Sound)
@@ -112,7 +112,7 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	return shown(made), nil
 }
 
-// schedule is what a request asks for, when sound finds nothing wrong with its jobs.
+// schedule validates a request; sound validates its jobs.
 func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]string, error)) (
 	made queue.Schedule, err error) {
 	r.Name = cmp.Or(r.Name, DefaultName)
@@ -157,15 +157,15 @@ func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, erro
 	return listed, nil
 }
 
-// Detail is a schedule with what its jobs are made of.
+// Detail is a schedule with the headers and body of its jobs.
 type Detail struct {
 	Schedule
 	Header map[string][]string `json:"header"`
-	Body   *string             `json:"body,omitempty"`   // if it is text
-	Base64 []byte              `json:"base64,omitempty"` // if it is not
+	Body   *string             `json:"body,omitempty"`   // if UTF-8
+	Base64 []byte              `json:"base64,omitempty"` // otherwise
 }
 
-// Get returns a schedule; [admission.ErrNotFound].
+// Get returns a schedule, or [admission.ErrNotFound].
 func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	name string) (Detail, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
@@ -178,7 +178,7 @@ func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	return d, translate(err)
 }
 
-// SetPaused pauses a schedule or lets it go on: ticks of the meantime are not made up for.
+// SetPaused pauses or resumes a schedule. Ticks missed during a pause are not made up for.
 func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
 	paused bool) (Schedule, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
@@ -189,7 +189,7 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 	return shown(found), translate(err)
 }
 
-// Remove ends a schedule.
+// Remove deletes a schedule.
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
 	return translate(s.broker.RemoveSchedule(ctx, policyName, key, name))
 }
@@ -208,7 +208,7 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 }
 
-// Run submits the jobs of ticks until ctx ends, and returns nil then.
+// Run submits the jobs of ticks until ctx ends, and returns nil.
 func (s *Service) Run(ctx context.Context) error {
 	for {
 		err := s.broker.SetUpSchedules(ctx)
@@ -229,13 +229,12 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// tick submits the job of a tick.
 func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, done bool) {
 	if ctx.Err() != nil {
-		return again, false // for another admitter
+		return again, false // left to another admitter
 	}
-	// One that has begun is acknowledged, also at the end: a server that is started anew meanwhile
-	// may not know a job any more that is done, and would take it twice.
+	// Finish a tick even when stopping: after a restart the server may not know a job that is done,
+	// and would accept it again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	header := nats.Header{}
@@ -259,7 +258,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	return 0, true
 }
 
-// full decides whether a tick is tried again that met a full bucket.
+// full decides whether to retry a tick whose bucket is full.
 func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
 	s.options.Ticked(t.Policy, Refused)
 	until := t.Next

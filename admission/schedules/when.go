@@ -14,7 +14,7 @@ import (
 const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
 	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z"
 
-// Prefixes of patterns that are no cron.
+// Patterns other than cron.
 const (
 	every = "@every "
 	at    = "@at "
@@ -26,7 +26,7 @@ var (
 		"@annually"}
 )
 
-// pattern is a pattern as the server wants it: cron with a field for seconds.
+// pattern adds a field for seconds to cron, as the server requires.
 func pattern(when string) string {
 	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
 		return "0 " + when
@@ -34,8 +34,7 @@ func pattern(when string) string {
 	return when
 }
 
-// checkWhen returns what is wrong with a pattern, as the server reads it, but for one that never
-// comes, such as the 30th of February.
+// checkWhen returns the error in a pattern, except for dates that never occur, such as February 30.
 func checkWhen(when string) error {
 	var err error
 	switch {
@@ -57,7 +56,7 @@ func checkWhen(when string) error {
 	return nil
 }
 
-// checkZone returns what is wrong with the zone of a pattern.
+// checkZone returns the error in a pattern's zone.
 func checkZone(when, zone string) error {
 	if zone == "" {
 		return nil
@@ -69,8 +68,7 @@ func checkZone(when, zone string) error {
 	return err
 }
 
-// field is one of a cron pattern: its least and greatest number, and names for them, the first of
-// which is the least.
+// field is a field of a cron pattern: its range, and names starting at the least number.
 type field struct {
 	least, most int
 	names       string
@@ -97,7 +95,7 @@ func checkCron(when string) error {
 	return nil
 }
 
-// takes reports whether a field may hold N, N-M, * or ?, each perhaps with /STEP behind it.
+// takes reports whether part is N, N-M, * or ?, perhaps with /STEP.
 func (f field) takes(part string) bool {
 	numbers, step, stepped := strings.Cut(part, "/")
 	if n, err := strconv.Atoi(step); stepped && (err != nil || n < 1) {

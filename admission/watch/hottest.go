@@ -8,12 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// MostKeys is how many keys of a policy are known that ask most.
+// MostKeys is the number of keys tracked per policy.
 const MostKeys = 64
 
-// KeyStat is what a key was answered: to checks, or to jobs, of which only refusals count. It is
-// counted from when the key was among those that ask most, so there may be More before that, at
-// most so many.
+// KeyStat counts the answers to a key: checks, or refused jobs. Counting starts when the key
+// becomes one of the most frequent; it may have had up to More answers before.
 type KeyStat struct {
 	Key     string `json:"key"`
 	Allowed int64  `json:"allowed"`
@@ -23,10 +22,9 @@ type KeyStat struct {
 
 func (k KeyStat) counted() int64 { return k.Allowed + k.Refused }
 
-// hottest finds the keys that ask most in one part of the window, in bounded memory: space-saving,
-// after Metwally, Agrawal and El Abbadi (2005). A key that is not known takes the place of the one
-// that asked least, and may have asked as often as that before. So no key is missing that has more
-// than a 64th of all checks.
+// hottest finds the most frequent keys of one part of the window in bounded memory, by space-saving
+// (Metwally, Agrawal, El Abbadi 2005): a new key replaces the least frequent one and inherits its
+// count as More. Each key with more than a 64th of all checks is found.
 type hottest struct {
 	number int64 // of the part
 	keys   []KeyStat
@@ -57,10 +55,9 @@ func (h *hottest) add(k job.Key, allowed bool) {
 	}
 }
 
-// heat is a hottest for each part of the window.
 type heat [parts]hottest
 
-// asked counts what a key was answered.
+// asked counts an answer.
 func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	number := now.Unix() / partSeconds
 	h := &all[number%parts]
@@ -70,7 +67,7 @@ func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	h.add(k, allowed)
 }
 
-// hottest returns the keys that asked most in the window, at most so many.
+// hottest returns at most `most` keys with the most answers in the window.
 func (all *heat) hottest(now time.Time, most int) []KeyStat {
 	sums := map[string]KeyStat{}
 	for i := range all {
@@ -93,14 +90,14 @@ func (all *heat) hottest(now time.Time, most int) []KeyStat {
 	return keys[:min(len(keys), most)]
 }
 
-// Refusals are of which keys most jobs were refused in the last minute, by policy.
+// Refusals lists the keys with the most refused jobs in the last minute, by policy.
 type Refusals struct {
-	Window time.Duration        // for how long they were counted, a minute at most
-	Keys   map[string][]KeyStat // at most [MostKeys] of each policy
+	Window time.Duration        // over which they were counted, at most a minute
+	Keys   map[string][]KeyStat // at most [MostKeys] per policy
 }
 
-// Refusals returns what this process refused of the policies that may be seen, and has refusals
-// counted for a while: the first answer has none.
+// Refusals returns this process's refusals for the permitted policies. The first call starts the
+// counting and returns none.
 func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

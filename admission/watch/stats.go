@@ -10,14 +10,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Stats are the figures of the last minute, or of as much of it as was heard.
+// Stats holds the figures of the last minute, or less if the watch started since.
 type Stats struct {
-	// WindowMS is for how long events were heard, a minute at most: 0 at the first question.
+	// WindowMS is the time observed, at most a minute: 0 in the first answer.
 	WindowMS int64  `json:"window_ms"`
-	Policies []Stat `json:"policies"` // of which something was heard
+	Policies []Stat `json:"policies"` // with events
 }
 
-// Stat is what happened in one policy.
+// Stat holds the figures of one policy.
 type Stat struct {
 	Policy    string `json:"policy"`
 	Accepted  int64  `json:"accepted"`
@@ -28,34 +28,34 @@ type Stat struct {
 	Dead      int64  `json:"dead"`
 	Cancelled int64  `json:"cancelled"`
 
-	// What this process answered; others have their own.
+	// Answers of this process only.
 
 	Refused       int64 `json:"refused"`
 	ChecksAllowed int64 `json:"checks_allowed"`
 	ChecksRefused int64 `json:"checks_refused"`
 
-	// Keys are those that asked this process most for checks, if they are asked for.
+	// Keys are the keys with the most checks, on request.
 	Keys []KeyStat `json:"keys,omitempty"`
 
-	// Shadow is what limits would have done that hold nothing back, by their names: those of starts
-	// in the whole installation, those at the door by what this process answered.
+	// Shadow holds the decisions of shadow limits by name: for limits on starts in the whole
+	// installation, for door limits in this process.
 	Shadow map[string]Shadow `json:"shadow,omitempty"`
 
 	Rate     float64    `json:"rate"` // starts per second
 	Wait     *Quantiles `json:"wait_ms,omitempty"`
 	Duration *Quantiles `json:"duration_ms,omitempty"`
-	// Starts of each second of the window, the oldest first; the last one is not over yet.
+	// Starts per second of the window, oldest first; the last second is incomplete.
 	Starts []int64 `json:"starts"`
 }
 
-// Shadow is how many requests or starts a limit would have refused or delayed, and by how much
-// all of them together.
+// Shadow counts requests or starts that a shadow limit would have refused or delayed, with their
+// total delay.
 type Shadow struct {
 	Over int64 `json:"over"`
 	ByMS int64 `json:"by_ms"`
 }
 
-// Quantiles are milliseconds, at most an eighth too large.
+// Quantiles are in milliseconds, at most an eighth too large.
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
@@ -63,26 +63,25 @@ type Quantiles struct {
 
 const (
 	window = 60 // seconds
-	// Times are counted in parts of ten seconds.
+	// Times are collected in parts of ten seconds.
 	partSeconds = 10
 	parts       = window/partSeconds + 1
 
-	// maxPolicies is how many policies have figures: there are no more.
+	// maxPolicies bounds the number of policies with figures.
 	maxPolicies = 1000
 )
 
-// figures are what was heard of a policy.
+// figures holds the counts of a policy.
 type figures struct {
-	last    int64 // the second in which something was heard
+	last    int64 // second of the last event
 	seconds [window]second
 	times   [parts]part
-	hot     heat // the keys that ask most for checks
-	full    heat // those of which most jobs are refused
+	hot     heat // keys by checks
+	full    heat // keys by refused jobs
 }
 
-// second is what happened in one second.
 type second struct {
-	unix   int64 // which one
+	unix   int64 // its Unix time
 	n      [kinds]int64
 	shadow map[string]Shadow
 }
@@ -95,7 +94,6 @@ func (s *second) shadowed(limit string, ms int64) {
 	s.shadow[limit] = Shadow{before.Over + 1, before.ByMS + ms}
 }
 
-// kind is something that is counted.
 type kind int
 
 const (
@@ -116,14 +114,14 @@ var kindOf = map[string]kind{queue.EventAccepted: accepted, queue.EventStarted: 
 	queue.EventDone: done, queue.EventFailed: failed, queue.EventThrottled: throttled,
 	queue.EventDead: dead, queue.EventCancelled: cancelled}
 
-// part is how long jobs waited and ran in one part of the window.
+// part holds the waits and durations of one part of the window.
 type part struct {
 	number         int64
 	wait, duration histogram
 }
 
-// of returns the figures of a policy; nil when there are too many. Those of policies of which
-// nothing was heard for the window make room: policies come and go.
+// of returns the figures of a policy, or nil if there are too many. It drops policies without
+// events in the window.
 func (w *Watch) of(policy string) *figures {
 	f := w.figures[policy]
 	if f == nil {
@@ -172,7 +170,7 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Refused counts a job of a key that this process refused.
+// Refused counts a job refused by this process.
 func (w *Watch) Refused(policy string, k job.Key) {
 	w.note(policy, func(f *figures) {
 		f.count(w.now(), refused)
@@ -180,7 +178,7 @@ func (w *Watch) Refused(policy string, k job.Key) {
 	})
 }
 
-// Checked counts what this process answered to a check of a key.
+// Checked counts an answer of this process to a check.
 func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
 	answer := checkRefused
 	if allowed {
@@ -192,7 +190,7 @@ func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
 	})
 }
 
-// Shadowed counts what a limit that holds nothing back would have done to a request.
+// Shadowed counts a decision of a shadow limit.
 func (w *Watch) Shadowed(policy, limit string, over bool, by time.Duration) {
 	if over {
 		w.note(policy, func(f *figures) { f.second(w.now()).shadowed(limit, by.Milliseconds()) })
@@ -201,7 +199,7 @@ func (w *Watch) Shadowed(policy, limit string, over bool, by time.Duration) {
 
 func (w *Watch) note(policy string, count func(*figures)) {
 	if !w.hears.Load() {
-		return // most of the time nobody looks, and this is on the way of each answer
+		return // the usual case, on the path of every answer
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +211,8 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// Stats returns the figures of the policies that may be seen, by name, with at most so many keys of
-// each, and has events heard for a while: the first answer has none.
+// Stats returns the figures of the permitted policies by name, with at most keys keys each. The
+// first call starts the watch and returns none.
 func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,7 +233,7 @@ func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	return all, nil
 }
 
-// asked has events heard for a while, and says for how long they were, a window at most.
+// asked keeps the watch running, and returns how long it has, at most a window.
 func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	if err = w.hear(); err != nil {
 		return now, 0, err
@@ -283,16 +281,16 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	}
 }
 
-// histogram counts milliseconds: eight bins for each doubling, up to nine hours.
+// histogram counts milliseconds in eight bins per doubling, up to nine hours.
 type histogram [bins]uint32
 
 const (
-	fine    = 3 // bits: the bins of a doubling are 1<<fine
+	fine    = 3 // bits: a doubling has 1<<fine bins
 	doubles = 22
 	bins    = (doubles + 1) << fine
 )
 
-// bin returns where so many milliseconds are counted.
+// bin returns the bin of a value.
 func bin(ms int64) int {
 	if ms < 1<<fine {
 		return int(max(ms, 0))
@@ -301,7 +299,7 @@ func bin(ms int64) int {
 	return min((e<<fine)+int(ms>>e), bins-1)
 }
 
-// most is the largest number of milliseconds of a bin.
+// most returns the largest value of a bin.
 func most(bin int) int64 {
 	if bin < 2<<fine {
 		return int64(bin)
@@ -318,7 +316,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// quantiles returns nil when nothing was counted.
+// quantiles returns nil for an empty histogram.
 func (h *histogram) quantiles() *Quantiles {
 	var total uint64
 	for _, n := range h {

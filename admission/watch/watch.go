@@ -1,8 +1,8 @@
-// Package watch tells people what happens in an installation: the events of jobs as they come, and
-// figures of the last minute.
+// Package watch observes an installation: the events of jobs as they come, and figures of the last
+// minute.
 //
-// Nobody pays for it while nobody looks. Drainers leave most events out while none listens (see
-// [queue.Event]), so a [Watch] listens only while it is asked, and for two minutes more.
+// It costs nothing while unused. Drainers omit most events without a listener (see [queue.Event]),
+// so a [Watch] listens only on request, and for two minutes longer.
 package watch
 
 import (
@@ -20,29 +20,28 @@ import (
 )
 
 const (
-	// linger is how long events are heard after the last question.
+	// linger is how long the watch continues after the last request.
 	linger = 2 * time.Minute
-	// kept is how many events are kept for listeners that come back.
+	// kept is the number of events kept for reconnecting listeners.
 	kept = 1024
-	// MaxRecent is how many of them a listener can be told that has heard none.
+	// MaxRecent is the largest number of past events for a new listener.
 	MaxRecent = kept
-	// behind is how many events a listener may be behind.
+	// behind is the number of events that a listener may lag.
 	behind = 256
-	// MaxListeners is how many may listen at once, in shares ([admission.Budget]).
+	// MaxListeners bounds concurrent listeners, in shares per client ([admission.Budget]).
 	MaxListeners = 100
 )
 
-// Why a listener is told nothing more.
+// Reasons why a listener ended.
 const (
-	Slow     = "slow"     // it was too far behind
-	Stopping = "stopping" // the process is about to stop
+	Slow     = "slow"     // too far behind
+	Stopping = "stopping" // the process is stopping
 )
 
-// Event is one step of a job. ID orders the events of one process: they have numbers without gaps,
-// but for filters.
+// Event is one step of a job. IDs of one process are consecutive, except for filtered events.
 type Event struct {
 	ID string `json:"-"`
-	// At is the instant of a start by its drainer's clock, else when the event was heard.
+	// At is the time of a start by the drainer's clock, or of receipt for other events.
 	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
 	Policy     string    `json:"policy"`
@@ -59,16 +58,16 @@ type Event struct {
 	All        bool      `json:"all,omitempty"`
 }
 
-// Types are those that an event can have.
+// Types lists all types of events.
 var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
 	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
 	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken,
 	queue.EventScheduleRefused, queue.EventScheduleMissed, queue.EventCallbackLost}
 
-// Listener hears events until Events is closed, and must be left.
+// Listener receives events until Events is closed. Call Leave afterwards.
 type Listener struct {
 	Events <-chan Event
-	// Missed: events after the one that the listener heard last are gone.
+	// Missed: events since the last one received are lost.
 	Missed bool
 
 	w      *Watch
@@ -78,31 +77,31 @@ type Listener struct {
 	reason string // why Events is closed
 }
 
-// Watch hears the events of an installation. It is safe for concurrent use.
+// Watch receives the events of an installation. It is safe for concurrent use.
 type Watch struct {
 	broker *queue.Broker
 	now    func() time.Time
-	hears  atomic.Bool // events, so that it counts
+	hears  atomic.Bool // for counting without the lock
 
 	mu        sync.Mutex
 	closed    bool
-	stop      func() // hearing; nil while nothing is heard
+	stop      func() // stops listening; nil: not listening
 	idle      *time.Timer
-	began     time.Time // when it began to hear
+	began     time.Time // start of listening
 	number    uint64    // of the last event
-	recent    []Event   // a ring: the last ones, by their number
+	recent    []Event   // ring buffer indexed by number
 	listeners map[*Listener]bool
 	places    *admission.Budget
 	figures   map[string]*figures // by policy
 }
 
-// New makes a watch that hears nothing yet.
+// New makes an idle watch.
 func New(broker *queue.Broker) *Watch {
 	return &Watch{broker: broker, now: time.Now, listeners: map[*Listener]bool{},
 		places: admission.NewBudget(MaxListeners)}
 }
 
-// Close ends all listeners. Whoever asks afterwards hears nothing.
+// Close ends all listeners and rejects new ones.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,9 +112,8 @@ func (w *Watch) Close() {
 	w.silence()
 }
 
-// Listen returns a listener of a client for the events that wants returns true for. After the id of
-// an event that it heard before, it hears those in between first, as far as they are kept; without
-// an id the last ones that are kept, at most so many as recent says.
+// Listen returns a listener for the events selected by wants. After the id of an event it first
+// repeats the kept events since; without an id, up to recent past events.
 func (w *Watch) Listen(from admission.Client, after string, recent int,
 	wants func(Event) bool) (*Listener, error) {
 
@@ -145,7 +143,7 @@ func (l *Listener) Leave() {
 	l.w.end(l, "")
 }
 
-// Reason is why Events is closed.
+// Reason returns why Events was closed.
 func (l *Listener) Reason() string {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -162,7 +160,7 @@ func (w *Watch) end(l *Listener, reason string) {
 	w.places.Release(l.from, 1)
 }
 
-// hear begins to hear events, unless it does already, and goes on for a while.
+// hear starts the watch, or prolongs it.
 func (w *Watch) hear() error {
 	if w.closed {
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)
@@ -182,7 +180,7 @@ func (w *Watch) hear() error {
 	return nil
 }
 
-// rest ends the hearing when nobody has asked for a while.
+// rest stops the watch after a time without requests.
 func (w *Watch) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,14 +200,14 @@ func (w *Watch) silence() {
 	}
 }
 
-// id is that of the n-th event since it began to hear.
+// id returns the id of the n-th event.
 func (w *Watch) id(n uint64) string {
 	return strconv.FormatInt(w.began.UnixMicro(), 36) + "-" + strconv.FormatUint(n, 10)
 }
 
 var errID = errors.New("no id of an event")
 
-// numberOf is the number of an event that was heard since it began to.
+// numberOf parses an id of this watch.
 func (w *Watch) numberOf(id string) (uint64, error) {
 	_, text, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(text, 10, 64)
@@ -219,7 +217,7 @@ func (w *Watch) numberOf(id string) (uint64, error) {
 	return n, nil
 }
 
-// recall tells a listener the last events that it wants, at most so many.
+// recall sends the last events that the listener wants.
 func (w *Watch) recall(l *Listener, most int) {
 	var found []Event
 	for n := w.number; n > 0 && n+kept > w.number && len(found) < most; n-- {
@@ -228,11 +226,11 @@ func (w *Watch) recall(l *Listener, most int) {
 		}
 	}
 	for _, e := range slices.Backward(found) {
-		l.events <- e // there is room for all of them
+		l.events <- e // it fits the buffer
 	}
 }
 
-// repeat tells a listener what it has missed, and reports whether that is all of it.
+// repeat sends missed events and reports whether all were kept.
 func (w *Watch) repeat(l *Listener, after string) bool {
 	from, err := w.numberOf(after)
 	if err != nil {
@@ -244,18 +242,17 @@ func (w *Watch) repeat(l *Listener, after string) bool {
 	}
 	for n := first; n <= w.number; n++ {
 		if e := w.recent[n%kept]; l.wants(e) {
-			l.events <- e // there is room for all of them
+			l.events <- e // it fits the buffer
 		}
 	}
 	return first == from+1
 }
 
-// heard takes an event.
 func (w *Watch) heard(policy string, heard queue.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stop == nil {
-		return // it came late
+		return // too late
 	}
 	now := w.now()
 	if f := w.of(policy); f != nil {
