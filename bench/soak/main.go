@@ -74,6 +74,7 @@ func run(ctx context.Context) (err error) {
 	pprof := net.JoinHostPort("127.0.0.1", strconv.Itoa(profile))
 	cmd := exec.Command(admitter, "--config", config, "--drain", "--pprof", pprof, "--nats-dir",
 		dir, "--http-listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), fmt.Sprint("GODEBUG=memprofilerate=", profileRate))
 	if *profiles != "" {
 		log, err := os.Create(filepath.Join(*profiles, "log"))
 		if err != nil {
@@ -107,7 +108,7 @@ func run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w\n%s", err, p.Log)
 	}
 	traffic.Wait()
-	if len(s.samples) < 4 {
+	if len(s.samples) < 4*calm {
 		return errors.New("it has not lasted long enough to say anything")
 	}
 	if err := p.Stop(); err != nil {

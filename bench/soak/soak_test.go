@@ -7,10 +7,10 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// filled fills the curves of a soak of 100 samples with one value for each.
+// filled fills the curves of a soak of 200 samples with one value for each.
 func filled(value func(i int) float64) *soak {
 	s := &soak{}
-	for i := range 100 {
+	for i := range 200 {
 		sample := []float64{float64(i)}
 		for range curves {
 			sample = append(sample, value(i))
@@ -26,10 +26,16 @@ func TestASoakIsJudgedByItsSecondHalf(t *testing.T) {
 		value func(i int) float64
 		level bool
 	}{
-		{"full after a third", func(i int) float64 { return float64(min(i, 33)) }, true},
-		{"a stall at the end", func(i int) float64 { return 100 + 900*float64(i/95) }, true},
+		{"full after a third", func(i int) float64 { return float64(min(i, 66)) }, true},
+		{"a stall at the end", func(i int) float64 { return 100 + 900*float64(i/190) }, true},
 		{"a saw", func(i int) float64 { return 100 + 30*float64(i%5) }, true},
-		{"less and less", func(i int) float64 { return 200 - float64(i) }, true},
+		{"stalls of the second half", func(i int) float64 {
+			return 100 + float64(i/100*(i%3)*200)
+		}, true},
+		{"more and more between stalls", func(i int) float64 {
+			return 100 + float64(i) + float64(i%3*200)
+		}, false},
+		{"less and less", func(i int) float64 { return 400 - float64(i) }, true},
 		{"more and more", func(i int) float64 { return 100 + float64(i) }, false},
 	} {
 		if err := filled(c.value).judge(); (err == nil) != c.level {
@@ -42,5 +48,25 @@ func TestTrend(t *testing.T) {
 	points := plotter.XYs{{X: 1, Y: 5}, {X: 2, Y: 7}, {X: 3, Y: 900}, {X: 4, Y: 11}, {X: 5, Y: 13}}
 	if slope, at0 := trend(points); math.Abs(slope-2) > 1e-9 || math.Abs(at0-3) > 1e-9 {
 		t.Errorf("the trend is %v x + %v", slope, at0)
+	}
+}
+
+func TestWithout(t *testing.T) {
+	const profile = `heap profile: 3: 8388736 [4: 8388800] @ heap/262144
+1: 128 [2: 192] @ 0x1 0x2
+#	0x1	github.com/penstock-mq/penstock/queue.New+0x1	queue.go:1
+
+2: 8388608 [2: 8388608] @ 0x3
+#	0x3	github.com/nats-io/nats-server/v2/server.getMsgBlockBuf+0x1	filestore.go:1
+
+# runtime.MemStats
+# Alloc = 1: 2 [
+`
+	// one sampled object of 128 bytes stands for some 1024 of them
+	if got := without(fileBuffers, []byte(profile)); math.Abs(got-profileRate-64) > 1 {
+		t.Errorf("%v bytes", got)
+	}
+	if got := without("nothing", []byte(profile)); math.Abs(got-profileRate-64-8<<20) > 1 {
+		t.Errorf("%v bytes with the buffers", got)
 	}
 }
