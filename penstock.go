@@ -94,6 +94,9 @@ type Penstock struct {
 	schedules *schedules.Service
 	auditor   *audit.Auditor // nil: no audit
 
+	writing sync.Mutex // held while policies and schedules are written
+	written Options    // the last ones written
+
 	mu      sync.Mutex
 	handled map[string]bool
 	stop    context.CancelFunc // of Run; nil before
@@ -202,7 +205,8 @@ func (p *Penstock) build() error {
 		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
-	p.storage = &storage{broker: p.broker, known: p.known, observer: o.Observer, log: p.log}
+	p.storage = &storage{broker: p.broker, known: p.known, setUp: p.setUpAgain,
+		observer: o.Observer, log: p.log}
 	if p.nats.inside != nil {
 		p.storage.check = p.nats.inside.Check
 	}

@@ -199,8 +199,37 @@ func (p *Penstock) writeFirst(ctx context.Context) error {
 	return err
 }
 
+// setUpAgain sets up what JetStream has lost, as at the start: the policies and schedules are those
+// of the options. Policies written through the API were in JetStream only.
+func (p *Penstock) setUpAgain(ctx context.Context) error {
+	if err := p.broker.Setup(ctx); err != nil {
+		return err
+	}
+	if !p.writing.TryLock() {
+		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
+	}
+	defer p.writing.Unlock()
+	if err := p.put(ctx, p.written); err != nil {
+		return err
+	}
+	for _, entry := range p.known.policies() {
+		if entry.Policy.HasQueue() && !entry.Retired {
+			_ = p.streams.broker.Apply(ctx, entry.Policy) // streams repeats what fails
+		}
+	}
+	return nil
+}
+
 // write writes the policies of options, and then their schedules.
 func (p *Penstock) write(ctx context.Context, o Options) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	p.written = o
+	return p.put(ctx, o)
+}
+
+// put is write for a caller that holds the lock.
+func (p *Penstock) put(ctx context.Context, o Options) error {
 	if o.Policies == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type storage struct {
 	broker   *queue.Broker
 	known    *known
 	check    func() error // of the embedded server; nil for one elsewhere
+	setUp    func(context.Context) error
 	observer Observer
 	log      *slog.Logger
 
@@ -40,8 +42,10 @@ type storage struct {
 	high  []string // what is nearly full
 	short []string // what lacks copies
 	lacks string   // which limits of the account are too low
+	lost  []string // streams to set up again
 
-	logged  bool // that the size is not known, or that it is
+	made    map[string]time.Time // when each known stream was made; used by run only
+	logged  bool                 // that the size is not known, or that it is
 	problem string
 }
 
@@ -50,9 +54,15 @@ func (s *storage) run(ctx context.Context) error {
 	check, ration := time.NewTicker(checkAgain), time.NewTimer(0)
 	defer check.Stop()
 	defer ration.Stop()
+	var reconnects uint64
 	for {
 		select {
 		case <-check.C:
+			// NATS may have come back with another store.
+			if n := s.broker.Conn().Stats().Reconnects; n != reconnects {
+				reconnects = n
+				ration.Reset(0)
+			}
 			if s.check == nil {
 				continue
 			}
@@ -110,6 +120,9 @@ func (s *storage) ration(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	if found.Made != nil {
+		s.findLost(ctx, found.Made, policies)
+	}
 	text := ""
 	if err != nil && !errors.Is(err, queue.ErrUnavailable) {
 		text = err.Error()
@@ -138,6 +151,58 @@ func (s *storage) ration(ctx context.Context) {
 	}
 	s.observer.Stored(found)
 	s.warn(found)
+}
+
+// findLost finds streams that were lost since the last look, because NATS came back with an empty
+// store or they were deleted, and sets everything up again as at the start: also when another
+// process was faster, whose file has other policies. Streams of policies that are deleted, or are
+// no longer known, are not missed.
+func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
+	policies []policy.Policy) {
+
+	jobs := map[string]bool{}
+	for _, p := range policies {
+		jobs[p.Name] = true
+	}
+	var lost []string
+	for name, was := range s.made {
+		p, ours := strings.CutPrefix(name, s.broker.Names().Stream(""))
+		switch now := made[name]; {
+		case now.Equal(was):
+		case ours && policy.IsName(p) && !jobs[p]:
+			delete(s.made, name)
+		case s.broker.Replaced(ctx, name, was):
+			delete(s.made, name)
+			lost = append(lost, name)
+		}
+	}
+	if s.made == nil {
+		s.made = map[string]time.Time{}
+	}
+	for name, now := range made {
+		if _, known := s.made[name]; !known {
+			s.made[name] = now
+		}
+	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		s.log.Warn("NATS has lost data: what is missing is set up again, without it",
+			"streams", lost)
+	}
+	s.mu.Lock()
+	s.lost = append(s.lost, lost...)
+	lost = s.lost
+	s.mu.Unlock()
+	if len(lost) == 0 {
+		return
+	}
+	if err := s.setUp(ctx); err != nil {
+		s.log.Warn("what NATS has lost cannot be set up yet: trying again", "error", err)
+		return
+	}
+	s.mu.Lock()
+	s.lost = nil
+	s.mu.Unlock()
 }
 
 // warn notes what lacks copies, and what is four fifths full. Changes of the latter are logged.
@@ -182,6 +247,10 @@ func (s *storage) fit() error {
 	defer s.mu.Unlock()
 	if s.fault != nil {
 		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
+	}
+	if len(s.lost) > 0 {
+		return fmt.Errorf("%w: NATS has lost %s, not set up again yet", queue.ErrUnavailable,
+			strings.Join(s.lost, ", "))
 	}
 	return nil
 }

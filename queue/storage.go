@@ -59,6 +59,8 @@ type Storage struct {
 	// Copies is by what the streams hold: jobs, dead_letters, history, or records, which are all
 	// others of the installation.
 	Copies map[string]Copies
+	// Made is when each stream on disk was made that holds records or a policy's jobs, by name.
+	Made map[string]time.Time
 }
 
 // Copies is how many streams lack copies on other servers that they should have.
@@ -99,7 +101,8 @@ func current(stream *jetstream.StreamInfo) int {
 // no job: the stream takes nothing until it holds less.
 //
 // It lists all streams once. Call it before the streams of many policies are created, with these,
-// and from time to time: shares grow as a stream that held more than its own drains.
+// and from time to time: shares grow as a stream that held more than its own drains. When it only
+// fails to set a bound, it returns what it found with the error.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -111,9 +114,16 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 	}
 	s, err := b.ration(ctx, configs, histories...)
 	if err != nil {
-		return Storage{}, fmt.Errorf("share the store: %w", err)
+		err = fmt.Errorf("share the store: %w", err)
 	}
-	return s, nil
+	return s, err
+}
+
+// Replaced reports whether a stream made at a certain time is gone, or another one has its name.
+// Lists of streams lack those whose servers are down; Replaced asks about this one.
+func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bool {
+	info, err := b.js.StreamInfo(ctx, stream, "")
+	return jsapi.HasCode(err, jsapi.CodeStreamNotFound) || err == nil && !info.Created.Equal(made)
 }
 
 // Waiting are the policies that had jobs when [Broker.Ration] listed all streams last.
@@ -140,6 +150,7 @@ type survey struct {
 	waiting       map[string]bool                   // policies that have jobs
 	said          map[string]map[string]string      // their metadata, and of those to come
 	copies        map[string]Copies                 // of [Storage]
+	made          map[string]time.Time              // of [Storage]
 }
 
 // copied counts the copies of a stream of a group.
@@ -196,14 +207,15 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	size := account.Limits.MaxStore
 	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
 		streams: map[string]jetstream.StreamConfig{}, waiting: map[string]bool{},
-		said: map[string]map[string]string{}, copies: map[string]Copies{}}
+		said: map[string]map[string]string{}, copies: map[string]Copies{},
+		made: map[string]time.Time{}}
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
 	}
 	s := Storage{Fill: Fill{int64(account.Store), size}, Jobs: map[string]Fill{},
 		Letters: map[string]Fill{}, Dead: map[string]uint64{}, History: map[string]Fill{},
-		Copies: found.copies}
+		Copies: found.copies, Made: found.made}
 	if size > 0 {
 		free := max(1, size-foreign)
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
@@ -415,6 +427,10 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			}
 		}
 		found.copied(group, x.stream)
+		if x.stream != nil && config.Storage == jetstream.FileStorage &&
+			(group == "jobs" || group == "records") {
+			found.made[config.Name] = x.stream.Created
+		}
 	}
 	err = b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
