@@ -3,7 +3,7 @@
 // limiters of package limiter ([Service]). It speaks no protocol: internal/envoyapi does.
 //
 // Which limit a descriptor has is decided exactly as envoyproxy/ratelimit does it, which a test
-// compares. docs/envoy.md says where answers differ.
+// compares. docs/tools.md says where answers differ.
 package envoy
 
 import (
