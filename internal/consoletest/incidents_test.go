@@ -23,9 +23,9 @@ var (
 	numbers = regexp.MustCompile(`\d[\d,.]*`)
 )
 
-// TestTheConsoleShowsIncidentsAsDocumented brings about the five of docs/troubleshoot.md, and looks for
-// what the page says is to be read in each view. Numbers and times may be others, and "…" stands
-// for anything. With -shots it makes the page's pictures.
+// TestTheConsoleShowsIncidentsAsDocumented brings about the five of docs/troubleshoot.md, and looks
+// for what the page says is to be read in each view. Numbers and times may be others, and "…"
+// stands for anything. With -shots it makes the page's pictures.
 func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
