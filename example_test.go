@@ -2,12 +2,12 @@ package penstock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -17,8 +17,8 @@ import (
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",
-		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 96,
-			Per: time.Second}, Capacity: 5000}}}})
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate("96/s"),
+			Capacity: 5000}}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(ticket.Verdict, ticket.Job) // or rejected, and when to come back
+	fmt.Println(ticket.Verdict, ticket.Job)
 	if err := p.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -46,23 +46,27 @@ func ExamplePenstock_Submit() {
 	ctx := context.Background()
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name: "reports", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
-			Outflow: algorithms.Rate{Count: 1, Per: time.Hour}, Capacity: 2}}}})
+			Outflow: penstock.MustRate("1/h"), Capacity: 2}}}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer p.Close()
 	for range 3 {
 		ticket, err := p.Submit(ctx, penstock.Job{Policy: "reports", Key: "acme"})
-		if err != nil {
+		refused, no := errors.AsType[*penstock.RefusedError](err)
+		switch {
+		case no:
+			fmt.Println(refused.Reason, "for", refused.RetryAfter.Round(time.Minute))
+		case err != nil:
 			log.Fatal(err)
+		default:
+			fmt.Println(ticket.Verdict, ticket.Job)
 		}
-		fmt.Printf("%s %s, come back in %s\n", ticket.Verdict, ticket.Job,
-			ticket.RetryAfter.Round(time.Minute))
 	}
 	// Output:
-	// queued reports:1, come back in 0s
-	// queued reports:2, come back in 0s
-	// rejected , come back in 1h0m0s
+	// queued reports:1
+	// queued reports:2
+	// the queue is full for 1h0m0s
 }
 
 func ExamplePenstock_Check() {
@@ -87,4 +91,58 @@ func ExamplePenstock_Check() {
 	// allowed: true, remaining: 1, come back in 0s
 	// allowed: true, remaining: 0, come back in 0s
 	// allowed: false, remaining: 0, come back in 24h0m0s
+}
+
+// Another process submits a job over HTTP, waits for its end, and cancels one that has not started.
+func ExampleClient() {
+	ctx, stop := context.WithCancel(context.Background())
+	p, err := penstock.Open(ctx, penstock.Options{
+		HTTP: penstock.HTTP{Listen: "127.0.0.1:0"},
+		Policies: []policy.Policy{{Name: "mail", Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate("1/m"), Capacity: 10}}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer p.Close()
+	type letter struct{ To string }
+	p.Handle("mail", workers.Handle(func(_ context.Context, _ workers.Job, l letter) error {
+		fmt.Println("a letter to", l.To)
+		return nil
+	}))
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	<-p.Ready()
+
+	client, err := penstock.NewHTTPClient("http://"+p.HTTPAddr().String(), "", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var ids []string
+	for _, to := range []string{"ann", "ben"} {
+		ticket, err := client.Submit(ctx, penstock.Job{Policy: "mail", IdempotencyKey: to,
+			Body: fmt.Appendf(nil, `{"to":%q}`, to)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ids = append(ids, ticket.Job)
+	}
+	first, err := client.Wait(ctx, ids[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.Cancel(ctx, ids[1]); err != nil {
+		log.Fatal(err)
+	}
+	second, err := client.Wait(ctx, ids[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(first.End, second.End)
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// a letter to ann
+	// done cancelled
 }

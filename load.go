@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
@@ -24,4 +25,14 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 	}
 	f.Require(policyfile.Policies)
 	return policyfile.Read(f, nil), f.Err()
+}
+
+// MustRate parses a rate such as "96/s", "10/m" or "3/10s", and panics if it is not one. It is for
+// rates that are written in a program.
+func MustRate(text string) algorithms.Rate {
+	r, err := algorithms.ParseRate(text)
+	if err != nil {
+		panic("penstock: " + err.Error())
+	}
+	return r
 }

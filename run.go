@@ -66,7 +66,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	}
 	if o.ServeNATS {
 		parts = append(parts, natsapi.Serve(p.requests, p.broker.Names(), p.service,
-			natsapi.Options{Job: p.jobOrEnd, Bucket: p.bucket,
+			natsapi.Options{Job: p.jobOrEnd, Bucket: p.bucket, Cancel: p.cancel,
 				Budget: p.budget, Grace: o.Grace, Version: buildinfo.Version(),
 				Started: func() { close(p.listening) }, Logger: p.log,
 				Answered: func(status int) { o.Observer.Answered(APINATS, status) }}))
@@ -83,9 +83,13 @@ func (p *Penstock) serving() []func(context.Context) error {
 	return parts
 }
 
-// jobOrEnd and bucket answer further requests of the NATS API.
+// jobOrEnd, cancel and bucket answer further requests of the NATS API.
 func (p *Penstock) jobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return p.manage.JobOrEnd(ctx, p.manage.Job, policy, seq)
+}
+
+func (p *Penstock) cancel(ctx context.Context, policy string, seq uint64) (any, error) {
+	return p.manage.Cancel(ctx, policy, seq)
 }
 
 func (p *Penstock) bucket(ctx context.Context, policy string, key job.Key) (any, error) {

@@ -48,22 +48,43 @@ type Job struct {
 	Header http.Header
 }
 
-// Ticket is the outcome of a submission: the verdict, the job's id, its expected start, or when
-// to retry.
+// Ticket is the outcome of a submission: the verdict, the job's id and its expected start.
 type Ticket = admission.Outcome
 
-// Submit puts a job into the queue of its policy. A refusal is not an error but a ticket with
-// the verdict [admission.Rejected] and the time to retry. An accepted job is stored when Submit
-// returns, even if Run was not called, and reaches a final outcome. Errors are those of
-// [admission.Service.Submit].
+// RefusedError says why a job was not accepted, and when to retry.
+type RefusedError = admission.RefusedError
+
+// What errors.Is finds in the errors of Submit. The first three are the reasons of a
+// [*RefusedError].
+var (
+	// ErrQueueFull: the bucket or its policy holds as many jobs as it may.
+	ErrQueueFull = admission.ErrQueueFull
+	// ErrRateLimited: a door policy has nothing left for the key.
+	ErrRateLimited = admission.ErrRateLimited
+	// ErrDeadlineUnreachable: the job would start after its deadline.
+	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable
+	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored;
+	// with an IdempotencyKey it can be submitted again.
+	ErrUnavailable = admission.ErrUnavailable
+	// ErrUnknownPolicy: there is no policy of this name.
+	ErrUnknownPolicy = admission.ErrUnknownPolicy
+)
+
+// Submit puts a job into the queue of its policy. An accepted job is stored when Submit returns,
+// even if Run was not called, and reaches a final outcome. A refusal is a [*RefusedError]; the
+// other errors are those of [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := job.EncodeKey(j.Key)
 	if err != nil {
 		return Ticket{}, admission.InvalidKey(err)
 	}
-	return p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
+	ticket, err := p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
 		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body, Wait: j.Wait,
 		From: admission.Client{Operator: true}})
+	if err == nil {
+		err = ticket.Err()
+	}
+	return ticket, err
 }
 
 // header returns the job's header with the fields added; nil when there is none.

@@ -27,7 +27,7 @@ func TestASubmittedJobIsRunByItsHandler(t *testing.T) {
 		Policy: "mail", Key: "customer 1", Body: []byte("letter"), IdempotencyKey: "order-7",
 		Cost: 2, Priority: 3,
 		Deadline: time.Now().Add(time.Hour), Header: http.Header{"Content-Type": {"text/plain"}}})
-	if err != nil || ticket.Verdict == admission.Rejected || ticket.Job != "mail:1" {
+	if err != nil || ticket.Job != "mail:1" {
 		t.Fatalf("%+v, %v", ticket, err)
 	}
 	job := receive(t, jobs)
@@ -43,34 +43,21 @@ func TestASubmittedJobIsRunByItsHandler(t *testing.T) {
 	}
 }
 
-func TestAFullQueueIsATicketWithTheTimeToComeBack(t *testing.T) {
-	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1, 2)}})
-	for i := range 3 {
-		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "mail", Key: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rejected := ticket.Verdict == admission.Rejected
-		if rejected != (i == 2) || rejected != (ticket.RetryAfter > 0) {
-			t.Errorf("job %d: %+v", i+1, ticket)
-		}
-	}
-}
-
-// TestARefusalAtTheDoorIsATicketAsWell: the limiter refuses, not the queue.
-func TestARefusalAtTheDoorIsATicketAsWell(t *testing.T) {
+// TestARefusalIsAnErrorWithTheTimeToComeBack, of the queue and of the limiter.
+func TestARefusalIsAnErrorWithTheTimeToComeBack(t *testing.T) {
 	signup := door("signup")
 	signup.Queue = &policy.Queue{Capacity: 10}
-	p := open(t, penstock.Options{Policies: []policy.Policy{signup}})
-	for i := range 3 {
-		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "signup", Key: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rejected := ticket.Verdict == admission.Rejected
-		if rejected != (i == 2) || rejected != (ticket.RetryAfter > 0) ||
-			rejected != (ticket.Job == "") {
-			t.Errorf("job %d: %+v", i+1, ticket)
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1, 2), signup}})
+	for name, want := range map[string]error{
+		"mail": penstock.ErrQueueFull, "signup": penstock.ErrRateLimited} {
+		for i := range 3 {
+			ticket, err := p.Submit(t.Context(), penstock.Job{Policy: name, Key: "a"})
+			refused, ok := errors.AsType[*penstock.RefusedError](err)
+			if ok != (i == 2) || ok != (ticket.Job == "") ||
+				ok && (!errors.Is(err, want) || refused.Policy != name ||
+					refused.RetryAfter <= 0 || refused.RetryAfter != ticket.RetryAfter) {
+				t.Errorf("job %d of %s: %+v, %v", i+1, name, ticket, err)
+			}
 		}
 	}
 }
@@ -94,7 +81,7 @@ func TestAServerElsewhereServesAsOneInside(t *testing.T) {
 			for i, want := range []admission.Verdict{
 				admission.Queued, admission.Queued, admission.Rejected} {
 				ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"})
-				if err != nil || ticket.Verdict != want {
+				if ticket.Verdict != want || (want == admission.Rejected) != (err != nil) {
 					t.Errorf("job %d: %+v, %v", i+1, ticket, err)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -42,6 +43,33 @@ var (
 	// run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
+
+// Reasons of a refusal, in the chain of a [*RefusedError].
+var (
+	// ErrQueueFull: the bucket or the policy's queue holds as many jobs as it may.
+	ErrQueueFull = errors.New("the queue is full")
+	// ErrRateLimited: a door policy has nothing left for the key.
+	ErrRateLimited = errors.New("the rate limit is reached")
+	// ErrDeadlineUnreachable: the job would start after its deadline.
+	ErrDeadlineUnreachable = errors.New("the job would start after its deadline")
+)
+
+// RefusedError is a refusal as an error: see [Outcome.Err]. Its reason is found by errors.Is.
+type RefusedError struct {
+	Policy string
+	// Reason is ErrQueueFull, ErrRateLimited or ErrDeadlineUnreachable.
+	Reason error
+	// RetryAfter is the time until a retry is useful.
+	RetryAfter time.Duration
+}
+
+// Error returns the policy, the reason and the time to retry.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("policy %s: %v: retry after %v", e.Policy, e.Reason, e.RetryAfter)
+}
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Reason }
 
 // RequestError describes an invalid request. Repeating the request cannot help.
 type RequestError struct {

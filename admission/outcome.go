@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
@@ -73,10 +74,21 @@ type Outcome struct {
 	ResetAfter time.Duration
 	// RetryAfter is the time until a retry is useful; positive exactly when Rejected.
 	RetryAfter time.Duration
-	// Unreachable is the expected start of a job that was rejected because its deadline is
-	// earlier; zero: rejected for another reason, or not at all. RetryAfter is then the time
-	// after which a job with an equally long deadline can start in time.
+	// Refused is why the job was Rejected: [ErrQueueFull], [ErrRateLimited] or
+	// [ErrDeadlineUnreachable]; nil otherwise.
+	Refused error
+	// Unreachable is the expected start of a job refused with ErrDeadlineUnreachable. RetryAfter
+	// is then the time after which a job with an equally long deadline can start in time.
 	Unreachable time.Time
+}
+
+// Err returns a [*RefusedError] if the job was Rejected, and nil otherwise.
+func (o Outcome) Err() error {
+	if o.Verdict != Rejected {
+		return nil
+	}
+	policy, _, _ := strings.Cut(o.Quota.Policy, "/")
+	return &RefusedError{Policy: policy, Reason: o.Refused, RetryAfter: o.RetryAfter}
 }
 
 // Checked is the answer to a check: the decision of a limit, and its quota.

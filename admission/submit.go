@@ -174,7 +174,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, 
 	outcome := Outcome{Quota: decision.Quota, Remaining: decision.Remaining,
 		ResetAfter: decision.ResetAfter}
 	if !decision.Allowed {
-		outcome.Verdict = Rejected
+		outcome.Verdict, outcome.Refused = Rejected, ErrRateLimited
 		outcome.RetryAfter = max(decision.RetryAfter, time.Millisecond)
 		return decided(outcome, nil)
 	}
@@ -269,7 +269,8 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 		if errors.Is(err, queue.ErrMostJobs) {
 			quota = Quota{Policy: r.Policy + "/max_jobs", Units: live.policy.QueueJobs()}
 		}
-		return Outcome{Verdict: Rejected, Quota: quota, RetryAfter: time.Second}, nil
+		return Outcome{Verdict: Rejected, Refused: ErrQueueFull, Quota: quota,
+			RetryAfter: time.Second}, nil
 	case errors.Is(err, queue.ErrOtherPayload):
 		return Outcome{}, fmt.Errorf("%w: give a job of its own key", ErrOtherPayload)
 	case errors.As(err, &ended):
@@ -314,8 +315,8 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 	if !known || late <= 0 {
 		return o, false
 	}
-	return Outcome{Verdict: Rejected, Quota: live.queue, Remaining: -1,
-		ResetAfter: live.queue.Window, RetryAfter: max(late, time.Millisecond),
+	return Outcome{Verdict: Rejected, Refused: ErrDeadlineUnreachable, Quota: live.queue,
+		Remaining: -1, ResetAfter: live.queue.Window, RetryAfter: max(late, time.Millisecond),
 		Unreachable: now.Add(delay)}, true
 }
 
@@ -338,6 +339,7 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	now, free := l.refusals.now(), l.refusals.place(key, full)
 	return Outcome{
 		Verdict:    Rejected,
+		Refused:    ErrQueueFull,
 		Quota:      l.queue,
 		RetryAfter: max(free.Sub(now), time.Millisecond),
 		ResetAfter: max(free.Sub(now), l.queue.Window),

@@ -21,10 +21,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"

@@ -167,51 +167,27 @@ func (n Names) IsReply(subject string) bool {
 // WorkGroup is the queue group of the workers subscribed to [Names.Work].
 const WorkGroup = "workers"
 
-// Submit is the wildcard subject of the admitter's endpoint for jobs: after it come the policy and
-// the key.
-func (n Names) Submit() string { return n.lower + ".submit.>" }
+// Requests is the wildcard subject of an admitter's endpoint: submit, check, job, bucket or cancel.
+func (n Names) Requests(endpoint string) string { return n.lower + "." + endpoint + ".>" }
 
-// Check is the wildcard subject of the admitter's endpoint for checks.
-func (n Names) Check() string { return n.lower + ".check.>" }
-
-// Job is the wildcard subject of the admitter's endpoint for single jobs: after it come the policy
-// and the sequence of the job's ID.
-func (n Names) Job() string { return n.lower + ".job.>" }
-
-// Bucket is the wildcard subject of the admitter's endpoint for buckets.
-func (n Names) Bucket() string { return n.lower + ".bucket.>" }
-
-// ParseJob parses the policy and the sequence from a subject that [Names.Job] matches.
-func (n Names) ParseJob(subject string) (policy, sequence string, ok bool) {
-	return n.parseEndpoint("job", subject)
+// Request is the subject of a request to an endpoint about a policy's key in subject form or, for
+// job and cancel, the sequence of a job's ID.
+func (n Names) Request(endpoint, policy, token string) string {
+	return n.lower + "." + endpoint + "." + policy + "." + token
 }
 
-// ParseBucket is [Names.ParseSubmit] for [Names.Bucket].
-func (n Names) ParseBucket(subject string) (policy, key string, ok bool) {
-	return n.parseEndpoint("bucket", subject)
-}
-
-// ParseSubmit parses the policy and the subject form of the key from a subject that [Names.Submit]
-// matches. A missing key is "_".
-func (n Names) ParseSubmit(subject string) (policy, key string, ok bool) {
-	return n.parseEndpoint("submit", subject)
-}
-
-// ParseCheck is [Names.ParseSubmit] for [Names.Check].
-func (n Names) ParseCheck(subject string) (policy, key string, ok bool) {
-	return n.parseEndpoint("check", subject)
-}
-
-func (n Names) parseEndpoint(endpoint, subject string) (policy, key string, ok bool) {
+// ParseRequest parses the policy and the token from a subject that [Names.Requests] matches. A
+// missing token is "_".
+func (n Names) ParseRequest(endpoint, subject string) (policy, token string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, n.lower+"."+endpoint+".")
 	if !ok || rest == "" {
 		return "", "", false
 	}
-	policy, key, found := strings.Cut(rest, ".")
+	policy, token, found := strings.Cut(rest, ".")
 	if !found {
-		key = string(job.NoKey)
+		token = string(job.NoKey)
 	}
-	return policy, key, true
+	return policy, token, true
 }
 
 // bucket returns the KV bucket of one of the installation's [Tables].

@@ -26,8 +26,8 @@ func TestNames(t *testing.T) {
 		{n.Dead("stripe", "a"), "staging.dead.stripe.a"},
 		{n.DeadStream("stripe"), "STAGING_DEAD_stripe"},
 		{n.Valve("stripe", 7), "staging.valve.stripe.7"},
-		{n.Submit(), "staging.submit.>"},
-		{n.Check(), "staging.check.>"},
+		{n.Requests("submit"), "staging.submit.>"},
+		{n.Request("cancel", "stripe", "42"), "staging.cancel.stripe.42"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -86,11 +86,11 @@ func TestParseEndpoints(t *testing.T) {
 		{"penstock.submit.stripe.a.b", "stripe", "a.b"},
 		{"penstock.submit.stripe", "stripe", "_"},
 	} {
-		if p, k, ok := n.ParseSubmit(c.subject); !ok || p != c.policy || k != c.key {
-			t.Errorf("ParseSubmit(%q) = %q, %q, %t", c.subject, p, k, ok)
+		if p, k, ok := n.ParseRequest("submit", c.subject); !ok || p != c.policy || k != c.key {
+			t.Errorf("ParseRequest(%q) = %q, %q, %t", c.subject, p, k, ok)
 		}
 	}
-	if _, _, ok := n.ParseCheck("penstock.submit.stripe.a"); ok {
+	if _, _, ok := n.ParseRequest("check", "penstock.submit.stripe.a"); ok {
 		t.Error("a submission was taken for a check")
 	}
 }

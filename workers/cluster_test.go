@@ -159,7 +159,7 @@ func newClusterBench(t *testing.T, urls string) *bench {
 // drainer leaves, another joins, and that one vanishes.
 func TestLaw3ClusterLosesNothing(t *testing.T) {
 	const (
-		jobs  = 1500 // of each of two keys, at 100/s
+		jobs  = 2500 // of each of two keys, at 100/s
 		lease = 4 * time.Second
 		// standstill is the longest that a bucket may start nothing: 8 s that writes may stall when
 		// a leader is lost, and a lease that must run out before another drainer takes over.

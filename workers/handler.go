@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,6 +110,18 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 // [RetryAfter] and [Unavailable] for the errors that mean more than "try again". A panic is an
 // error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
+
+// Handle returns a handler of jobs whose bodies are JSON of the type T. A body that is not makes
+// the job a dead letter at once.
+func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Handler {
+	return func(ctx context.Context, job Job) error {
+		var body T
+		if err := json.Unmarshal(job.Body, &body); err != nil {
+			return Permanent(fmt.Errorf("read the body: %w", err))
+		}
+		return handle(ctx, job, body)
+	}
+}
 
 // call runs a handler for at most its policy's timeout and returns the outcome.
 func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,

@@ -67,8 +67,9 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 
 // rejected extends the problem of a rejected job.
 type rejected struct {
-	Verdict      admission.Verdict `json:"verdict"`
-	RetryAfterMS int64             `json:"retry_after_ms"`
+	Verdict       admission.Verdict `json:"verdict"`
+	RetryAfterMS  int64             `json:"retry_after_ms"`
+	ExpectedStart time.Time         `json:"expected_start,omitzero"` // later than the deadline
 }
 
 // appendDecided appends the body of a check, or the members that extend the problem of a refusal.
@@ -94,10 +95,9 @@ func Submitted(o admission.Outcome) Answer {
 		o.Verdict == admission.Rejected}
 	status := verdictStatus[o.Verdict]
 	if o.Verdict == admission.Rejected {
-		if !o.Unreachable.IsZero() {
-			return unreachable(state, o)
-		}
-		return refusal(state, encode(rejected{o.Verdict, milliseconds(o.RetryAfter)}))
+		more := rejected{Verdict: o.Verdict, RetryAfterMS: milliseconds(o.RetryAfter),
+			ExpectedStart: o.Unreachable.UTC().Truncate(time.Millisecond)}
+		return refusal(state, refusals[o.Refused], encode(more))
 	}
 	fields := state.fields(contentJSON)
 	if o.Told != nil {
@@ -115,7 +115,7 @@ func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
 	body := appendDecided(make([]byte, 0, usualBody), c)
 	if !c.Allowed {
-		return refusal(state, body)
+		return refusal(state, quotaExceeded, body)
 	}
 	return Answer{Status: 200, Header: state.fields(contentJSON), Body: body}
 }

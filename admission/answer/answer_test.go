@@ -88,7 +88,8 @@ RateLimit-Policy: "search";q=100;w=60
 RateLimit: "search";r=99;t=1
 {"verdict":"queued","job":"search:1"}`},
 		{"rejected",
-			admission.Outcome{Verdict: admission.Rejected, Quota: quota, ResetAfter: time.Minute,
+			admission.Outcome{Verdict: admission.Rejected, Refused: admission.ErrQueueFull,
+				Quota: quota, ResetAfter: time.Minute,
 				RetryAfter: 20834 * time.Microsecond}, `
 429
 Content-Type: application/problem+json
@@ -99,7 +100,8 @@ Retry-After: 1
 RateLimit-Policy: "stripe";q=5000;w=53
 RateLimit: "stripe";r=0;t=1
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-				`"detail":"come back after the time in Retry-After","violated-policies":["stripe"],` +
+				`"detail":"come back after the time in Retry-After","reason":"queue-full",` +
+				`"violated-policies":["stripe"],` +
 				`"verdict":"rejected","retry_after_ms":21}`},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, Submitted(c.outcome), c.want) })
@@ -282,7 +284,8 @@ var invalid = policy.Invalid([]policy.Problem{{Field: "retry", Reason: "is odd"}
 // TestBodiesAreJSON covers what joins two objects.
 func TestBodiesAreJSON(t *testing.T) {
 	for _, a := range []Answer{
-		Submitted(admission.Outcome{Verdict: admission.Rejected, RetryAfter: time.Second}),
+		Submitted(admission.Outcome{Verdict: admission.Rejected, RetryAfter: time.Second,
+			Refused: admission.ErrRateLimited}),
 		Checked(admission.Checked{}),
 		Problem(405, "no", Field{"Allow", "GET"}),
 	} {

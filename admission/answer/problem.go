@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/seldom"
@@ -30,7 +29,7 @@ type problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	// The invalid field and why, or the reason of a 503 in one of admission's words.
+	// The invalid field and why, or the reason of a refusal or a 503 in one word.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
@@ -70,35 +69,39 @@ var errorStatus = []struct {
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
-// refusal encodes a refusal. more is a JSON object whose members extend the problem.
-func refusal(s quotaState, more []byte) Answer {
-	p := problem{
-		Type:             typeQuotaExceeded,
-		Title:            "Quota exceeded",
-		Status:           http.StatusTooManyRequests,
-		Detail:           "come back after the time in Retry-After",
-		ViolatedPolicies: []string{s.quota.Policy},
-	}
-	body := encode(p)
-	body = append(append(body[:len(body)-1], ','), more[1:]...) // merge the two objects
-	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
+// quotaExceeded refuses until the time in Retry-After.
+var quotaExceeded = problem{
+	Type:   typeQuotaExceeded,
+	Title:  "Quota exceeded",
+	Status: http.StatusTooManyRequests,
+	Detail: "come back after the time in Retry-After",
 }
 
-// unreachable rejects a job whose bucket cannot meet its deadline.
-func unreachable(s quotaState, o admission.Outcome) Answer {
-	body := encode(struct {
-		problem
-		rejected
-		ExpectedStart time.Time `json:"expected_start"`
-	}{problem{
+// refusals are the problems of refused jobs.
+var refusals = map[error]problem{
+	admission.ErrQueueFull:   quotaExceeded.because("queue-full"),
+	admission.ErrRateLimited: quotaExceeded.because("rate-limited"),
+	admission.ErrDeadlineUnreachable: {
 		Type:   typeUnreachable,
 		Title:  "Deadline unreachable",
 		Status: http.StatusTooManyRequests,
-		Detail: "the job would start after its deadline",
-		Reason: "deadline-unreachable", ViolatedPolicies: []string{o.Quota.Policy},
-	}, rejected{o.Verdict, milliseconds(o.RetryAfter)},
-		o.Unreachable.UTC().Truncate(time.Millisecond)})
-	return Answer{Status: http.StatusTooManyRequests, Header: s.fields(contentProblem), Body: body}
+		Detail: admission.ErrDeadlineUnreachable.Error(),
+		Reason: "deadline-unreachable",
+	},
+}
+
+func (p problem) because(reason string) problem {
+	p.Reason = reason
+	return p
+}
+
+// refusal answers a question whose answer is no, with the members of more, a JSON object, added to
+// the problem.
+func refusal(s quotaState, p problem, more []byte) Answer {
+	p.ViolatedPolicies = []string{s.quota.Policy}
+	body := encode(p)
+	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
+	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 
 // Problem encodes an error with a status, a description for the client and additional headers. Use

@@ -169,6 +169,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 		return outcome, nil
 	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
 		outcome.Verdict, outcome.RetryAfter = admission.Rejected, time.Second
+		outcome.Refused = admission.ErrQueueFull
 		return outcome, nil
 	case errors.Is(err, queue.ErrUnfit):
 		return admission.Outcome{},

@@ -15,9 +15,9 @@ import (
 // StatusHeader carries the HTTP status of an answer.
 const StatusHeader = job.HeaderStatus
 
-func decode(parse func(subject string) (policy, key string, ok bool),
-	subject string) (string, job.Key, error) {
-	policy, form, ok := parse(subject)
+// decode reads the policy and the key from a request's subject.
+func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
+	policy, form, ok := s.names.ParseRequest(endpoint, subject)
 	if !ok {
 		return "", "", &admission.RequestError{Field: "subject", Reason: "names no policy"}
 	}

@@ -4,6 +4,7 @@
 //	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look;
 //	                                 with Penstock-Refund: true, return unused units
 //	penstock.job.<policy>.<sequence> state of a job, or how it ended
+//	penstock.cancel.<policy>.<sequence> drop a job that has not started
 //	penstock.bucket.<policy>.<key>   state of a bucket
 //
 // Keys are in their subject form. Bodies, headers and statuses are those of the HTTP API, with the
@@ -48,9 +49,11 @@ const (
 
 // Options holds the optional settings of the service. The zero value works.
 type Options struct {
-	// Job and Bucket return the documents of a job and a bucket; nil: no such endpoint.
+	// Job and Bucket return the documents of a job and a bucket, and Cancel that of the job that
+	// it drops; nil: no such endpoint.
 	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
 	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
+	Cancel func(ctx context.Context, policy string, seq uint64) (any, error)
 	// MaxConcurrent is the number of requests handled at once; default 4096. Others get 503
 	// quickly.
 	MaxConcurrent int
@@ -109,26 +112,25 @@ type server struct {
 	slots   chan struct{} // one element per request in progress
 }
 
-// endpoint is a kind of request; parse splits its subjects.
+// endpoint is a kind of request; its name is the second token of the subject.
 type endpoint struct {
-	name, subject string
-	parse         func(subject string) (policy, key string, ok bool)
-	ask           question
+	name string
+	ask  question
 }
 
 type question func(ctx context.Context, r micro.Request, policy string, key job.Key) (
 	answer.Answer, error)
 
 func (s *server) endpoints() []endpoint {
-	all := []endpoint{
-		{"submit", s.names.Submit(), s.names.ParseSubmit, s.submit},
-		{"check", s.names.Check(), s.names.ParseCheck, s.check},
-	}
+	all := []endpoint{{"submit", s.submit}, {"check", s.check}}
 	if s.options.Job != nil {
-		all = append(all, endpoint{"job", s.names.Job(), s.names.ParseJob, s.job})
+		all = append(all, endpoint{"job", numbered(s.options.Job)})
+	}
+	if s.options.Cancel != nil {
+		all = append(all, endpoint{"cancel", numbered(s.options.Cancel)})
 	}
 	if s.options.Bucket != nil {
-		all = append(all, endpoint{"bucket", s.names.Bucket(), s.names.ParseBucket, s.bucket})
+		all = append(all, endpoint{"bucket", s.bucket})
 	}
 	return all
 }
@@ -154,9 +156,11 @@ func (s *server) run(ctx context.Context) error {
 		return fmt.Errorf("register the NATS service: %w", err)
 	}
 	for _, e := range s.endpoints() {
-		subject := micro.WithEndpointSubject(e.subject)
-		if err := served.AddEndpoint(e.name, s.dispatch(working, e), subject); err != nil {
-			return errors.Join(fmt.Errorf("serve %s: %w", e.subject, err), served.Stop())
+		subject := s.names.Requests(e.name)
+		err := served.AddEndpoint(e.name, s.dispatch(working, e),
+			micro.WithEndpointSubject(subject))
+		if err != nil {
+			return errors.Join(fmt.Errorf("serve %s: %w", subject, err), served.Stop())
 		}
 	}
 	if s.reached(ctx) && s.options.Started != nil {
@@ -247,7 +251,7 @@ func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 // from returns the client for budgets: NATS does not identify users, but their permissions go by
 // policy.
 func (s *server) from(e endpoint, r micro.Request) admission.Client {
-	policy, _, _ := e.parse(r.Subject())
+	policy, _, _ := s.names.ParseRequest(e.name, r.Subject())
 	return natsClient(policy)
 }
 
@@ -284,7 +288,7 @@ func (s *server) answer(ctx context.Context, r micro.Request, e endpoint) {
 		}
 	}()
 	var a answer.Answer
-	policy, key, err := decode(e.parse, r.Subject())
+	policy, key, err := s.decode(e.name, r.Subject())
 	if err == nil {
 		err = headerLost(r)
 	}
@@ -331,15 +335,18 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 	return answer.Checked(checked), nil
 }
 
-func (s *server) job(ctx context.Context, r micro.Request, policy string, sequence job.Key) (
-	answer.Answer, error) {
+// numbered puts a question about a job, which the subject names by its sequence.
+func numbered(ask func(ctx context.Context, policy string, seq uint64) (any, error)) question {
+	return func(ctx context.Context, r micro.Request, policy string, token job.Key) (
+		answer.Answer, error) {
 
-	seq, err := strconv.ParseUint(string(sequence), 10, 64)
-	if err != nil {
-		return answer.Answer{}, &admission.RequestError{Field: "job",
-			Reason: "want the policy and the number of an id, such as stripe.42"}
+		seq, err := strconv.ParseUint(string(token), 10, 64)
+		if err != nil {
+			return answer.Answer{}, &admission.RequestError{Field: "job",
+				Reason: "want the policy and the number of an id, such as stripe.42"}
+		}
+		return looked(r, func() (any, error) { return ask(ctx, policy, seq) })
 	}
-	return looked(r, func() (any, error) { return s.options.Job(ctx, policy, seq) })
 }
 
 func (s *server) bucket(ctx context.Context, r micro.Request, policy string, key job.Key) (

@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 				r.Header["Idempotency-Key"][0] != "a" {
 				t.Errorf("got %+v", r)
 			}
-			return admission.Outcome{Verdict: admission.Rejected,
+			return admission.Outcome{Verdict: admission.Rejected, Refused: admission.ErrQueueFull,
 				RetryAfter: 1500 * time.Millisecond,
 				Quota:      admission.Quota{Policy: "stripe", Units: 9}}, nil
 		},

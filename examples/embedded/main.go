@@ -6,12 +6,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
-			Outflow:  algorithms.Rate{Count: 10, Per: time.Second},
+			Outflow:  penstock.MustRate("10/s"),
 			Capacity: 3},
 	}}})
 	if err != nil {
@@ -51,14 +51,19 @@ func run(ctx context.Context) error {
 		return nil
 	})
 
-	// Jobs: the fourth is one too many, and its ticket says when to come back.
+	// Jobs: the fourth is one too many, and its error says when to come back.
 	for i := range 4 {
 		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1",
 			Body: fmt.Appendf(nil, "letter %d", i+1)})
-		if err != nil {
+		refused, no := errors.AsType[*penstock.RefusedError](err)
+		switch {
+		case no:
+			fmt.Println(refused.Reason, "for", refused.RetryAfter.Round(time.Millisecond))
+		case err != nil:
 			return err
+		default:
+			fmt.Println(ticket.Verdict, ticket.Job)
 		}
-		fmt.Println(ticket.Verdict, ticket.Job, ticket.RetryAfter.Round(time.Millisecond))
 	}
 	return p.Run(ctx)
 }

@@ -68,7 +68,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/strict
-admission/answer: admission internal/seldom policy queue
+admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
@@ -81,8 +81,8 @@ admission/schedules: admission internal/nearest internal/strict internal/zones p
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
-.: admission admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
-	admission/schedules
+.: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
+	admission/schedules algorithms
 	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
 	internal/policyfile internal/seldom internal/strict internal/targets policy policy/store queue
@@ -134,7 +134,7 @@ internal/telemetry: . admission admission/envoy policy policy/store queue worker
 internal/waittest:
 internal/zones: internal/nearest
 
-examples/embedded: . algorithms policy workers
+examples/embedded: . policy workers
 examples/limited: . algorithms policy
 examples/publisher: nats.go
 examples/worker: workers nats.go

@@ -43,37 +43,58 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// toldDocument is a [Told] as JSON.
+type toldDocument struct {
+	Job      string         `json:"job"`
+	End      End            `json:"end"`
+	Reason   Reason         `json:"reason,omitempty"`
+	Error    string         `json:"error,omitempty"`
+	Attempts int            `json:"attempts"` // that failed
+	Reply    *replyDocument `json:"reply,omitempty"`
+}
+
+type replyDocument struct {
+	Status int                 `json:"status,omitempty"`
+	Header map[string][]string `json:"header,omitempty"`
+	Body   *string             `json:"body,omitempty"` // when it is UTF-8
+	Bytes  []byte              `json:"body_base64,omitempty"`
+	Cut    bool                `json:"body_too_large,omitempty"`
+}
+
 // Document returns the job's end as JSON: the reply to the waiting submitter, and the body of a
 // callback.
 func (t Told) Document() []byte {
-	type reply struct {
-		Status int                 `json:"status,omitempty"`
-		Header map[string][]string `json:"header,omitempty"`
-		Body   *string             `json:"body,omitempty"` // when it is UTF-8
-		Bytes  []byte              `json:"body_base64,omitempty"`
-		Cut    bool                `json:"body_too_large,omitempty"`
-	}
-	document := struct {
-		Job      string `json:"job"`
-		End      End    `json:"end"`
-		Reason   Reason `json:"reason,omitempty"`
-		Error    string `json:"error,omitempty"`
-		Attempts int    `json:"attempts"` // that failed
-		Reply    *reply `json:"reply,omitempty"`
-	}{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
+	d := toldDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
 	if r := t.Reply; r != nil {
-		document.Reply = &reply{Status: r.Status, Header: r.Header, Cut: r.Cut}
+		d.Reply = &replyDocument{Status: r.Status, Header: r.Header, Cut: r.Cut}
 		switch body := string(r.Body); {
 		case r.Cut: // the rest of the body is only for the history
 		case utf8.ValidString(body):
-			document.Reply.Body = &body
+			d.Reply.Body = &body
 		default:
-			document.Reply.Bytes = r.Body
+			d.Reply.Bytes = r.Body
 		}
 	}
-	data, err := json.Marshal(document)
+	data, err := json.Marshal(d)
 	if err != nil {
 		panic(fmt.Sprintf("job: encode an outcome: %v", err)) // strings and numbers: cannot fail
 	}
 	return data
+}
+
+// ParseDocument parses what [Told.Document] returns.
+func ParseDocument(data []byte) (Told, error) {
+	var d toldDocument
+	if err := json.Unmarshal(data, &d); err != nil {
+		return Told{}, err
+	}
+	t := Told{V: FormatVersion, Job: d.Job, End: d.End, Reason: d.Reason, Error: d.Error,
+		Attempts: d.Attempts}
+	if r := d.Reply; r != nil {
+		t.Reply = &Reply{Status: r.Status, Header: r.Header, Body: r.Bytes, Cut: r.Cut}
+		if r.Body != nil {
+			t.Reply.Body = []byte(*r.Body)
+		}
+	}
+	return t, nil
 }

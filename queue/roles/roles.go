@@ -19,7 +19,7 @@ const (
 	Checker  Role = "checker"  // takes from limits, looks at them and gives back
 	Reader   Role = "reader"   // queries jobs and buckets
 	Worker   Role = "worker"   // runs jobs that drainers offer, by docs/workers-protocol.md
-	Operator Role = "operator" // receives events
+	Operator Role = "operator" // receives events, and cancels jobs
 	Drainer  Role = "drainer"  // owns partitions and starts jobs
 	Admitter Role = "admitter" // answers requests and writes policies; also with a drainer inside
 )
@@ -61,7 +61,8 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 		return Permissions{Publish: each("answer.%s.>"),
 			Subscribe: append(each("work.%s"), inbox...)}
 	case Operator:
-		return Permissions{Subscribe: each("event.%s.>")}
+		return Permissions{Publish: each("cancel.%s.*"),
+			Subscribe: append(each("event.%s.>"), inbox...)}
 	case Drainer:
 		return Permissions{
 			Publish:   []string{prefix + ".>", "$JS.API.>", "$JS.ACK.>", "$KV.>", "_INBOX.>"},

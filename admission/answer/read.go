@@ -1,0 +1,106 @@
+package answer
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// A client reads here what the tables of this package spell.
+
+// errForeign is an answer that this package did not spell.
+var errForeign = errors.New("the answer is not one of an admitter")
+
+// ReadSubmitted reads the answer to an accepted job. The quota is not in it.
+func ReadSubmitted(body []byte) (admission.Outcome, error) {
+	var a struct {
+		Verdict   admission.Verdict `json:"verdict"`
+		Job       string            `json:"job"`
+		DelayMS   *int64            `json:"delay_ms"`
+		Position  int               `json:"position"`
+		Depth     int               `json:"depth"`
+		Duplicate bool              `json:"duplicate"`
+		NotWaited string            `json:"not_waited"`
+		End       job.End           `json:"end"`
+	}
+	if err := json.Unmarshal(body, &a); err != nil || a.Job == "" {
+		return admission.Outcome{}, fmt.Errorf("%w: %.100q", errForeign, body)
+	}
+	o := admission.Outcome{Verdict: a.Verdict, Job: a.Job, Duplicate: a.Duplicate,
+		Position: a.Position, Depth: a.Depth, NotWaited: a.NotWaited, Remaining: -1}
+	if a.DelayMS != nil {
+		o.Delay, o.DelayKnown = time.Duration(*a.DelayMS)*time.Millisecond, true
+	}
+	if a.End != "" { // it was waited for
+		told, err := job.ParseDocument(body)
+		if err != nil {
+			return o, fmt.Errorf("%w: %w", errForeign, err)
+		}
+		o.Verdict, o.Told = admission.Allowed, &told
+	}
+	return o, nil
+}
+
+// ReadError reads an answer whose status is not one of success as the error that was answered. The
+// header is Retry-After.
+func ReadError(status int, retryAfter string, body []byte) error {
+	var a struct {
+		problem
+		rejected
+	}
+	if json.Unmarshal(body, &a) != nil || a.Title == "" {
+		return fmt.Errorf("%w: %d %.100q", errForeign, status, body)
+	}
+	seconds, _ := strconv.ParseInt(retryAfter, 10, 64) // a problem without it has none
+	pause := time.Duration(cmp.Or(a.RetryAfterMS, seconds*1000)) * time.Millisecond
+	read := &readError{text: cmp.Or(a.Detail, a.Title)}
+	switch {
+	case a.Ended != "":
+		return &admission.EndedError{Job: a.Job, How: a.Ended, Letter: a.Letter}
+	case status == http.StatusBadRequest && a.Field != "":
+		return &admission.RequestError{Field: a.Field, Reason: a.Reason}
+	case status == http.StatusTooManyRequests:
+		return readRefusal(a.problem, pause)
+	case a.Reason != "":
+		read.text += " (" + a.Reason + ")"
+	}
+	for _, row := range errorStatus {
+		if row.status != status {
+			continue
+		}
+		if read.kind == nil || strings.HasPrefix(a.Detail, row.kind.Error()) {
+			read.kind = row.kind
+		}
+	}
+	return read
+}
+
+// readError is an error that was answered.
+type readError struct {
+	text string
+	kind error // nil: unknown
+}
+
+func (e *readError) Error() string { return e.text }
+func (e *readError) Unwrap() error { return e.kind }
+
+func readRefusal(p problem, pause time.Duration) error {
+	e := &admission.RefusedError{Reason: admission.ErrRateLimited, RetryAfter: pause}
+	if len(p.ViolatedPolicies) > 0 {
+		e.Policy, _, _ = strings.Cut(p.ViolatedPolicies[0], "/")
+	}
+	for reason, of := range refusals {
+		if of.Reason == p.Reason {
+			e.Reason = reason
+		}
+	}
+	return e
+}

@@ -1,0 +1,252 @@
+package penstock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// clients returns a client of each kind.
+func clients(t *testing.T, p *penstock.Penstock) map[string]*penstock.Client {
+	t.Helper()
+	api := httptest.NewServer(p.Handler())
+	t.Cleanup(api.Close)
+	overHTTP, err := penstock.NewHTTPClient(api.URL, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := p.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	overNATS, err := penstock.NewNATSClient(nc, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]*penstock.Client{"HTTP": overHTTP, "NATS": overNATS}
+}
+
+type letter struct {
+	To   string
+	Fail bool
+}
+
+// mailroom is a Penstock that runs jobs of mail and never those of later.
+func mailroom(t *testing.T) *penstock.Penstock {
+	t.Helper()
+	later := hourly(10)
+	later.Name, later.Capacity = "later", 2
+	p := open(t, penstock.Options{ServeNATS: true,
+		Policies: []policy.Policy{paced("mail", 1000, 10), later, door("signup")}})
+	p.Handle("mail", workers.Handle(func(_ context.Context, j workers.Job, l letter) error {
+		j.Reply(201, http.Header{"To": {l.To}}, []byte("\xff for "+j.Key.Raw()))
+		if l.Fail {
+			return workers.Permanent(errors.New("no such address"))
+		}
+		return nil
+	}))
+	run(t, p)
+	return p
+}
+
+func TestAClientWaitsForJobs(t *testing.T) {
+	p := mailroom(t)
+	for name, c := range clients(t, p) {
+		t.Run(name, func(t *testing.T) {
+			const key = "a b/ü?%2F"
+			j := penstock.Job{Policy: "mail", Key: key, Body: []byte(`{"to":"ann"}`),
+				IdempotencyKey: name, Wait: waittest.Patience()}
+			ticket, err := c.Submit(t.Context(), j)
+			if err != nil || ticket.Told == nil {
+				t.Fatalf("%+v, %v", ticket, err)
+			}
+			r := ticket.Told.Reply
+			if ticket.Told.End != job.EndDone || ticket.Job != ticket.Told.Job || r == nil ||
+				r.Status != 201 || r.Header["To"][0] != "ann" || string(r.Body) != "\xff for "+key {
+				t.Errorf("%+v, %+v", ticket.Told, r)
+			}
+			j.Wait = 0
+			if again, err := c.Submit(t.Context(), j); err != nil || !again.Duplicate ||
+				again.Job != ticket.Job {
+				t.Errorf("a repeat: %+v, %v", again, err)
+			}
+			for body, want := range map[string]penstock.Ended{
+				`{}`:            {End: job.EndDone},
+				`{"fail":true}`: {End: job.EndDead, Reason: "permanent", Error: "no such address"},
+				`{"fail":1}`: {End: job.EndDead, Reason: "permanent", Error: "read the body: json: " +
+					"cannot unmarshal number into Go struct field letter.Fail of type bool"},
+			} {
+				ticket, err := c.Submit(t.Context(), penstock.Job{Policy: "mail",
+					IdempotencyKey: name + body, Body: []byte(body)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for who, wait := range map[string]func(context.Context, string) (penstock.Ended,
+					error){"client": c.Wait, "Penstock": p.Wait} {
+					if got, err := wait(t.Context(), ticket.Job); err != nil || got != want {
+						t.Errorf("%s of a %s: %+v, %v", body, who, got, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestAClientCancels(t *testing.T) {
+	p := mailroom(t)
+	first, err := p.Submit(t.Context(), penstock.Job{Policy: "later"}) // starts, and fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]interface {
+		Submit(context.Context, penstock.Job) (penstock.Ticket, error)
+		Wait(context.Context, string) (penstock.Ended, error)
+		Cancel(context.Context, string) error
+	}{"Penstock": p}
+	for name, c := range clients(t, p) {
+		all[name] = c
+	}
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			ticket, err := c.Submit(t.Context(), penstock.Job{Policy: "later", Key: "a",
+				IdempotencyKey: name, NotBefore: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Cancel(t.Context(), ticket.Job); err != nil {
+				t.Fatal(err)
+			}
+			ended, err := c.Wait(t.Context(), ticket.Job)
+			if err != nil || ended.End != job.EndCancelled {
+				t.Errorf("%+v, %v", ended, err)
+			}
+			if err := c.Cancel(t.Context(), ticket.Job); !errors.Is(err, admission.ErrNotFound) {
+				t.Errorf("a job that is gone: %v", err)
+			}
+			soon, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := c.Wait(soon, first.Job); err == nil {
+				t.Error("it did not wait for a job that waits")
+			}
+		})
+	}
+}
+
+// TestAClientsErrorsAreThoseOfThePackage, as far as errors.Is and errors.As show them.
+func TestAClientsErrorsAreThoseOfThePackage(t *testing.T) {
+	p := mailroom(t)
+	gone, err := p.Submit(t.Context(), penstock.Job{Policy: "later", Key: "gone",
+		IdempotencyKey: "gone", NotBefore: time.Now().Add(time.Hour)})
+	if err == nil {
+		err = p.Cancel(t.Context(), gone.Job)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := p.Submit(t.Context(), penstock.Job{Policy: "later", Key: "full",
+			NotBefore: time.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range clients(t, p) {
+		for what, j := range map[string]penstock.Job{
+			"full":        {Policy: "later", Key: "full"},
+			"unknown":     {Policy: "none"},
+			"no queue":    {Policy: "signup"},
+			"bad":         {Policy: "mail", Priority: 99},
+			"bad key":     {Policy: "mail", Key: "\xff"},
+			"large":       {Policy: "mail", Body: make([]byte, admission.MaxBody+1)},
+			"of one gone": {Policy: "later", Key: "gone", IdempotencyKey: "gone"},
+		} {
+			if name == "NATS" && what == "large" {
+				continue // the server closes the connection
+			}
+			_, here := p.Submit(t.Context(), j)
+			_, there := c.Submit(t.Context(), j)
+			if here == nil || there == nil {
+				t.Errorf("%s over %s: %v, %v", what, name, here, there)
+				continue
+			}
+			for _, kind := range []error{penstock.ErrQueueFull, penstock.ErrUnknownPolicy,
+				admission.ErrConflict, admission.ErrTooLarge} {
+				if errors.Is(here, kind) != errors.Is(there, kind) {
+					t.Errorf("%s over %s: %v here, %v there", what, name, here, there)
+				}
+			}
+			refused, _ := errors.AsType[*penstock.RefusedError](there)
+			bad, _ := errors.AsType[*admission.RequestError](there)
+			ended, _ := errors.AsType[*admission.EndedError](there)
+			if (refused != nil) != (what == "full") ||
+				refused != nil && (refused.RetryAfter <= 0 || refused.Policy != "later") ||
+				(bad != nil) != (what == "bad" || what == "bad key") ||
+				(ended != nil) != (what == "of one gone") ||
+				ended != nil && ended.Job != gone.Job {
+				t.Errorf("%s over %s: %#v", what, name, there)
+			}
+		}
+		if err := c.Cancel(t.Context(), "later"); err == nil {
+			t.Error("an id without a number is taken")
+		}
+	}
+}
+
+// TestAClientSaysThatNobodyAnswers, and that what answers is no admitter.
+func TestAClientSaysThatNobodyAnswers(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	for address, unavailable := range map[string]bool{
+		"http://" + closed.Addr().String(): true, other.URL: false} {
+		c, err := penstock.NewHTTPClient(address, "secret", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Submit(t.Context(), penstock.Job{Policy: "mail"}); err == nil ||
+			errors.Is(err, penstock.ErrUnavailable) != unavailable {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if _, err := penstock.NewHTTPClient("localhost:8080", "", nil); err == nil {
+		t.Error("a server without a scheme is taken")
+	}
+	p := open(t, penstock.Options{AdmitOnly: true, Policies: []policy.Policy{paced("mail", 1, 1)}})
+	nc, err := p.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c, err := penstock.NewNATSClient(nc, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(t.Context(), penstock.Job{Policy: "mail"}); !errors.Is(err,
+		penstock.ErrUnavailable) {
+		t.Errorf("without an admitter: %v", err)
+	}
+}
+
+func TestARateThatIsNoneIsAPanic(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("it is taken")
+		}
+	}()
+	penstock.MustRate("96")
+}
