@@ -3376,9 +3376,9 @@ func (Synced)`,
 	// Deadlines and crowds at the door.
 
 	{
-		name: "deadlines-have-no-expected-start", file: "admission/answer/problem.go",
-		old: "o.Unreachable.UTC().Truncate(time.Millisecond)})",
-		new: "time.Time{}})",
+		name: "deadlines-have-no-expected-start", file: "admission/answer/answer.go",
+		old: "o.Unreachable.UTC().Truncate(time.Millisecond)}",
+		new: "time.Time{}}",
 		by:  ". TestADeadlineThatCannotBeMetIsRefusedAtEachDoor",
 	},
 	{
