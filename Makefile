@@ -65,7 +65,11 @@ LONGEST   = ./workers ./queue ./algorithms/redisstore
 # to find there, and makes what computes ten times as slow.
 ALONE     = ./algorithms ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap ./workers/internal/pace \
 	./workers/internal/quota ./workers/internal/valve ./workers/internal/walk
-OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROGRAMS) $(PROCESSES) $(ALONE))")
+# The core is such a room, too; only its simulation plays several worlds at once, which share nothing.
+CORE      = ./workers/internal/core
+# These look at the sources.
+SOURCES   = ./internal/walls ./internal/mutants
+OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROGRAMS) $(PROCESSES) $(ALONE) $(CORE) $(SOURCES))")
 
 # $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at
 # the end, and those that fail again fail the run.
@@ -83,11 +87,11 @@ test: setup ## what to run before a commit
 	@$(MAKE) --no-print-directory -j 2 test-race worlds
 
 test-race: setup ## its part with the race detector, real servers included
-	$(call gotest,-p $(AT_ONCE) -skip '^TestSimulation|$(CLUSTERS)',$(LONGEST) $(OTHERS))
+	$(call gotest,-p $(AT_ONCE) -skip '$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
 worlds: ## its part without: what shares nothing, and SEEDS=1000 simulated worlds
-	nice go test $(ALONE)
-	nice go test ./workers/internal/core -run '^TestSimulation' -seeds $(SEEDS)
+	nice go test $(ALONE) $(SOURCES)
+	nice go test $(CORE) -seeds $(SEEDS)
 
 test-all: test-race worlds clusters programs processes ## all tests
 
