@@ -12,7 +12,7 @@
 //
 // It builds the admitter, starts real processes on loopback ports with a temporary directory for
 // everything, and leaves nothing behind. Drainers, bystanders, neighbours and targets are this
-// program again, in another role. For what the columns mean see docs/bench-drain.md.
+// program again, in another role. For what the columns mean see docs/benchmarks.md.
 package main
 
 import (

@@ -74,7 +74,7 @@ func number(x float64) string {
 type report struct {
 	machine string
 	name    string // of its files
-	command string // of make; its first word is also the page that says what the columns mean
+	command string // of make; its first word is also the heading that says what the columns mean
 	rows    []row
 	figures []figure
 }
@@ -213,7 +213,7 @@ func (r *report) writeData(dir string) error {
 // markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](%s.md).\n",
+	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](benchmarks.md#%s).\n",
 		r.command, r.machine, strings.Fields(r.command)[0])
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {

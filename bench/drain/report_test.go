@@ -57,7 +57,7 @@ func TestReportWritesTablesAndPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"| throughput | jobs | 49000 | /s | ≥ 50000 | MISSED |",
-		"Made by `make bench-depth JOBS=7` on a machine.", "mean](bench-depth.md)."} {
+		"Made by `make bench-depth JOBS=7` on a machine.", "mean](benchmarks.md#bench-depth)."} {
 		if !strings.Contains(string(page), line) {
 			t.Errorf("the page lacks %s:\n%s", line, page)
 		}
