@@ -317,7 +317,7 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job". A date is
+// judge says how an attempt ended that was answered: see docs/guide.md, "Targets". A date is
 // judged by the target's own clock where it tells it, for that is the clock that the date is of.
 //
 // Where the target has nothing left for a while, that is how long a pause is for which it names no

@@ -113,8 +113,8 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	return m
 }
 
-// judge says how an attempt ended that was answered, without the hidden texts: see DESIGN.md,
-// "Outcomes of a job".
+// judge says how an attempt ended that was answered, without the hidden texts: see docs/guide.md,
+// "Targets".
 func judge(reply *nats.Msg, hidden ...string) error {
 	text, code := field(reply,
 		micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
