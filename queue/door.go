@@ -149,6 +149,7 @@ func (b *Broker) CloseQueue(
 // periodically: the first call that finds the stream empty deletes it and returns true, as does a
 // call that finds no stream.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
+	b.sees(name, jetstream.StreamConfig{})
 	if gone, err = b.retire(ctx, name); err != nil {
 		return false, fmt.Errorf("retire policy %s: %w", name, err)
 	}

@@ -64,7 +64,7 @@ func (l *Backlog) listen(door string) error {
 	r := &l.rest
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sub, hush, err := l.b.shared.subscribe(door, func(*nats.Msg) { l.ring() })
+	sub, hush, err := l.b.shared.subscribe(door, "", func(*nats.Msg) { l.ring() })
 	if err != nil {
 		return err
 	}

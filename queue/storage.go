@@ -146,11 +146,11 @@ type bounded struct {
 // survey is what the last Ration found, by which streams are created until the next one.
 type survey struct {
 	jobs, letters share
-	streams       map[string]jetstream.StreamConfig // of jobs, by policy
-	waiting       map[string]bool                   // policies that have jobs
-	said          map[string]map[string]string      // their metadata, and of those to come
-	copies        map[string]Copies                 // of [Storage]
-	made          map[string]time.Time              // of [Storage]
+	streams       *sync.Map                    // of jobs: configuration by policy, as last seen
+	waiting       map[string]bool              // policies that have jobs
+	said          map[string]map[string]string // their metadata, and of those to come
+	copies        map[string]Copies            // of [Storage]
+	made          map[string]time.Time         // of [Storage]
 }
 
 // copied counts the copies of a stream of a group.
@@ -206,7 +206,7 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	}
 	size := account.Limits.MaxStore
 	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
-		streams: map[string]jetstream.StreamConfig{}, waiting: map[string]bool{},
+		streams: new(sync.Map), waiting: map[string]bool{},
 		said: map[string]map[string]string{}, copies: map[string]Copies{},
 		made: map[string]time.Time{}}
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
@@ -419,7 +419,8 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			x.policy, found.said[name], group = name, config.Metadata, "jobs"
 			jobs = append(jobs, x)
 			if x.stream != nil {
-				found.streams[name], found.waiting[name] = config, x.stream.State.Msgs > 0
+				found.streams.Store(name, config)
+				found.waiting[name] = x.stream.State.Msgs > 0
 			}
 		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
 			if foreign += max(config.MaxBytes, x.used); !ours {

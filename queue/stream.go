@@ -102,6 +102,9 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
 				continue // created meanwhile, with other settings
 			}
+			if err == nil {
+				b.sees(p.Name, want)
+			}
 			return err
 		}
 		if err != nil {
@@ -111,8 +114,10 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 			return err
 		}
 		if sameSettings(info.Config, want) {
+			b.sees(p.Name, info.Config)
 			return nil
 		}
+		b.sees(p.Name, jetstream.StreamConfig{})
 		return b.locked(ctx, p.Name, func(ctx context.Context) error {
 			return b.reshape(ctx, p.Name, want)
 		})
@@ -146,8 +151,16 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	}
 }
 
-// Fits reports whether the policy's stream matched the policy when [Broker.Ration] last listed all
-// streams.
+// sees notes the configuration of a policy's stream; an empty one, which fits no policy, while it
+// changes.
+func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
+	if found := b.surveyed.Load(); found != nil {
+		found.streams.Store(policy, config)
+	}
+}
+
+// Fits reports whether the policy's stream matched the policy when this broker last saw it: when
+// [Broker.Ration] listed all streams, or since.
 func (b *Broker) Fits(p policy.Policy) bool {
 	found := b.surveyed.Load()
 	if found == nil {
@@ -155,8 +168,9 @@ func (b *Broker) Fits(p policy.Policy) bool {
 	}
 	p = p.WithDefaults()
 	want := b.streamConfig(p)
-	have, there := found.streams[p.Name]
-	return there && checkStream(p.Name, have, want) == nil && sameSettings(have, want)
+	seen, _ := found.streams.Load(p.Name)
+	have, _ := seen.(jetstream.StreamConfig)
+	return checkStream(p.Name, have, want) == nil && sameSettings(have, want)
 }
 
 func (b *Broker) createStream(ctx context.Context, config jetstream.StreamConfig) error {

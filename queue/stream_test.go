@@ -509,3 +509,36 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	apply(t, b, p)
 	publish(t, b, "stripe", "a", 1)
 }
+
+// TestWhatFitsIsKnownWithoutALook: otherwise a thousand new streams would be looked at one by one
+// until all are listed again, and a policy that comes back would get no stream until then.
+func TestWhatFitsIsKnownWithoutALook(t *testing.T) {
+	b := newBroker(t)
+	p, wider := paced("stripe", 5, 1), paced("stripe", 6, 1)
+	if _, err := b.Ration(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	fit := func(when string, first, second bool) {
+		if b.Fits(p) != first || b.Fits(wider) != second {
+			t.Errorf("%s: the first fits: %t, the wider one: %t", when, b.Fits(p), b.Fits(wider))
+		}
+	}
+	for i, step := range []policy.Policy{p, wider, wider, p} {
+		if err := b.Apply(natstest.Context(t), step); err != nil {
+			t.Fatal(err)
+		}
+		if i != 1 && i != 3 { // just changed: the next look sees it
+			fit(fmt.Sprintf("step %d", i), i == 0, i == 2)
+		} else {
+			fit(fmt.Sprintf("step %d", i), false, false)
+		}
+	}
+	if err := b.Apply(natstest.Context(t), p); err != nil {
+		t.Fatal(err)
+	}
+	fit("applied again", true, false)
+	if gone, err := b.Retire(natstest.Context(t), p.Name); !gone || err != nil {
+		t.Fatal(gone, err)
+	}
+	fit("retired", false, false)
+}

@@ -22,9 +22,10 @@ type switchboard struct {
 // slow subscriber.
 const switchboardRoom = 1 << 14
 
-// subscribe calls handle for the messages of a subject until stop is called; messages that had
-// already arrived may still be handled.
-func (s *switchboard) subscribe(subject string,
+// subscribe calls handle for the messages of a subject, in turns with other members of a group
+// unless that is empty, until stop is called; messages that had already arrived may still be
+// handled.
+func (s *switchboard) subscribe(subject, group string,
 	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +33,7 @@ func (s *switchboard) subscribe(subject string,
 		s.lines = map[*nats.Subscription]func(*nats.Msg){}
 		s.in, s.stop = make(chan *nats.Msg, switchboardRoom), make(chan struct{})
 	}
-	if sub, err = s.nc.ChanSubscribe(subject, s.in); err != nil {
+	if sub, err = s.nc.ChanQueueSubscribe(subject, group, s.in); err != nil {
 		return nil, nil, err
 	}
 	if s.lines[sub] = handle; len(s.lines) == 1 {

@@ -49,7 +49,7 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 func (b *Broker) ServeValve(
 	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
 ) (stop func(), err error) {
-	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), func(m *nats.Msg) {
+	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), "", func(m *nats.Msg) {
 		reply := func(a job.Answer) {
 			a.V = job.FormatVersion
 			body, err := json.Marshal(a)
@@ -75,6 +75,15 @@ func (b *Broker) ServeValve(
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
+	}
+	return stop, nil
+}
+
+// ServeWork calls offered for the offers of jobs on a subject, which go to one process each, until
+// stop is called. Like the answers of ServeValve, it must not block.
+func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
+	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))
 	}
 	return stop, nil
 }

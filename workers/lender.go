@@ -51,7 +51,9 @@ type workforce struct {
 	all    int
 	busy   int             // for valves elsewhere: reserved or running
 	keys   map[job.Key]int // the same, by bucket
-	sub    *nats.Subscription
+
+	subject string // of the offers
+	stop    func() // hears no more of them
 }
 
 // reservation is a worker that was promised to a valve, and then the job that it runs.
@@ -92,7 +94,7 @@ func (l *lender) listen() (err error) {
 func (l *lender) serve(handlers map[string]Handler) {
 	for name, crew := range l.crews {
 		if handlers[name] == nil {
-			l.unsubscribe(crew.sub)
+			crew.stop()
 			delete(l.crews, name)
 		}
 	}
@@ -101,8 +103,8 @@ func (l *lender) serve(handlers map[string]Handler) {
 	}
 	for name, handle := range handlers {
 		crew := l.crews[name]
-		if subject := l.catalog.workSubject(name); crew == nil || crew.sub.Subject != subject {
-			sub, err := l.nc.QueueSubscribe(subject, queue.WorkGroup, l.offered(name))
+		if subject := l.catalog.workSubject(name); crew == nil || crew.subject != subject {
+			stop, err := l.broker.ServeWork(subject, l.offered(name))
 			if err != nil {
 				l.log.Warn("workers are not lent", "policy", name, "error", err)
 				continue
@@ -111,9 +113,9 @@ func (l *lender) serve(handlers map[string]Handler) {
 				crew = &workforce{keys: map[job.Key]int{}}
 				l.crews[name] = crew
 			} else {
-				l.unsubscribe(crew.sub) // the policy got a target, or lost it
+				crew.stop() // the policy got a target, or lost it
 			}
-			crew.sub = sub
+			crew.subject, crew.stop = subject, stop
 		}
 		crew.handle, crew.all = handle, l.catalog.policies[name].Workers
 	}

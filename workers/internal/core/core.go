@@ -59,7 +59,6 @@ type Core struct {
 	wasOpen   bool         // starts were allowed when last checked
 	acted     pace.Instant // when starts were last allowed
 	changed   bool         // the favourites must be recomputed
-	favourite map[*share]string
 	steadyAt  pace.Instant
 	TickAt    pace.Instant
 	most      int // maximum bytes of a record

@@ -95,19 +95,22 @@ func weight(id, key string) uint64 {
 func (c *Core) distribute(now pace.Instant) {
 	if c.changed {
 		c.changed = false
-		c.favourite = c.favourites()
+		favourites := c.favourites()
+		for _, s := range c.shares {
+			s.favourite = favourites[s]
+		}
 		c.steadyAt = now.Add(steadyFor)
 	}
 	c.prune()
 	for _, s := range c.sortedShares() {
-		v := c.valves[s.policy]
+		v := s.valve
 		if s.part != nil {
 			v.LookFor(s.part.Part, now)
 		}
 		switch {
 		case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
 			// A taking was applied after it was given up.
-			if v == nil || v.ending {
+			if v == nil || s.ending {
 				c.giveBack(s, now)
 			} else {
 				c.takeUp(s, now)
@@ -139,7 +142,7 @@ func (c *Core) distribute(now pace.Instant) {
 // considerTaking takes a free partition if this process is its favourite, or if the favourite's
 // time is over. That counts from when the partition was seen free, on this process's clock.
 func (c *Core) considerTaking(s *share, now pace.Instant) {
-	if c.valves[s.policy].ending || !c.free(s, now) {
+	if s.ending || !c.free(s, now) {
 		s.freeSince = 0
 		return
 	}
@@ -150,12 +153,12 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	case c.Leaving:
 		// Outcomes of our running jobs find no successor: take the partition back, only to
 		// acknowledge.
-		to := c.favourite[s]
+		to := s.favourite
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
 		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
 			c.take(s, now)
 		}
-	case c.favourite[s] == c.Lease.Id || now.Since(s.freeSince) >= favouriteFirst:
+	case s.favourite == c.Lease.Id || now.Since(s.freeSince) >= favouriteFirst:
 		c.take(s, now)
 	}
 }
@@ -183,7 +186,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		}
 		return
 	}
-	to := c.favourite[s]
+	to := s.favourite
 	if s.part.Quiesced {
 		c.release(s, now) // once begun, it is completed
 		return
@@ -239,7 +242,7 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 }
 
 // givesUp reports whether this drainer is to give up a partition.
-func (c *Core) givesUp(s *share) bool { return c.Leaving || c.valves[s.policy].ending }
+func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
 // canGo reports whether a partition that this drainer gives up can be released: there is an
 // heir, or nothing to hand over.
@@ -248,7 +251,7 @@ func (c *Core) givesUp(s *share) bool { return c.Leaving || c.valves[s.policy].e
 // would run again; so the partition is kept, without starts, until all are acknowledged (law 6:
 // a shutdown costs no attempt).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
-	to := c.favourite[s]
+	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)
 }
 

@@ -21,8 +21,11 @@ import (
 // view, are therefore kept apart from the record. Every write names the revision on which it
 // was decided; if that is outdated, the write fails and is decided again.
 type share struct {
-	policy string
-	number int
+	policy    string
+	number    int
+	valve     *valve.Valve // of the policy; nil: this drainer has none
+	ending    bool         // the valve is
+	favourite string       // the preferred drainer; empty: none
 
 	revision uint64
 	exists   bool

@@ -44,7 +44,9 @@ func (c *Core) sortValves() {
 		c.sorted = append(c.sorted, v)
 	}
 	for _, s := range c.sortedShares() {
+		s.valve, s.ending = nil, false
 		if v := c.valves[s.policy]; v != nil {
+			s.valve, s.ending = v.Valve, v.ending
 			v.shares = append(v.shares, s)
 		}
 	}
