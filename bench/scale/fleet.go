@@ -154,39 +154,45 @@ func (b *bench) drainers(ctx context.Context, n int) ([]figure, error) {
 	}, err
 }
 
-// drained returns jobs a second, processor time per 1000 of them, of the fleet and of the server,
-// and what both take while nothing happens.
+// during returns the processor time that each fleet takes while something is done, and how long
+// that is.
+func during(do func() error, fleets ...fleet) (cpu []time.Duration, took time.Duration, err error) {
+	for _, f := range fleets {
+		used, err := f.used()
+		if err != nil {
+			return nil, 0, err
+		}
+		cpu = append(cpu, -used)
+	}
+	from := time.Now()
+	if err := do(); err != nil {
+		return nil, 0, err
+	}
+	took = time.Since(from)
+	for i, f := range fleets {
+		used, err := f.used()
+		if err != nil {
+			return nil, 0, err
+		}
+		cpu[i] += used
+	}
+	return cpu, took, nil
+}
+
+// drained returns jobs a second, processor time in ms per 1000 of them, of the fleet and of the
+// server, and what share of a core both take while nothing happens.
 func (b *bench) drained(ctx context.Context, n int, role string, server *node, prefix,
 	stream string, resume func() error) (measured [5]float64, err error) {
 	drainers, err := b.fleet(ctx, n, role, server.url)
 	defer drainers.kill()
+	if err == nil {
+		err = pass(ctx, 6*time.Second) // until they share the partitions
+	}
 	if err != nil {
 		return measured, err
 	}
-	if err := pass(ctx, 6*time.Second); err != nil { // until they share the partitions
-		return measured, err
-	}
-	during := func(do func() error) (cpu [2]time.Duration, took time.Duration, err error) {
-		before, from := [2]time.Duration{}, time.Now()
-		both := [2]fleet{drainers, {server.Process}}
-		for i, f := range both {
-			if before[i], err = f.used(); err != nil {
-				return cpu, 0, err
-			}
-		}
-		if err := do(); err != nil {
-			return cpu, 0, err
-		}
-		took = time.Since(from)
-		for i, f := range both {
-			if cpu[i], err = f.used(); err != nil {
-				return cpu, 0, err
-			}
-			cpu[i] -= before[i]
-		}
-		return cpu, took, nil
-	}
-	cpu, took, err := during(func() error { return pass(ctx, b.idleFor/2) })
+	cpu, took, err := during(func() error { return pass(ctx, b.idleFor/2) }, drainers,
+		fleet{server.Process})
 	if err != nil {
 		return measured, err
 	}
@@ -203,11 +209,13 @@ func (b *bench) drained(ctx context.Context, n int, role string, server *node, p
 			s, err := server.js.Stream(ctx, stream)
 			return err == nil && s.CachedInfo().State.Msgs == 0
 		})
-	})
-	const thousands = fleetJobs / 1000
+	}, drainers, fleet{server.Process})
+	if err != nil {
+		return measured, err
+	}
 	measured[0] = fleetJobs / took.Seconds()
-	measured[1], measured[2] = cpu[0].Seconds()*1e3/thousands, cpu[1].Seconds()*1e3/thousands
-	return measured, err
+	measured[1], measured[2] = cpu[0].Seconds()*1e6/fleetJobs, cpu[1].Seconds()*1e6/fleetJobs
+	return measured, nil
 }
 
 // admitters measures submissions over NATS to n admitters, beside plain publishes.
@@ -226,13 +234,7 @@ func (b *bench) admitters(ctx context.Context, n int) ([]figure, error) {
 		}
 		admitters = append(admitters, a.Process)
 	}
-	ours, err := asked(ctx, server, admitters, func(key string) error {
-		m, err := server.nc.Request("penstock.submit."+policy+"."+key, body, patience)
-		if err == nil && m.Header.Get("Penstock-Status") >= "3" {
-			err = fmt.Errorf("a submission is answered %s", m.Header.Get("Penstock-Status"))
-		}
-		return err
-	})
+	ours, err := asked(ctx, server, admitters, submit(server, policy))
 	if err != nil {
 		return nil, err
 	}
@@ -244,10 +246,7 @@ func (b *bench) admitters(ctx context.Context, n int) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	bare, err := asked(ctx, plain, nil, func(key string) error {
-		_, err := plain.js.Publish(ctx, "jobs."+policy+"."+key, body)
-		return err
-	})
+	bare, err := asked(ctx, plain, nil, publish(ctx, plain, policy))
 	return []figure{
 		{"submissions", "/s", ours[0], bare[0]},
 		{"p99", "ms", ours[1], bare[1]},
@@ -256,45 +255,53 @@ func (b *bench) admitters(ctx context.Context, n int) ([]figure, error) {
 	}, err
 }
 
+// submit submits a job to a policy over NATS; publish publishes to a stream.
+func submit(n *node, policy string) func(key string) error {
+	return func(key string) error {
+		m, err := n.nc.Request("penstock.submit."+policy+"."+key, body, patience)
+		if err == nil && m.Header.Get("Penstock-Status") >= "3" {
+			err = fmt.Errorf("a submission is answered %s", m.Header.Get("Penstock-Status"))
+		}
+		return err
+	}
+}
+
+func publish(ctx context.Context, n *node, policy string) func(key string) error {
+	return func(key string) error {
+		_, err := n.js.Publish(ctx, "jobs."+policy+"."+key, body)
+		return err
+	}
+}
+
 // asked has clients ask for a while, and returns answers a second, the p99 of an answer in ms, and
 // processor time per 1000, of the admitters and of the server.
 func asked(ctx context.Context, server *node, admitters fleet, ask func(key string) error) (
 	measured [4]float64, err error) {
-	var cpu [2][2]time.Duration
-	both := [2]fleet{admitters, {server.Process}}
 	each, errs := make([][]time.Duration, clients), make([]error, clients)
-	for i, f := range both {
-		if cpu[0][i], err = f.used(); err != nil {
-			return measured, err
-		}
-	}
-	var all sync.WaitGroup
-	end := time.Now().Add(asking)
-	for i := range clients {
-		all.Go(func() {
-			for from := time.Now(); from.Before(end) && ctx.Err() == nil; {
-				if errs[i] = ask(fmt.Sprintf("key-%d", i)); errs[i] != nil {
-					return
+	cpu, _, err := during(func() error {
+		var all sync.WaitGroup
+		end := time.Now().Add(asking)
+		for i := range clients {
+			all.Go(func() {
+				for from := time.Now(); from.Before(end) && ctx.Err() == nil; {
+					if errs[i] = ask(fmt.Sprintf("key-%d", i)); errs[i] != nil {
+						return
+					}
+					now := time.Now()
+					each[i] = append(each[i], now.Sub(from))
+					from = now
 				}
-				now := time.Now()
-				each[i] = append(each[i], now.Sub(from))
-				from = now
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+			})
+		}
+		all.Wait()
+		return errors.Join(append(errs, ctx.Err())...)
+	}, admitters, fleet{server.Process})
+	if err != nil {
 		return measured, err
 	}
 	took := slices.Concat(each...)
 	slices.Sort(took)
-	measured = [4]float64{float64(len(took)) / asking.Seconds(),
-		float64(paper.Quantile(took, 0.99)) / 1e6}
-	for i, f := range both {
-		if cpu[1][i], err = f.used(); err != nil {
-			return measured, err
-		}
-		measured[2+i] = (cpu[1][i] - cpu[0][i]).Seconds() * 1e6 / float64(len(took))
-	}
-	return measured, nil
+	n := float64(len(took))
+	return [4]float64{n / asking.Seconds(), float64(paper.Quantile(took, 0.99)) / 1e6,
+		cpu[0].Seconds() * 1e6 / n, cpu[1].Seconds() * 1e6 / n}, nil
 }

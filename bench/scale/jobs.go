@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -105,20 +104,7 @@ func (b *bench) backlog(ctx context.Context, keys, jobs int) ([]figure, error) {
 
 // tell asks an admitter to pause the policy, or to resume it.
 func (n *node) tell(ctx context.Context, what string) error {
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		fmt.Sprintf("http://%s/v1/%s/%s", n.http, what, policy), nil)
-	if err != nil {
-		return err
-	}
-	r, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	if r.StatusCode/100 != 2 {
-		return fmt.Errorf("%s is answered %s", what, r.Status)
-	}
-	return nil
+	return n.call(ctx, "POST", what+"/"+policy, "")
 }
 
 // fill publishes jobs over the keys in turn, and returns how many are stored in a second.

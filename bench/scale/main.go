@@ -45,6 +45,7 @@ var parts = []part{
 	{"waiting", "10000,100000,1000000", "10000000", 10_000_000, (*bench).waiting},
 	{"drainers", "1,2,4,8", "16,32", 32, (*bench).drainers},
 	{"admitters", "1,2,4,8", "", 8, (*bench).admitters},
+	{"cluster", "10,100,300", "", 1000, (*bench).cluster},
 }
 
 // bench is one run of the program.

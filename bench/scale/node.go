@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,7 +32,8 @@ type node struct {
 	*proctest.Process
 	command          []string
 	dir              string
-	http, pprof, url string // addresses; http of admitters only
+	http, pprof, url string // addresses; http of a server of a cluster is for the others
+	replicas         int    // of streams
 	began            time.Time
 	nc               *nats.Conn
 	js               jetstream.JetStream
@@ -46,11 +46,20 @@ func (b *bench) admitter(ctx context.Context, policies ...string) (*node, error)
 
 // admitterAt starts one that does not drain, at a server; without one, it has both inside.
 func (b *bench) admitterAt(ctx context.Context, url string, policies ...string) (*node, error) {
+	n, err := b.beginAdmitter(ctx, url, 1, url == "", policies)
+	if err == nil && url != "" {
+		_, err = n.ready(ctx)
+	}
+	return n, err
+}
+
+func (b *bench) beginAdmitter(ctx context.Context, url string, replicas int, drain bool,
+	policies []string) (*node, error) {
 	n, err := b.newNode()
 	if err != nil {
 		return nil, err
 	}
-	server := fmt.Sprintf("url: %q", url)
+	server := fmt.Sprintf("url: %q, replicas: %d", url, replicas)
 	if url == "" {
 		server = fmt.Sprintf("embedded: {dir: %q, listen: %q}", filepath.Join(n.dir, "nats"),
 			strings.TrimPrefix(n.url, "nats://"))
@@ -58,15 +67,11 @@ func (b *bench) admitterAt(ctx context.Context, url string, policies ...string) 
 		n.url = url
 	}
 	file := filepath.Join(n.dir, "penstock.yaml")
-	n.command = []string{b.program("admitter"), fmt.Sprintf("--drain=%t", url == ""), "--config",
+	n.command = []string{b.program("admitter"), fmt.Sprintf("--drain=%t", drain), "--config",
 		file, "--pprof", n.pprof}
-	if err := n.begin(ctx, file, fmt.Sprintf("http: {listen: %q}\nnats: {%s}\n"+
+	return n, n.begin(ctx, file, fmt.Sprintf("http: {listen: %q}\nnats: {%s}\n"+
 		"log: {level: error}\npolicies: [%s]\n", n.http, server,
-		strings.Join(policies, ",\n  "))); err != nil || url == "" {
-		return n, err
-	}
-	_, err = n.ready(ctx)
-	return n, err
+		strings.Join(policies, ",\n  ")))
 }
 
 // natsServer starts a bare one, which forces to disk as often as the one in an admitter.
@@ -75,15 +80,19 @@ func (b *bench) natsServer(ctx context.Context) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	return n, b.beginServer(ctx, n, "")
+}
+
+func (b *bench) beginServer(ctx context.Context, n *node, more string) error {
 	file := filepath.Join(n.dir, "nats.conf")
 	n.command = []string{b.program("nats-server"), "--config", file}
-	return n, n.begin(ctx, file, fmt.Sprintf("listen: %q\nprof_port: %s\n"+
-		"jetstream {store_dir: %q, sync_interval: 1s}\n", strings.TrimPrefix(n.url, "nats://"),
-		strings.TrimPrefix(n.pprof, "127.0.0.1:"), filepath.Join(n.dir, "nats")))
+	return n.begin(ctx, file, fmt.Sprintf("listen: %q\nprof_port: %s\n"+
+		"jetstream {store_dir: %q, sync_interval: 1s}\n%s", strings.TrimPrefix(n.url, "nats://"),
+		strings.TrimPrefix(n.pprof, "127.0.0.1:"), filepath.Join(n.dir, "nats"), more))
 }
 
 func (b *bench) newNode() (n *node, err error) {
-	n = new(node)
+	n = &node{replicas: 1}
 	if n.dir, err = os.MkdirTemp(b.dir, "run-"); err != nil {
 		return nil, err
 	}
@@ -222,25 +231,23 @@ type taken struct{ cpu, memory, heap, goroutines float64 }
 
 // idle watches processes for a while.
 func (b *bench) idle(ctx context.Context, nodes ...*node) (all []taken, err error) {
-	before := make([]time.Duration, len(nodes))
 	if err := pass(ctx, 3*time.Second); err != nil { // until what was before has died down
 		return nil, err
 	}
-	for i, n := range nodes {
-		if before[i], err = usage.CPU(n.Cmd.Process.Pid); err != nil {
-			return nil, err
-		}
+	var each []fleet
+	for _, n := range nodes {
+		each = append(each, fleet{n.Process})
 	}
-	if err := pass(ctx, b.idleFor); err != nil {
+	cpu, took, err := during(func() error { return pass(ctx, b.idleFor) }, each...)
+	if err != nil {
 		return nil, err
 	}
 	for i, n := range nodes {
 		t, err := n.takes()
-		after, cpuErr := usage.CPU(n.Cmd.Process.Pid)
-		if err := errors.Join(err, cpuErr); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		t.cpu = 100 * (after - before[i]).Seconds() / b.idleFor.Seconds()
+		t.cpu = 100 * cpu[i].Seconds() / took.Seconds()
 		all = append(all, t)
 	}
 	return all, nil

@@ -2,22 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // policies measures n policies of a file beside as many streams with a durable consumer each.
 func (b *bench) policies(ctx context.Context, n int) ([]figure, error) {
-	entries := make([]string, n)
-	for i := range entries {
-		entries[i] = policyText(i)
-	}
-	ours, err := b.admitter(ctx, entries...)
+	reached := make(chan time.Time, 1)
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		reached <- time.Now()
+	}))
+	defer target.Close()
+	ours, err := b.admitter(ctx, policyTexts(n, target.URL)...)
 	defer ours.stop()
 	if err != nil {
 		return nil, err
@@ -43,6 +48,14 @@ func (b *bench) policies(ctx context.Context, n int) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	asleep, err := ours.firstJobs(ctx, "penstock.jobs.", reached)
+	if err != nil {
+		return nil, err
+	}
+	bareAsleep, err := bare.firstMessages(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := ours.again(ctx); err != nil {
 		return nil, err
 	}
@@ -64,12 +77,63 @@ func (b *bench) policies(ctx context.Context, n int) ([]figure, error) {
 		{"restart: ready", "s", again[0], bareBack.Seconds()},
 		{"restart: all drained", "s", again[1], bareAgain},
 		{"one more", "ms", more, bareMore},
+		{"first job of a policy at rest", "ms", asleep, bareAsleep},
 	}, atRest(idle)...), err
 }
 
-func policyText(i int) string {
-	return fmt.Sprintf("{name: p%05d, algorithm: leaking_bucket, outflow: 10/s, capacity: 1000, "+
-		"target: {http: {url: \"http://127.0.0.1:9/\"}}}", i)
+// policyTexts are policies with an HTTP target.
+func policyTexts(n int, target string) []string {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("{name: p%05d, algorithm: leaking_bucket, outflow: 10/s, "+
+			"capacity: 100000, target: {http: {url: %q}}}", i, target)
+	}
+	return texts
+}
+
+// first is how many policies get their first job, one after another.
+const first = 10
+
+// firstJobs returns the median of the milliseconds from the publish of a policy's first job to the
+// call of its target.
+func (n *node) firstJobs(ctx context.Context, prefix string, reached <-chan time.Time) (
+	float64, error) {
+	var took []float64
+	for i := range first {
+		from := time.Now()
+		if err := n.nc.Publish(fmt.Sprintf("%sp%05d.key", prefix, i), body); err != nil {
+			return 0, err
+		}
+		select {
+		case at := <-reached:
+			took = append(took, at.Sub(from).Seconds()*1e3)
+		case <-time.After(patience):
+			return 0, errors.New("a first job does not reach its target")
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return paper.Median(took), nil
+}
+
+// firstMessages does so with streams, whose consumers have an open pull.
+func (n *node) firstMessages(ctx context.Context) (float64, error) {
+	reached := make(chan time.Time, 1)
+	for i := range first {
+		consumer, err := n.js.Consumer(ctx, fmt.Sprintf("p%05d", i), worker.Durable)
+		if err != nil {
+			return 0, err
+		}
+		consuming, err := consumer.Consume(func(m jetstream.Msg) {
+			reached <- time.Now()
+			_ = m.Ack()
+		})
+		if err != nil {
+			return 0, err
+		}
+		defer consuming.Stop()
+	}
+	return n.firstJobs(ctx, "jobs.", reached)
 }
 
 // twoTimes returns the seconds until an admitter is ready with the streams of all policies, and
@@ -109,7 +173,7 @@ func (n *node) makeStream(ctx context.Context, name string) error {
 	stream, err := n.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{"jobs." + name + ".>"}, MaxMsgsPerSubject: 10_000_000,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-		DiscardNewPerSubject: true, AllowDirect: true,
+		DiscardNewPerSubject: true, AllowDirect: true, Replicas: n.replicas,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "jobs." + name + ".>",
 			Destination: "queue." + name + ".{{partition(1)}}.>"},
 	})
@@ -125,25 +189,37 @@ var worker = jetstream.ConsumerConfig{Durable: "worker", MemoryStorage: true, Ma
 
 // oneMore returns the milliseconds that one more policy takes over the API, and one more stream.
 func oneMore(ctx context.Context, ours, bare *node, n int) (policy, stream float64, err error) {
-	body := `{"algorithm": "leaking_bucket", "outflow": "10/s", "capacity": 1000}`
-	q, err := http.NewRequestWithContext(ctx, http.MethodPut,
-		fmt.Sprintf("http://%s/v1/policies/p%05d", ours.http, n), strings.NewReader(body))
-	if err != nil {
-		return 0, 0, err
-	}
 	from := time.Now()
-	r, err := http.DefaultClient.Do(q)
-	if err != nil {
+	if err := ours.morePolicy(ctx, n); err != nil {
 		return 0, 0, err
-	}
-	defer r.Body.Close()
-	if r.StatusCode/100 != 2 {
-		return 0, 0, fmt.Errorf("one more policy is answered %s", r.Status)
 	}
 	policy = time.Since(from).Seconds() * 1e3
 	from = time.Now()
 	err = bare.makeStream(ctx, fmt.Sprintf("p%05d", n))
 	return policy, time.Since(from).Seconds() * 1e3, err
+}
+
+func (n *node) morePolicy(ctx context.Context, i int) error {
+	return n.call(ctx, "PUT", fmt.Sprintf("policies/p%05d", i),
+		`{"algorithm": "leaking_bucket", "outflow": "10/s", "capacity": 1000}`)
+}
+
+// call sends a request to an admitter's API.
+func (n *node) call(ctx context.Context, method, path, body string) error {
+	q, err := http.NewRequestWithContext(ctx, method, "http://"+n.http+"/v1/"+path,
+		strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if r.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s is answered %s", method, path, r.Status)
+	}
+	return nil
 }
 
 // atRest are the figures of a process of ours and a bare server that have nothing to do.
