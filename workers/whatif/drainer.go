@@ -57,7 +57,7 @@ var body = []byte{}
 func newDrainer(w *world, began int64) *drainer {
 	d := &drainer{world: w, began: began, wakes: pace.Never}
 	half := func() float64 { return 0.5 }
-	d.valve = valve.New(w.policy, false, "whatif", half, d.date, &d.out)
+	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
 	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)))
 	d.valve.Local = true
 	d.questions.Wall = d.date
@@ -74,6 +74,9 @@ func newDrainer(w *world, began int64) *drainer {
 func (d *drainer) instant(at int64) pace.Instant       { return origin + pace.Instant(at-d.began) }
 func (d *drainer) date(now pace.Instant) time.Time     { return time.Unix(0, d.unix(now)).UTC() }
 func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin) + d.began }
+
+// clock is the valve's, which is exact.
+func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.date(now), 0 }
 
 // next is when something happens if nobody asks; the end of time: nothing does.
 func (d *drainer) next() int64 {

@@ -389,7 +389,7 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 		return
 	}
 	least, most := stored.UnixNano()-int64(now), stored.UnixNano()-int64(c.Lease.sends[i].at)
-	drift := int64(float64(now.Since(s.at)) * clockDrift)
+	drift := drifted(now.Since(s.at))
 	s.least, s.most, s.at = s.least-drift, s.most+drift, now
 	if !s.known || most < s.least || least > s.most {
 		if s.vague++; most-least > 2*int64(datesOff) && s.vague < mostVague {
@@ -414,3 +414,12 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 func (c *Core) Wall(now pace.Instant) time.Time {
 	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
 }
+
+// clock returns Wall, and by how much it may be wrong.
+func (c *Core) clock(now pace.Instant) (at time.Time, off time.Duration) {
+	s := &c.server
+	return c.Wall(now), time.Duration((s.most-s.least)/2 + drifted(now.Since(s.at)))
+}
+
+// drifted bounds how far two clocks drift apart within a time, in ns.
+func drifted(within time.Duration) int64 { return int64(float64(within.Abs()) * clockDrift) }

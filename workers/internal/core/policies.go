@@ -138,7 +138,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		if v == nil {
 			c.tenures++
 			v = &livePolicy{tenure: c.tenures, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
-				c.options.Random, c.Wall, &c.out.Actions)}
+				c.options.Random, c.clock, &c.out.Actions)}
 			v.Share(c.memory)
 			v.SetOverrides(c.overrides[p.Name])
 			c.valves[p.Name] = v

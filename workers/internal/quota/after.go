@@ -21,8 +21,7 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 	if s == nil {
 		s = l.none
 	}
-	asked := l.asked(now)
-	l.pay(s, asked)
+	l.pay(s, l.asked(now))
 	for i := range l.all {
 		of := &l.all[i]
 		units := int64(0)
@@ -30,7 +29,7 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 			units = ahead.Units(of.cost)
 		}
 		own := min(c.Of(of.cost), of.most())
-		if more := l.after(of, s, i, asked.of(of), ahead.Jobs, units, own); more > wait {
+		if more := l.after(of, s, i, now, ahead.Jobs, units, own); more > wait {
 			wait, by = more, of.name
 		}
 	}
@@ -38,15 +37,16 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 }
 
 // after is After for one limit.
-func (l *Limits) after(of *limit, s *Set, i int, at time.Time,
+func (l *Limits) after(of *limit, s *Set, i int, now Now,
 	jobs, units, own int64) time.Duration {
 
 	st, most, each := &s.states[i], of.most(), max(own, 1)
+	at := l.asked(now).of(of)
 	if jobs > 0 {
 		each = max(1, min(most, (units+jobs-1)/jobs))
 	}
 	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
-		quiet: l.quiet(s)}
+		quiet: l.quiet(s, now)}
 	var every time.Duration // in which u.whole units become free
 	switch r := of.rule.(type) {
 	case *fixed:

@@ -14,7 +14,8 @@
 //     is decided, and a bucket's refills are complete when the job arrives.
 //   - A fixed window and a sliding counter are evaluated and charged at t − guard, so that their
 //     windows begin a guard later; and nothing starts in the last two guards of a window, which the
-//     target may count in the next.
+//     target may count in the next. JetStream's clock, to which they are aligned, is known within
+//     an error: t is the earliest that it may show, and the end is longer by what it may be ahead.
 //
 // The first costs a guard of each window. The second costs nothing under a backlog, because the
 // rest of a window is used before its end, or made up after it.
@@ -36,6 +37,8 @@ type Limits struct {
 	names string
 	none  *Set  // shared set of unused buckets; read-only
 	most  uint8 // how often the lag may be doubled
+	// largest error of JetStream's clock that clock windows leave time for
+	mostOff time.Duration
 
 	budgets Units // see Budgets
 }
@@ -62,7 +65,7 @@ func limitsOf(p policy.Policy, together bool) *Limits {
 }
 
 func newLimits(p policy.Policy, all policy.Limits) *Limits {
-	l := &Limits{guard: time.Duration(p.Guard), budgets: Units{}}
+	l := &Limits{guard: time.Duration(p.Guard), mostOff: math.MaxInt64, budgets: Units{}}
 	var names []string
 	for _, of := range all {
 		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
@@ -74,6 +77,9 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 		default:
 			made.aligned = of.Algorithm != policy.SlidingLog
 			made.interval = time.Duration(of.Window) / time.Duration(of.Limit)
+		}
+		if made.aligned {
+			l.mostOff = min(l.mostOff, made.window()/8)
 		}
 		made.budget = budgetOf(made.most(), made.interval)
 		l.all = append(l.all, made)
@@ -93,7 +99,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 // times.
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
-		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}) > of.window()/2 {
+		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.window()/2 {
 			return false
 		}
 	}
@@ -101,12 +107,19 @@ func (l *Limits) bears(latency uint8) bool {
 }
 
 // quiet returns the length of the end of a clock window in which nothing starts.
-func (l *Limits) quiet(s *Set) time.Duration { return 2*l.guard + l.late(s) }
+func (l *Limits) quiet(s *Set, now Now) time.Duration {
+	return 2*l.guard + l.late(s) + 2*l.off(now)
+}
+
+// off returns the error of JetStream's clock. Behind a link too slow for the windows, it costs them
+// a quarter of their time at most.
+func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
 // Now is an instant by two clocks.
 type Now struct {
 	Own  time.Duration // the process's clock, which never steps
-	Wall time.Time     // JetStream's clock, to which windows are aligned
+	Wall time.Time     // estimate of JetStream's clock, to which windows are aligned …
+	Off  time.Duration // … and its largest error
 }
 
 // Cost is a job's cost: for each limit the named one, or else the job's own.
@@ -191,7 +204,9 @@ func (t times) of(l *limit) time.Time {
 }
 
 // asked returns the instant at which limits are evaluated.
-func (l *Limits) asked(now Now) times { return times{own(now.Own), now.Wall.Add(-l.guard)} }
+func (l *Limits) asked(now Now) times {
+	return times{own(now.Own), now.Wall.Add(-l.guard - l.off(now))}
+}
 
 // charges returns the instant at which limits are charged. By the process's clock it never goes
 // back, since a rule moves to any later instant it finds.
@@ -219,7 +234,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 	if s == nil {
 		s = l.none
 	}
-	asked, quiet := l.asked(now), l.quiet(s)
+	asked, quiet := l.asked(now), l.quiet(s, now)
 	l.pay(s, asked)
 	for again := true; again; {
 		again, until = false, math.MaxInt64
@@ -365,6 +380,7 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		s = l.newSet()
 	}
 	asked := l.asked(to)
+	asked.wall = asked.wall.Add(2 * l.off(to)) // the latest that it may have been
 	charges := l.charges(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]

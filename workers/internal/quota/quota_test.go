@@ -26,6 +26,19 @@ var wall = time.Date(2026, 3, 28, 23, 59, 0, 0, time.UTC)
 
 func at(t time.Duration) quota.Now { return quota.Now{Own: t, Wall: wall.Add(t)} }
 
+// reading is how an owner knows the clock of the windows.
+type reading struct{ off, by time.Duration }
+
+func (r reading) at(t time.Duration) quota.Now {
+	return quota.Now{Own: t, Wall: wall.Add(t + r.by), Off: r.off}
+}
+
+// drawReading mostly draws one that is exact to a few milliseconds.
+func drawReading(rng *rand.Rand) reading {
+	off := 1 + rand64(rng, []time.Duration{2, 2, 100}[rng.IntN(3)]*time.Millisecond)
+	return reading{off, rand64(rng, 2*off) - off}
+}
+
 // overfull is an independent count of what arrived, limit by limit: every window, every stretch of
 // time, in the words of the rule's own bound.
 func overfull(p policy.Policy, all []arrival) string {
@@ -158,22 +171,25 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 			cost   quota.Cost
 		}
 		var running []underWay
-		now := time.Duration(0)
+		now, clock := time.Duration(0), drawReading(rng)
 		noted, notedAt, since := "", time.Duration(0), quota.Units{}
 		for range 400 {
 			c := cost(rng)
-			wait, _ := l.Next(set, at(now), c)
+			if rng.IntN(20) == 0 {
+				clock = drawReading(rng)
+			}
+			wait, _ := l.Next(set, clock.at(now), c)
 			now += wait
-			if again, by := l.Next(set, at(now), c); again != 0 {
+			if again, by := l.Next(set, clock.at(now), c); again != 0 {
 				t.Fatalf("seed %d: after %v %v more for %s", seed, wait, again, by)
 			}
 			if wait > time.Microsecond {
-				if early, _ := l.Next(set, at(now-2*time.Microsecond), c); early == 0 {
+				if early, _ := l.Next(set, clock.at(now-2*time.Microsecond), c); early == 0 {
 					t.Fatalf("seed %d: it could have started before %v", seed, wait)
 				}
 			}
 			var charge *quota.Charge
-			set, charge = l.Take(set, at(now), c)
+			set, charge = l.Take(set, clock.at(now), c)
 			since[""] += c.Job
 			since["tokens"] += c.Of("tokens")
 			u := underWay{charge, -1, c}
@@ -192,12 +208,13 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 				switch est := u.cost.Named["tokens"]; {
 				case u.charge == nil: // by another owner
 				case u.of < 0:
-					l.Return(set, u.charge, at(now))
+					l.Return(set, u.charge, clock.at(now))
 				case est <= 1 || rng.IntN(2) == 0:
-					l.Done(set, u.charge, at(now), nil, quota.Noted{})
+					l.Done(set, u.charge, clock.at(now), nil, quota.Noted{})
 				default:
 					used := rng.Int64N(est)
-					l.Done(set, u.charge, at(now), map[string]int64{"tokens": used}, quota.Noted{})
+					l.Done(set, u.charge, clock.at(now), map[string]int64{"tokens": used},
+						quota.Noted{})
 					for _, limit := range p.Limits {
 						if limit.Cost == "tokens" {
 							all[u.of].units[limit.Name] = used
@@ -207,11 +224,13 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 			}
 			switch rng.IntN(40) {
 			case 0:
-				noted, notedAt, since = l.Encode(set, at(now)), now, quota.Units{}
+				noted, notedAt, since = l.Encode(set, clock.at(now)), now, quota.Units{}
 			case 1: // a handover; by the new owner's clock it is another time
-				set = l.Decode(l.Encode(set, at(now)), l.Names(), at(now))
-				running = nil
+				text := l.Encode(set, clock.at(now))
+				clock = drawReading(rng)
+				set, running = l.Decode(text, l.Names(), clock.at(now)), nil
 			case 2: // a crash
+				clock = drawReading(rng)
 				units := maps.Clone(since)
 				for _, cost := range []string{"", "tokens"} {
 					if rng.IntN(2) == 0 {
@@ -223,8 +242,8 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					slack = rand64(rng, fence-notedAt)
 				}
-				set = l.Decode(noted, l.Names(), at(notedAt+slack))
-				set = l.Crashed(set, at(notedAt), at(fence), slack, units)
+				set = l.Decode(noted, l.Names(), clock.at(notedAt+slack))
+				set = l.Crashed(set, clock.at(notedAt), clock.at(fence), slack, units)
 				now, running = fence+rand64(rng, time.Second), nil
 			}
 		}
@@ -278,6 +297,43 @@ func TestABacklogUsesWhatTheTightestLimitAllows(t *testing.T) {
 			t.Errorf("%s: %d of 5000", name, started)
 		}
 	}
+}
+
+// A record built just after the edge of a window may seem to be from before it. After a crash, the
+// window before that edge still holds what the record says.
+func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
+	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
+		Algorithm: policy.SlidingCounter, Limit: 10, Window: policy.Duration(time.Minute)}}},
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100}}.WithDefaults())
+	edge := wall.Truncate(time.Minute).Add(time.Minute).Sub(wall)
+	noted := edge + time.Second
+	set, charge := l.Take(nil, at(edge-30*time.Second), quota.Cost{Job: 8})
+	l.Done(set, charge, at(noted), nil, quota.Noted{})
+	set, charge = l.Take(set, at(noted), quota.Cost{Job: 1})
+	l.Done(set, charge, at(noted), nil, quota.Noted{})
+	set = l.Decode(l.Encode(set, at(noted)), l.Names(), at(noted))
+	now := at(edge + 10*time.Second)
+	set = l.Crashed(set, at(noted-3*time.Second), now, 3*time.Second, quota.Units{"": 1})
+	l.Left(set, now, func(_ string, left, _ int64) {
+		if left != 2 { // 8·50/60 of the window before, and 2 of this one
+			t.Errorf("%d may start, want 2", left)
+		}
+	})
+}
+
+// What may have started before a crash counts in the window that may have begun by then.
+func TestACrashCountsByTheLatestThatTheClockMayHaveShown(t *testing.T) {
+	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
+		Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)}}},
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100}}.WithDefaults())
+	clock := reading{off: 80 * time.Millisecond, by: -60 * time.Millisecond}
+	to := time.Minute + 100*time.Millisecond // behind the guard
+	set := l.Crashed(nil, clock.at(time.Second), clock.at(to), 0, quota.Units{"": 4})
+	l.Left(set, at(to+time.Second), func(_ string, left, _ int64) {
+		if left != 6 {
+			t.Errorf("%d may start, want 6", left)
+		}
+	})
 }
 
 func TestWhatAJobUsedBeyondItsCostIsWaitedFor(t *testing.T) {

@@ -390,10 +390,10 @@ func (c counter) crashed(s *state, by crashed) {
 		if least.a == was.Start+c.Window.Microseconds() {
 			s.b = was.Current
 		}
-	}
-	if last := c.end(by.to.Add(-c.Window)).Add(-1); last.After(by.from) {
-		c.takeUpTo(&ended, last, last, by.most)
-		s.b = ended.c
+		if last := c.end(by.to.Add(-c.Window)).Add(-1); last.After(by.from) {
+			c.takeUpTo(&ended, last, last, by.most)
+			s.b = ended.c
+		}
 	}
 }
 

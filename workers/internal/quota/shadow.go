@@ -64,4 +64,7 @@ func (c *Candidates) FreshIn(t *Trial, now Now) (wait time.Duration) {
 	return wait
 }
 
-func (n Now) plus(d time.Duration) Now { return Now{n.Own + d, n.Wall.Add(d)} }
+func (n Now) plus(d time.Duration) Now {
+	n.Own, n.Wall = n.Own+d, n.Wall.Add(d)
+	return n
+}

@@ -12,8 +12,11 @@ import (
 
 // setClock sets JetStream's clock.
 func (b *valveBench) setClock(to func(time.Time) time.Time) {
-	b.v.wall = func(now pace.Instant) time.Time { return to(wallOfTests(now)) }
-	b.v.Redate(b.now, b.v.wall(b.now))
+	b.v.wall = func(now pace.Instant) (time.Time, time.Duration) {
+		at, off := wallOfTests(now)
+		return to(at), off
+	}
+	b.v.Redate(b.now, b.v.instant(b.now).Wall)
 }
 
 // When JetStream's clock is set back, what was used of a clock's window counts for one more at

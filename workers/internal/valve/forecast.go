@@ -332,7 +332,7 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 func (v *Valve) tail(p *Part, q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
 		cost := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
-		return v.expectBucket(b, b.slotsFor(q.Priority, v.wall(now).UnixNano()), cost, now)
+		return v.expectBucket(b, b.slotsFor(q.Priority, v.instant(now).Wall.UnixNano()), cost, now)
 	}
 	return nil
 }

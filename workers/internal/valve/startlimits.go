@@ -142,7 +142,8 @@ func (p *Part) starts(now pace.Instant) {
 
 // instant converts to the clocks used by limits.
 func (v *Valve) instant(now pace.Instant) quota.Now {
-	return quota.Now{Own: time.Duration(now), Wall: v.wall(now)}
+	wall, off := v.wall(now)
+	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
 }
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }

@@ -44,12 +44,12 @@ type Valve struct {
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *Actions
 
-	quota      *quota.Limits                // start limits per bucket; nil: none
-	together   *together                    // start limits over all buckets; nil: none
-	shared     []*together                  // start limits shared with other policies
-	common     []*together                  // shared and together
-	candidates *quota.Candidates            // shadow start limits, which delay nothing
-	wall       func(pace.Instant) time.Time // JetStream's clock
+	quota      *quota.Limits     // start limits per bucket; nil: none
+	together   *together         // start limits over all buckets; nil: none
+	shared     []*together       // start limits shared with other policies
+	common     []*together       // shared and together
+	candidates *quota.Candidates // shadow start limits, which delay nothing
+	wall       wallClock
 
 	overrides map[job.Key]policy.Override
 	special   map[job.Key]*limits // limits of keys with an override
@@ -127,8 +127,11 @@ const (
 	mostLooks = 32
 )
 
-func New(p policy.Policy, paused bool, self string, random func() float64,
-	wall func(pace.Instant) time.Time, out *Actions) *Valve {
+// wallClock tells the time by JetStream's clock, and by how much it may be wrong.
+type wallClock = func(pace.Instant) (at time.Time, off time.Duration)
+
+func New(p policy.Policy, paused bool, self string, random func() float64, wall wallClock,
+	out *Actions) *Valve {
 	v := &Valve{
 		Policy: p,
 		paused: paused,

@@ -160,4 +160,6 @@ func (b *valveBench) reasons() string {
 }
 
 // wallOfTests is JetStream's clock of a valve without a core.
-func wallOfTests(now pace.Instant) time.Time { return originWall.Add(now.Since(origin)) }
+func wallOfTests(now pace.Instant) (time.Time, time.Duration) {
+	return originWall.Add(now.Since(origin)), 0
+}
