@@ -2,20 +2,20 @@ package algorithms
 
 import "time"
 
-// Month is a month on average, a twelfth of 365.2425 days: as the window of a [FixedWindow] it
-// stands for a month of the calendar. No whole number of days up to [MaxWindow] is one of months.
+// Month is an average month, a twelfth of 365.2425 days. As the window of a [FixedWindow] it means
+// a calendar month. No number of days up to [MaxWindow] is a multiple of it.
 const Month = 2_629_746 * time.Second
 
-// ByCalendar reports whether windows are days or months of a calendar, which differ in length.
+// ByCalendar reports whether windows are calendar days or months, which vary in length.
 func (f FixedWindow) ByCalendar() bool { return f.Zone != nil || f.Window%Month == 0 }
 
-// Bounds returns when the window begins and ends that an instant lies in.
+// Bounds returns the start and the end of the window that contains now.
 func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
 	from, to := f.window(unixMicros(now))
 	return time.UnixMicro(from), time.UnixMicro(to)
 }
 
-// window is the window that t lies in, in Unix microseconds.
+// window returns the bounds, in Unix microseconds, of the window that contains t.
 func (f FixedWindow) window(t int64) (start, end int64) {
 	if !f.ByCalendar() {
 		w := f.Window.Microseconds()
@@ -35,14 +35,14 @@ func (f FixedWindow) window(t int64) (start, end int64) {
 		if end := begin(next, zone); at.Before(end) {
 			return begin(first, zone).UnixMicro(), end.UnixMicro()
 		}
-		// Clocks were set back across midnight, so that the last of a day comes twice, and the
-		// second time lies in the next window, which has begun.
+		// Clocks were set back across midnight: the end of the day repeats, and the repetition
+		// belongs to the next window.
 		date = next
 	}
 }
 
-// steady returns when two dates begin if clocks are not set from a day before the first until the
-// second, by what they are set to at an instant between them.
+// steady computes the starts of two dates from the zone's offset at an instant between them. ok is
+// false if the offset changes between the day before the first date and the second date.
 func steady(first, next, at time.Time) (start, end int64, ok bool) {
 	_, offset := at.Zone()
 	set, until := at.ZoneBounds()
@@ -53,8 +53,8 @@ func steady(first, next, at time.Time) (start, end int64, ok bool) {
 		(until.IsZero() || next.Before(until)) && !at.Before(first) && at.Before(next)
 }
 
-// dates are the first day of the window that a date lies in, and that of the next one, as midnights
-// in UTC.
+// dates returns the first day of the window that contains a date, and that of the next window, as
+// midnights in UTC.
 func (f FixedWindow) dates(year int, month time.Month, day int) (first, next time.Time) {
 	date := func(year, month, day int) time.Time {
 		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
@@ -74,16 +74,16 @@ func (f FixedWindow) dates(year int, month time.Month, day int) (first, next tim
 	return at(n), at(n + days)
 }
 
-// begin is the first instant at which clocks in a zone show a date or a later one: midnight, or the
-// first of two, or what comes instead of one that is left out.
+// begin returns the first instant at which the zone's clocks show the date or a later one: the
+// first midnight if there are two, or the first instant after a skipped one.
 func begin(date time.Time, zone *time.Location) time.Time {
-	// before any zone's clocks show it
+	// Start before clocks of any zone show the date.
 	for from := date.Add(-24 * time.Hour); ; {
 		in := from.In(zone)
 		_, offset := in.Zone()
 		_, until := in.ZoneBounds()
 		if !until.IsZero() && !until.After(from) {
-			// what package time says on 31 December of leap years that a zone's file leaves out
+			// as package time says on 31 December of leap years that the zone's file does not list
 			until = from.Add(time.Hour)
 		}
 		at := date.Add(-time.Duration(offset) * time.Second)

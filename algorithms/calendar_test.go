@@ -20,7 +20,7 @@ func location(t *testing.T, name string) *time.Location {
 	return zone
 }
 
-// instants that exist twice, or not at all, and days that are longer or shorter than others
+// The table has days of unusual length, and instants that occur twice or not at all.
 func TestWindowsOfACalendarBeginWhenTheClocksOfTheirZoneShowIt(t *testing.T) {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, test := range []struct {
@@ -48,19 +48,19 @@ func TestWindowsOfACalendarBeginWhenTheClocksOfTheirZoneShowIt(t *testing.T) {
 			"2027-01-01T00:00:00Z"},
 		{"Pacific/Kiritimati", day, "2026-01-01T09:59:59Z", "2025-12-31T10:00:00Z",
 			"2026-01-01T10:00:00Z"}, // 14 hours ahead
-		// there was no midnight: the day began at 1:00
+		// no midnight: the day began at 1:00
 		{"America/Sao_Paulo", day, "2018-11-04T03:00:00Z", "2018-11-04T03:00:00Z",
 			"2018-11-05T02:00:00Z"},
-		// from 24:00 to 23:00 of the same day, which has 25 hours
+		// set back from 24:00 to 23:00 of the same day, which has 25 hours
 		{"America/Sao_Paulo", day, "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z",
 			"2018-02-18T03:00:00Z"},
-		// from 1:00 to midnight: it came twice, and the first counts
+		// set back from 1:00 to midnight, which occurs twice; the first counts
 		{"America/Havana", day, "2026-11-01T05:30:00Z", "2026-11-01T04:00:00Z",
 			"2026-11-02T05:00:00Z"},
-		// from 0:01 back to 23:01 of the day before: the new day has begun, and goes on
+		// set back from 0:01 to 23:01 of the previous day: the new day has begun and continues
 		{"America/St_Johns", day, "2010-11-07T03:00:00Z", "2010-11-07T02:30:00Z",
 			"2010-11-08T03:30:00Z"},
-		// the 30th of December was left out
+		// 30 December was skipped
 		{"Pacific/Apia", day, "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z",
 			"2011-12-31T10:00:00Z"},
 		{"Pacific/Apia", day, "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z",
@@ -86,8 +86,8 @@ func TestWindowsOfACalendarBeginWhenTheClocksOfTheirZoneShowIt(t *testing.T) {
 	}
 }
 
-// Every instant lies in one window, and windows follow each other, in all zones that there are.
-// They are at least three quarters, and at most five, as long as they are called.
+// In every zone, each instant lies in one window, and windows are contiguous. Their length is
+// between three quarters and five quarters of the nominal one.
 func TestWindowsOfACalendarCoverAllTime(t *testing.T) {
 	names, err := os.ReadFile("../internal/zones/names.txt")
 	if err != nil {

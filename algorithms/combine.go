@@ -1,9 +1,9 @@
 package algorithms
 
-// Combine is the decision of several rules about one request, which passes if all of them let it
-// pass, and which of the decisions rules: the refusal with the longest wait or, when it passes, the
-// one that leaves the fewest units. Limit is that of the ruling one; Remaining, Delay and the waits
-// are as they are for all together. There must be at least one decision.
+// Combine merges the decisions of several rules about one request: it passes only if every rule
+// allows it. ruling is the index of the refusal with the longest wait or, if the request passes, of
+// the decision with the fewest remaining units; Limit comes from that decision. The other fields
+// describe all rules together. decisions must not be empty.
 func Combine(decisions []Decision) (combined Decision, ruling int) {
 	combined = decisions[0]
 	for i, d := range decisions[1:] {

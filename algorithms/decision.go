@@ -2,25 +2,25 @@ package algorithms
 
 import "time"
 
-// Decision is a rule's answer to one question. A refusal is a decision, not an error. Its durations
+// Decision is a rule's answer to one request. A refusal is a decision, not an error. All durations
 // are whole microseconds.
 type Decision struct {
-	// Allowed says that the request passes: all of its cost for Take, at least one unit for
-	// TakeUpTo.
+	// Allowed reports whether the request passes: with its full cost for Take, with at least one
+	// unit for TakeUpTo.
 	Allowed bool
-	// Granted is how many units were taken: the cost or 0 for Take, 0 to n for TakeUpTo, 0 for
+	// Granted is the number of units taken: the cost or 0 for Take, 0 to n for TakeUpTo, 0 for
 	// Peek.
 	Granted int64
-	// Limit is the most units that a fresh key could take at once.
+	// Limit is the largest number of units that a fresh key could take at once.
 	Limit int64
-	// Remaining is how many units could be taken right after this decision; never negative.
+	// Remaining is the number of units that could be taken now; never negative.
 	Remaining int64
-	// RetryAfter is the wait until this same request could pass, if nobody else comes first; 0 when
-	// it was allowed.
+	// RetryAfter is the wait until the same request could pass if no other request comes first; 0
+	// if it was allowed.
 	RetryAfter time.Duration
-	// ResetAfter is the wait until the key is as good as new.
+	// ResetAfter is the wait until the key is back in its initial state.
 	ResetAfter time.Duration
-	// Delay is how long the caller must wait before it goes ahead with what was granted: the time
-	// until departure from a leaking bucket, 0 for every other rule.
+	// Delay is how long the caller must wait before it proceeds: the time until departure from a
+	// leaking bucket, 0 for every other rule.
 	Delay time.Duration
 }

@@ -22,7 +22,7 @@ func ExampleTokenBucket() {
 		Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 
-	var state algorithms.TokenBucketState // a key never seen
+	var state algorithms.TokenBucketState // a fresh key
 	var d algorithms.Decision
 	for range 2 {
 		state, d = bucket.Take(state, now, 2)
@@ -107,7 +107,7 @@ func ExampleTokenBucket_TakeUpTo() {
 
 	state, d := bucket.TakeUpTo(algorithms.TokenBucketState{}, now, 8)
 	show(d)
-	state = bucket.Refund(state, now, 2) // two were not used after all
+	state = bucket.Refund(state, now, 2) // two were not used
 	show(bucket.Peek(state, now, 3))
 	// Output:
 	// allowed 5, 0 of 5 remain, go ahead in 0s

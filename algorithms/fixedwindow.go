@@ -5,58 +5,56 @@ import (
 	"time"
 )
 
-// FixedWindow lets Limit units pass in every window. Windows are aligned to the clock, in UTC:
-// those of a minute begin at :00, those of a day at midnight, those of a week on Monday. (Windows
-// of any other length are counted from Monday, 29 December 1969, 00:00 UTC.)
+// FixedWindow lets Limit units pass per window. Windows are aligned to the clock in UTC: minutes
+// begin at :00, days at midnight, weeks on Monday. (Windows of other lengths are counted from
+// Monday, 29 December 1969, 00:00 UTC.)
 //
 //	passes ⇔ units in this window + n ≤ Limit
 //
-// It is the counter per key and window that the Redis documentation describes at INCR ("Rate
-// limiter 1"). It costs two integers per key, and every request a few operations.
+// It is the counter per key and window in Redis's documentation of INCR ("Rate limiter 1"). A key
+// costs two integers, a request a few operations.
 //
-// Bound: in any time T ≤ Window at most 2·Limit units pass, and that is no slip: Limit at the end
-// of one window and Limit at the start of the next, even within a microsecond. Choose
-// [SlidingCounter] or [SlidingLog] where that matters.
+// Bound: up to 2·Limit units pass in any time T ≤ Window: Limit at the end of one window and Limit
+// at the start of the next, possibly within a microsecond. Where that matters, use [SlidingCounter]
+// or [SlidingLog].
 //
-// A clock that steps back into the window before finds the window that it left still counting, so
-// going back and forth across an edge earns nothing. Further back than that, what was used counts
-// until the next window but one.
+// If the clock steps back into the previous window, the window that it left still counts, so
+// crossing an edge repeatedly earns nothing. After a larger step, units used count until the end of
+// the following window.
 type FixedWindow struct {
-	// Limit is how many units pass per window: 1 to [MaxLimit].
+	// Limit is the number of units per window: 1 to [MaxLimit].
 	Limit int64
-	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds. Whole
-	// [Month]s are months of the calendar, from the first, and as many of these as divide a year
-	// begin with it.
+	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds.
+	// Multiples of [Month] are calendar months; if their number divides a year, they are aligned to
+	// its start.
 	Window time.Duration
-	// Zone is whose days, weeks or months the windows are, which Window must be whole ones of; nil
-	// is UTC. A day in which clocks are set has 23 or 25 hours, in most zones. It begins at the
-	// first instant at which clocks show it, also where midnight comes twice or not at all.
+	// Zone is the time zone of calendar days, weeks or months; Window must then be a multiple of
+	// one of these. Nil means UTC. A day on which clocks change has 23 or 25 hours in most zones.
+	// It begins when clocks first show it, even if midnight occurs twice or not at all.
 	Zone *time.Location
 }
 
-// FixedWindowState is a window, by its start in Unix microseconds, and how many units passed in it.
+// FixedWindowState holds the start of a window in Unix microseconds and the units used in it.
 type FixedWindowState struct{ Start, Used int64 }
 
 var _ Rule[FixedWindowState] = FixedWindow{}
 
-// monday is how long before 1970 the windows begin to count, in microseconds: 1 January 1970 was a
+// monday is the offset of the window origin before 1970 in microseconds: 1 January 1970 was a
 // Thursday.
 const monday = int64(3 * day / time.Microsecond)
 
-// windowStart is the start of the window of w microseconds that t lies in.
+// windowStart returns the start of the window of w microseconds that contains t.
 func windowStart(t, w int64) int64 { return t - int64(uint64(t+monday)%uint64(w)) }
 
-// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead
-// of t's, which is the current one.
+// loadStart aligns a state's start to windows of w, at most one window ahead of t's, current.
 func loadStart(start, current, t, w int64) int64 {
 	if start == current {
-		return current // so it is nearly always, and division is slow
+		return current // the common case, without a slow division
 	}
 	return windowStart(max(0, min(start, t+w)), w)
 }
 
-// load is the state at t, and when its window ends, which is at most one ahead of t's, the current
-// one.
+// load returns the state at t and the end of its window, which is at most one ahead of t's.
 func (f FixedWindow) load(s FixedWindowState, t int64) (_ FixedWindowState, end int64) {
 	start, end := f.window(t)
 	switch {
@@ -70,7 +68,7 @@ func (f FixedWindow) load(s FixedWindowState, t int64) (_ FixedWindowState, end 
 	return s, end
 }
 
-// describe writes in place, as a meter does.
+// describe writes in place; see meter.
 func (f FixedWindow) describe(d *Decision, s FixedWindowState, end, t int64) {
 	d.Limit = f.Limit
 	d.Remaining = max(0, f.Limit-s.Used)
@@ -92,7 +90,7 @@ func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState,
 	return s
 }
 
-// Take counts n units if the window has room for all of them.
+// Take takes n units if the window has room for all of them.
 func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustPass(n, f.Limit)
@@ -102,7 +100,7 @@ func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	return s, d
 }
 
-// TakeUpTo counts n units or as many as the window has room for.
+// TakeUpTo takes up to n units, as many as the window has room for.
 func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustBePositive(n, f.Limit)
@@ -112,7 +110,7 @@ func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	return s, d
 }
 
-// Peek says whether the window has room for n units.
+// Peek reports whether the window has room for n units.
 func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
@@ -126,8 +124,8 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 	return d
 }
 
-// Refund gives n units back if they were taken in the current window; those of earlier windows
-// count no more.
+// Refund returns n units that were taken in the current window. Units of earlier windows no longer
+// count.
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
 	s, _ = f.load(s, unixMicros(now))
@@ -135,7 +133,7 @@ func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWin
 	return s
 }
 
-// Clamp leaves a window at most one ahead.
+// Clamp moves a window back to at most one ahead.
 func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	if t := unixMicros(now); s.Start > t {
 		s, _ = f.load(s, t)
@@ -143,10 +141,10 @@ func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	return s
 }
 
-// Most is the limit.
+// Most returns the limit.
 func (f FixedWindow) Most() int64 { return f.Limit }
 
-// Validate says what is wrong with the parameters.
+// Validate returns an error that lists the invalid parameters.
 func (f FixedWindow) Validate() error {
 	err := checkWindow(f.Window)
 	if f.Zone != nil && f.Window%day != 0 && f.Window%Month != 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Each fuzz target reads a rule and a history of requests from its input, plays the history, and
-// holds the rule to its promises after every step.
+// Each fuzz target decodes a rule and a history of requests, replays the history, and checks the
+// rule's guarantees after every step.
 
-// TestHistories plays random histories: the fuzz targets without the search.
+// TestHistories replays random histories through the fuzz targets.
 func TestHistories(t *testing.T) {
 	for name, playOne := range map[string]func(*testing.T, []byte){
 		"token bucket": playTokenBucket, "leaking bucket": playLeakingBucket,
@@ -108,9 +108,9 @@ func playLeakingBucket(t *testing.T, data []byte) {
 	}
 	checkBound(t, history, admitted)
 	if !steady {
-		return // what departs when is then a matter of the callers' own clocks
+		return // departures then depend on the callers' clocks
 	}
-	var leaving []passed // refused ones leave never
+	var leaving []passed // refused requests never leave
 	for _, d := range departures {
 		if d.units > 0 {
 			leaving = append(leaving, d)
@@ -122,8 +122,8 @@ func playLeakingBucket(t *testing.T, data []byte) {
 				leaving[i-1].forward)
 		}
 	}
-	// A request goes ahead with its last unit; the earlier ones left before. So of the first
-	// request in a stretch only the last unit is sure to lie in it.
+	// A request proceeds with its last unit; earlier units left before. So only the last unit of
+	// the first request is sure to lie in the stretch.
 	for i := range leaving {
 		units := int64(1)
 		for j := i + 1; j < len(leaving); j++ {
@@ -242,7 +242,7 @@ func playSlidingLog(t *testing.T, data []byte) {
 		play(t, rule, s, in, true, nil)
 		return
 	}
-	// Beside it runs the log that keeps everything.
+	// The naive log keeps every time.
 	naive := &naiveLog{rule: rule}
 	history := play(t, rule, algorithms.SlidingLogState{}, in, false,
 		func(now time.Time, n int64, upTo bool, d algorithms.Decision) {
@@ -254,7 +254,7 @@ func playSlidingLog(t *testing.T, data []byte) {
 				}
 			} else {
 				for range min(n, 2*rule.Limit) {
-					// what follows could only be refused, and recorded beside as many
+					// further units would only be refused, and recorded among the others
 					var allowed bool
 					if allowed, remaining = naive.ask(now, 1); allowed {
 						want++

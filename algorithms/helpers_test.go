@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// at is an instant of the day that the worked examples play on, written as they are: "1:00:30".
+// at parses a time of day, such as "1:00:30", on the day of the worked examples.
 func at(t *testing.T, clock string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse("2006-01-02 15:04:05.999999", "2026-03-02 "+clock)
@@ -17,7 +17,7 @@ func at(t *testing.T, clock string) time.Time {
 	return parsed
 }
 
-// step is one request of a timeline: n units (0 means 1) at an instant, and what is expected.
+// step is one request of a timeline: n units (0 means 1) at an instant, and the expected decision.
 type step struct {
 	at      string
 	n       int64
@@ -26,7 +26,7 @@ type step struct {
 	delay   time.Duration
 }
 
-// timeline plays steps on a state and returns the last one.
+// timeline replays steps on a state and returns the last state.
 func timeline[S any](t *testing.T, rule algorithms.Rule[S], s S, steps []step) S {
 	t.Helper()
 	if err := rule.Validate(); err != nil {
@@ -43,7 +43,7 @@ func timeline[S any](t *testing.T, rule algorithms.Rule[S], s S, steps []step) S
 	return s
 }
 
-// clone copies a state, so that a question does not touch the original.
+// clone copies a state, so that a request leaves the original intact.
 func clone[S any](s S) S {
 	if log, ok := any(s).(algorithms.SlidingLogState); ok {
 		return any(log.Clone()).(S)

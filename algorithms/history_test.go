@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// script reads numbers from a fuzz input; after its end they are 0.
+// script reads numbers from a fuzz input, and zeros after its end.
 type script struct{ data []byte }
 
 func (s *script) done() bool { return len(s.data) == 0 }
@@ -24,8 +24,7 @@ func (s *script) byte() byte {
 	return b
 }
 
-// number is at least 0 and at most limit. Its first byte says how large it is, so that small ones
-// are likely.
+// number returns 0 to limit. Its first byte gives the size, so small numbers are likely.
 func (s *script) number(limit int64) int64 {
 	var b [8]byte
 	size := int(s.byte() % 9)
@@ -64,14 +63,14 @@ func (s *script) window() time.Duration {
 	return algorithms.MinWindow + time.Duration(s.number(366*24*3600*1e6-1000))*time.Microsecond
 }
 
-// passed is what a step of a history took: units, after the clock had moved forward by a total of
-// forward microseconds.
+// passed records the units of a step, and the total microseconds by which the clock had moved
+// forward.
 type passed struct{ forward, units int64 }
 
 const eventsPerHistory = 80
 
-// play runs a script of takes, questions and, if wanted, refunds, whose clock jumps back and forth,
-// and checks every promise but the bound. after is called with each step's decision.
+// play runs a script of takes, peeks and optional refunds with a clock that jumps back and forth,
+// and checks every guarantee except the bound. It calls after with each step's decision.
 func play[S any](t *testing.T, rule algorithms.Rule[S], s S, in *script, refunds bool,
 	after func(now time.Time, n int64, upTo bool, d algorithms.Decision)) []passed {
 	now := time.UnixMicro(in.number(4e15)).Add(time.Duration(in.byte()) * time.Nanosecond)
@@ -170,8 +169,8 @@ func checkDecision[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.T
 	}
 }
 
-// checkState checks what a state says of itself: remaining units pass and no more, and at
-// reset-after, not before, it is as good as new.
+// checkState checks a state against its decision: exactly Remaining units pass, and the state is as
+// new at ResetAfter, not before.
 func checkState[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time) {
 	t.Helper()
 	d := rule.Peek(s, now, 1)
@@ -201,8 +200,8 @@ func checkState[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time
 	}
 }
 
-// checkBound checks that no stretch of a history in which the clock moved forward by T passed more
-// than bound(T); a negative bound says nothing about a T.
+// checkBound checks that no stretch in which the clock moved forward by T passed more than bound(T)
+// units; a negative bound means no limit for T.
 func checkBound(t *testing.T, history []passed, bound func(forward int64) int64) {
 	t.Helper()
 	for i := range history {
@@ -217,7 +216,7 @@ func checkBound(t *testing.T, history []passed, bound func(forward int64) int64)
 	}
 }
 
-// scaled is a·b/c rounded down; c is at least 1 and the result must fit.
+// scaled returns a·b/c rounded down; c is at least 1 and the result must fit.
 func scaled(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

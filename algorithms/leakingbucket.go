@@ -5,38 +5,39 @@ import (
 	"time"
 )
 
-// LeakingBucket admits work into a bucket that it leaves one by one at a constant rate.
-// [Decision.Delay] is the time until departure: how long the caller must wait before it goes ahead.
-// The first unit that finds the bucket empty leaves at once, the next one 1/Outflow later, and so
-// on; a request of several units goes ahead when its last unit leaves. A request that does not fit
-// is refused, with the time until it would.
+// LeakingBucket admits units into a bucket that they leave one by one at a constant rate.
+// [Decision.Delay] is the time until departure: how long the caller must wait before it proceeds. A
+// unit that finds the bucket empty leaves at once, the next one 1/Outflow later, and so on; a
+// request of several units proceeds when its last unit leaves. A request that does not fit is
+// refused, with the wait until it would.
 //
 //	level(now) = max(0, level(then) − Outflow·(now − then))
 //	passes ⇔ level + n ≤ Capacity          Delay = max(0, level + n − Burst) / Outflow
 //
-// The level falls evenly, so a unit holds its place until 1/Outflow after it left: Capacity counts
-// the unit that is leaving and those that wait behind it. A capacity of 1 lets nobody wait. nginx's
-// limit_req is the same with Capacity = burst + 1 (and with nodelay when Burst equals Capacity).
+// The level falls continuously, so a unit occupies its place until 1/Outflow after its departure:
+// Capacity counts the departing unit and the units waiting behind it. With a capacity of 1 no unit
+// can wait. nginx's limit_req is the same with Capacity = burst + 1 (with nodelay if Burst equals
+// Capacity).
 //
-// Bound: in any time T at most Burst + Outflow·T units go ahead, if every caller waits for its
-// delay, and at most Capacity + Outflow·T are admitted. Idle time earns nothing beyond Burst.
-// Delays are at most (Capacity − Burst)/Outflow.
+// Bound: in any time T at most Burst + Outflow·T units proceed, if callers wait for their delay,
+// and at most Capacity + Outflow·T are admitted. Idle time earns nothing beyond Burst. The largest
+// delay is (Capacity − Burst)/Outflow.
 //
-// This is the leaky bucket as a meter (ITU-T I.371, annex A): it counts work that others hold. A
-// queue policy keeps the work itself in a queue, and paces it there. It costs two integers per key,
-// as a [TokenBucket] does.
+// This is the leaky bucket as a meter (ITU-T I.371, annex A): callers keep the work. A queue policy
+// stores the work itself in a queue and paces it there. A key costs two integers, as with a
+// [TokenBucket].
 type LeakingBucket struct {
-	// Capacity is the most units that the bucket holds, the one that is leaving included: 1 to
-	// [MaxLimit], and no more than flow out in 100 years.
+	// Capacity is the most units that the bucket holds, including the departing one: 1 to
+	// [MaxLimit], and at most the outflow of 100 years.
 	Capacity int64
 	// Outflow is the rate at which units leave; see [Rate.Validate] for its range.
 	Outflow Rate
-	// Burst is how many units may leave together when the bucket was empty: 1 to Capacity; 0
-	// means 1.
+	// Burst is the number of units that may leave an empty bucket together: 1 to Capacity; 0 means
+	// 1.
 	Burst int64
 }
 
-// LeakingBucketState is the instant at which the bucket is empty: EmptyAt in Unix microseconds, and
+// LeakingBucketState is the instant at which the bucket is empty: EmptyAt in Unix microseconds plus
 // Frac/Outflow.Count of a microsecond.
 type LeakingBucketState struct{ EmptyAt, Frac int64 }
 
@@ -44,8 +45,8 @@ var _ Rule[LeakingBucketState] = LeakingBucket{}
 
 func (b LeakingBucket) meter() meter { return meter{most: b.Capacity, rate: b.Outflow} }
 
-// delay is the time until the last of the units that empty the bucket at the given instant leaves,
-// from t on.
+// delay returns the time from t until the departure of the last of the units that empty the bucket
+// at emptyAt.
 func (b LeakingBucket) delay(emptyAt exact, t int64) time.Duration {
 	m := b.meter()
 	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - t)
@@ -62,8 +63,8 @@ func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
-// TakeUpTo admits n units or as many as the bucket has room for. Delay is that of the last unit
-// admitted.
+// TakeUpTo admits up to n units, as many as the bucket has room for. Delay is that of the last
+// admitted unit.
 func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -74,7 +75,7 @@ func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
-// Peek says whether the bucket has room for n units, and when the last of them would leave.
+// Peek reports whether the bucket has room for n units, and when the last of them would leave.
 func (b LeakingBucket) Peek(s LeakingBucketState, now time.Time, n int64) (d Decision) {
 	t := unixMicros(now)
 	at := b.meter().peek(&d, exact{s.EmptyAt, s.Frac}, t, n)
@@ -84,14 +85,14 @@ func (b LeakingBucket) Peek(s LeakingBucketState, now time.Time, n int64) (d Dec
 	return d
 }
 
-// Refund takes n units out of the bucket, as far as there are any. The delays that others
-// were given stay as they are.
+// Refund removes up to n units from the bucket. Delays already returned to other callers do not
+// change.
 func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) LeakingBucketState {
 	at := b.meter().refund(exact{s.EmptyAt, s.Frac}, unixMicros(now), n)
 	return LeakingBucketState{at.us, at.frac}
 }
 
-// Clamp leaves the bucket full at most.
+// Clamp limits the level to that of a full bucket.
 func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.EmptyAt > latest.us {
 		return LeakingBucketState{latest.us, latest.frac}
@@ -99,10 +100,10 @@ func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketS
 	return s
 }
 
-// Most is the capacity.
+// Most returns the capacity.
 func (b LeakingBucket) Most() int64 { return b.Capacity }
 
-// Validate says what is wrong with the parameters.
+// Validate returns an error that lists the invalid parameters.
 func (b LeakingBucket) Validate() error {
 	err := b.meter().validate("outflow")
 	switch {

@@ -7,14 +7,14 @@ import (
 	"math/bits"
 )
 
-// maxDrain is the longest time in which a full meter may empty. Every wait is then an exact
+// maxDrain is the longest time in which a full meter may empty; every wait is then an exact
 // time.Duration.
 const maxDrain = 100 * 366 * day
 
-// meter is the arithmetic that token bucket and leaking bucket share: up to most units are owed,
-// and they are paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371,
-// which shows that the "continuous-state leaky bucket" and "virtual scheduling" are one: all that
-// must be remembered is the instant at which nothing is owed any more.
+// meter is the arithmetic shared by token bucket and leaking bucket: up to most units are owed, and
+// paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371, which shows
+// that its "continuous-state leaky bucket" and "virtual scheduling" are equivalent: the only state
+// is the instant at which the debt is paid off.
 //
 //	passes ⇔ max(paidAt, now) + n/rate ≤ now + most/rate
 type meter struct {
@@ -22,13 +22,13 @@ type meter struct {
 	rate Rate
 }
 
-// exact is an instant or a span of us + frac/Count microseconds, 0 ≤ frac < Count. With Per in
-// whole microseconds a unit is Per/Count of them, so every sum of units is exact.
+// exact is an instant or a span of us + frac/Count microseconds, 0 ≤ frac < Count. Per is in whole
+// microseconds, so a unit takes Per/Count of them and sums of units are exact.
 type exact struct{ us, frac int64 }
 
 func (a exact) after(b exact) bool { return a.us > b.us || a.us == b.us && a.frac > b.frac }
 
-// ceil is the whole number of microseconds, rounded up.
+// ceil returns whole microseconds, rounded up.
 func (a exact) ceil() int64 {
 	if a.frac > 0 {
 		return a.us + 1
@@ -52,13 +52,13 @@ func (m meter) sub(a, b exact) exact {
 	return d
 }
 
-// span is the time that n units take.
+// span returns the time that n units take.
 func (m meter) span(n int64) exact {
 	us, frac := mulDiv(n, m.rate.Per.Microseconds(), m.rate.Count)
 	return exact{us, frac}
 }
 
-// units is how many whole units a span that is not negative pays off.
+// units returns the number of whole units that a non-negative span pays off.
 func (m meter) units(d exact) int64 {
 	hi, lo := bits.Mul64(uint64(d.us), uint64(m.rate.Count))
 	lo, carry := bits.Add64(lo, uint64(d.frac), 0)
@@ -66,9 +66,8 @@ func (m meter) units(d exact) int64 {
 	return int64(q)
 }
 
-// load brings a state into the range that is possible at t, and returns it with the latest possible
-// instant. Ahead of that lie states of other parameters, and those that a clock left behind when it
-// stepped back.
+// load clamps a state to the range possible at t, and returns it with the end of that range. States
+// lie beyond it after a change of parameters, or if the clock stepped back.
 func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count { // a state of another rate
 		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
@@ -83,17 +82,18 @@ func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	return paidAt, latest
 }
 
-// What follows writes its decision in place: handing one on from call to call takes longer than the
-// arithmetic.
+// The following methods write decisions in place: returning one from call to call takes longer than
+// the arithmetic.
 
-// describe says what is left when everything is paid off at the given instant.
+// describe sets the fields that describe a debt that is paid off at the given instant.
 func (m meter) describe(d *Decision, at, latest exact, t int64) {
 	d.Limit = m.most
 	d.Remaining = m.units(m.sub(latest, at))
 	d.ResetAfter = micros(at.ceil() - t)
 }
 
-// ask says whether n units pass, and when everything is paid off if they do.
+// ask decides whether n units pass, and returns the instant at which the debt would then be paid
+// off.
 func (m meter) ask(d *Decision, at, latest exact, n int64) exact {
 	next := m.add(at, m.span(n))
 	if next.after(latest) {
@@ -124,7 +124,7 @@ func (m meter) takeUpTo(d *Decision, paidAt exact, t, n int64) exact {
 	return m.takeLoaded(d, at, latest, t, max(1, min(n, m.units(m.sub(latest, at)))))
 }
 
-// peek also returns the instant at which everything would be paid off if the request passed.
+// peek also returns the instant at which the debt would be paid off if the request passed.
 func (m meter) peek(d *Decision, paidAt exact, t, n int64) exact {
 	mustPass(n, m.most)
 	at, latest := m.load(paidAt, t)
@@ -137,7 +137,7 @@ func (m meter) refund(paidAt exact, t, n int64) exact {
 	at, _ := m.load(paidAt, t)
 	at = m.sub(at, m.span(min(n, m.most)))
 	if at.us < t {
-		return exact{} // as new, also for a clock that steps back
+		return exact{} // as new, even if the clock steps back
 	}
 	return at
 }
@@ -151,7 +151,7 @@ func (m meter) validate(rate string) error {
 	if limit != nil || err != nil {
 		return errors.Join(limit, err)
 	}
-	// In floats, because the exact span may not fit: being off by a millisecond does no harm here.
+	// In floats, because the exact span may overflow: an error of a millisecond is harmless here.
 	if float64(m.most)*float64(m.rate.Per)/float64(m.rate.Count) > float64(maxDrain) {
 		return fmt.Errorf("the capacity must be at most what %s makes in 100 years", m.rate)
 	}

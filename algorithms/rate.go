@@ -17,15 +17,15 @@ const (
 // MaxCount is the largest numerator of a [Rate].
 const MaxCount = 1_000_000_000
 
-// Rate is Count events per Per, such as 96 per second. It is kept as the two numbers that the user
-// wrote, because most rates have no whole number of nanoseconds between two events: rules count in
-// fractions and never truncate an interval.
+// Rate is Count events per Per, such as 96 per second. It keeps both numbers as written, because
+// few rates have a whole number of nanoseconds between events: rules compute with fractions and
+// never truncate an interval.
 type Rate struct {
 	Count int64
 	Per   time.Duration
 }
 
-// ParseRate reads "96/s", "10/m", "5/h", "10/d", "1/w" or a count per duration such as "3/10s" and
+// ParseRate parses "96/s", "10/m", "5/h", "10/d", "1/w", or a count per duration such as "3/10s" or
 // "1/1d12h".
 func ParseRate(s string) (Rate, error) {
 	count, per, found := strings.Cut(s, "/")
@@ -51,8 +51,8 @@ func ParseRate(s string) (Rate, error) {
 	return r, nil
 }
 
-// Validate says what is wrong with a rate: Count must be 1 to [MaxCount], Per 1 ms to 366 days in
-// whole microseconds, and both together at most 1,000,000 events per second.
+// Validate returns an error unless Count is 1 to [MaxCount], Per is 1 ms to 366 days in whole
+// microseconds, and the rate is at most 1,000,000 events per second.
 func (r Rate) Validate() error {
 	switch {
 	case r.Count < 1:
@@ -71,10 +71,10 @@ func (r Rate) Validate() error {
 	return nil
 }
 
-// IsZero reports whether no rate was given.
+// IsZero reports whether r is the zero rate.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
-// Interval is the time between two events, rounded up to a nanosecond: good for messages, too
+// Interval returns the time between two events, rounded up to a nanosecond: fine for messages, too
 // coarse for pacing.
 func (r Rate) Interval() time.Duration {
 	if r.Count <= 0 {
@@ -83,10 +83,10 @@ func (r Rate) Interval() time.Duration {
 	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
 }
 
-// PerSecond is the rate in events per second.
+// PerSecond returns the rate in events per second.
 func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
 
-// String writes the form that [ParseRate] reads: "96/s", "3/10s". The zero rate is the empty text.
+// String formats the rate as [ParseRate] reads it: "96/s", "3/10s". The zero rate is empty.
 func (r Rate) String() string {
 	if r.IsZero() {
 		return ""
@@ -102,7 +102,7 @@ func (r Rate) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; the empty text is the zero
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; empty text is the zero
 // rate.
 func (r *Rate) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
@@ -117,9 +117,8 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseDuration is [time.ParseDuration] with months, weeks and days in front: "1d", "2w", "1d12h",
-// "1.5d", "1mo". A day is 24 h, a week 7 days, and a month one on average, [Month]. A bare number
-// has no unit and is refused, 0 included.
+// ParseDuration is [time.ParseDuration] with leading months, weeks and days: "1d", "2w", "1d12h",
+// "1.5d", "1mo". A day is 24 h, a week 7 days, a month is [Month]. Numbers need a unit, even 0.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(s, "-")
 	if rest == "" || rest == "0" || rest[0] == '-' || rest[0] == '+' {
@@ -134,7 +133,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		if !found {
 			continue
 		}
-		// Read as seconds, which time.ParseDuration does exactly, and multiplied.
+		// Parse as seconds, which time.ParseDuration does exactly, and multiply.
 		d, err := time.ParseDuration(number + "s")
 		if err != nil || strings.Trim(number, "0123456789.") != "" ||
 			d > (math.MaxInt64-total)/unit.seconds {
@@ -144,8 +143,8 @@ func ParseDuration(s string) (time.Duration, error) {
 		rest = after
 	}
 	if rest != "" {
-		// Read with a minus, because the least int64 has no positive counterpart; a sign of its own
-		// is then an error.
+		// Parse as negative, because the least int64 has no positive counterpart; a second sign is
+		// then an error.
 		d, err := time.ParseDuration("-" + rest)
 		if err != nil || rest == "0" || d < math.MinInt64+total ||
 			d == math.MinInt64+total && !negative {
@@ -166,8 +165,8 @@ func badDuration(s string) error {
 	return fmt.Errorf("%q: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w", s)
 }
 
-// FormatDuration writes a short form that [ParseDuration] reads: whole months, weeks and days as
-// "1mo", "2w" and "3d", anything else as [time.Duration.String] does, without zeros at the end
+// FormatDuration formats a duration as [ParseDuration] reads it: whole months, weeks and days as
+// "1mo", "2w" and "3d", other durations as [time.Duration.String] without trailing zero units
 // ("36h", "1m30s").
 func FormatDuration(d time.Duration) string {
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// What is given back after the turn of a window is taken out of the window before, where it counts.
+// A refund after the end of a window is subtracted from the previous window, where the units count.
 func TestARefundReachesIntoTheWindowBefore(t *testing.T) {
 	rule := algorithms.SlidingCounter{Limit: 4, Window: time.Minute}
 	s := timeline(t, rule, algorithms.SlidingCounterState{}, []step{
@@ -21,7 +21,7 @@ func TestARefundReachesIntoTheWindowBefore(t *testing.T) {
 	}
 }
 
-// A bucket is never fuller than full, also for a clock that steps back after the refund.
+// A bucket is never more than full, even if the clock steps back after the refund.
 func TestARefundOfWhatHasRefilledLeavesTheBucketAsNew(t *testing.T) {
 	rule := algorithms.TokenBucket{Capacity: 2, Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
 	s := timeline(t, rule, algorithms.TokenBucketState{},

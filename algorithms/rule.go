@@ -7,49 +7,50 @@ import (
 	"time"
 )
 
-// MaxLimit is the largest capacity or limit of a rule, except that of a [SlidingLog].
+// MaxLimit is the largest capacity or limit of a rule; for a [SlidingLog] see [MaxLogLimit].
 const MaxLimit = 1_000_000_000_000
 
-// The shortest and longest window that a rule accepts.
+// MinWindow and MaxWindow bound the window of a rule.
 const (
 	MinWindow = time.Millisecond
 	MaxWindow = 366 * day
 )
 
-// Rule is what the five rules have in common. S is what is remembered for one key; its zero value
-// is a key that was never seen. All methods are pure and may be called from many goroutines at
-// once, but see [SlidingLogState] for the one state that has a single future.
+// Rule is the interface of the five rules. S is the state of one key; its zero value is a fresh
+// key. Methods are pure and safe for concurrent use; but see [SlidingLogState], which may share
+// memory.
 //
-// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]: anything else is a mistake
-// of the caller and panics with a [*CostError]. So does a rule whose Validate returns an error, or
-// it answers nonsense.
+// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]; other costs are errors of
+// the caller and panic with a [*CostError]. A rule that fails Validate may panic too, or return
+// meaningless decisions.
 type Rule[S any] interface {
-	// Take asks for n units at the instant now: all of them or none. A refusal leaves the state
-	// unchanged in meaning, except that a sliding log may record it.
+	// Take takes all of n units at the instant now, or none. A refusal does not change the meaning
+	// of the state, except that a sliding log may record it.
 	Take(s S, now time.Time, n int64) (S, Decision)
-	// TakeUpTo asks for n units one by one, all at the instant now, and takes as many as it can. n
-	// has no upper limit. When none passes, RetryAfter is the wait until one could.
+	// TakeUpTo takes as many of n units as pass at the instant now. n has no upper limit. If none
+	// passes, RetryAfter is the wait until one could.
 	TakeUpTo(s S, now time.Time, n int64) (S, Decision)
-	// Peek says what Take would say, and takes nothing: Granted is 0, Remaining and ResetAfter are
-	// as they stand.
+	// Peek returns the decision that Take would, without taking: Granted is 0, Remaining and
+	// ResetAfter describe the current state.
 	Peek(s S, now time.Time, n int64) Decision
-	// Refund gives n units back that were taken and not used, at most until the key is as good as
-	// new.
+	// Refund returns n units that were taken but not used, at most until the key is back in its
+	// initial state.
 	Refund(s S, now time.Time, n int64) S
-	// Clamp pulls a state in that lies further ahead of now than the rule could have put it, since
-	// the clock was set back; any other state it returns unchanged. Take, TakeUpTo and Refund do so
-	// themselves; callers that keep a state and only Peek must call it, or the key waits until the
-	// clock has caught up.
+	// Clamp pulls back a state that lies further ahead of now than the rule could have put it,
+	// because the clock was set back. It returns other states unchanged. Take, TakeUpTo and Refund
+	// clamp too. Callers that store a state and only Peek must call Clamp; otherwise the key waits
+	// until the clock has caught up.
 	Clamp(s S, now time.Time) S
-	// Most is the largest cost that can ever pass: what a fresh key could take at once.
+	// Most returns the largest cost that can ever pass: the units that a fresh key could take at
+	// once.
 	Most() int64
-	// Validate says what is wrong with the rule's parameters, all of it at once.
+	// Validate returns an error that lists all invalid parameters.
 	Validate() error
 }
 
-// CostError says that a cost can never pass under a rule.
+// CostError reports that a cost can never pass under a rule.
 type CostError struct {
-	Cost int64 // what was asked for
+	Cost int64 // the requested cost
 	Most int64 // the largest cost that can ever pass
 }
 
@@ -60,8 +61,7 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d: can never pass, the most is %d", e.Cost, e.Most)
 }
 
-// CheckCost returns a [*CostError] when a request of cost n can never pass under a rule, and nil
-// otherwise.
+// CheckCost returns a [*CostError] if a request of cost n can never pass under a rule.
 func CheckCost(n, most int64) error {
 	if n < 1 || n > most {
 		return &CostError{Cost: n, Most: most}
@@ -103,11 +103,11 @@ func checkWindow(w time.Duration) error {
 	return nil
 }
 
-// lastSecond is the end of the year 9999. Every instant and span of the rules then fits an int64 of
-// microseconds.
+// lastSecond is the end of the year 9999. It keeps all instants and spans of the rules within an
+// int64 of microseconds.
 const lastSecond = 253402300799
 
-// unixMicros is the instant in microseconds since 1970, rounded down.
+// unixMicros converts an instant to microseconds since 1970, rounded down.
 func unixMicros(now time.Time) int64 {
 	switch s := now.Unix(); {
 	case s < 0:
@@ -119,10 +119,10 @@ func unixMicros(now time.Time) int64 {
 	}
 }
 
-// micros is a span of us microseconds, or none if it is negative.
+// micros converts us microseconds; negative ones become 0.
 func micros(us int64) time.Duration { return time.Duration(max(us, 0)) * time.Microsecond }
 
-// mulDiv is a·b/c rounded down, and what remains of a·b. The result must fit.
+// mulDiv returns a·b/c rounded down, and the remainder. The result must fit.
 func mulDiv(a, b, c int64) (quotient, remainder int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, r := bits.Div64(hi, lo, uint64(c))

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// everyRule runs a check that holds for all rules, on rules whose Most is 6.
+// everyRule runs a check for all rules, with a Most of 6.
 func everyRule(t *testing.T, check func(t *testing.T, c checks)) {
 	t.Run("token bucket", func(t *testing.T) {
 		check(t, checksOf(algorithms.TokenBucket{Capacity: 6, Refill: perSecond(7)}))
@@ -34,7 +34,7 @@ func everyRule(t *testing.T, check func(t *testing.T, c checks)) {
 	})
 }
 
-// checks is a rule and one state of it, without the type of the state.
+// checks is a rule and one state, with the type of the state erased.
 type checks struct {
 	take, takeUpTo func(now time.Time, n int64) algorithms.Decision
 	peek           func(now time.Time, n int64) algorithms.Decision
@@ -192,9 +192,8 @@ func TestInstantsOutOfTheOrdinary(t *testing.T) {
 	})
 }
 
-// TestRatesAreExact takes unit after unit as early as the rule allows and compares each instant
-// with the exact one: a rate is wrong by no more than the microsecond to which instants are
-// rounded, after any time.
+// TestRatesAreExact takes units as early as the rule allows and compares each instant with the
+// exact one: the error is at most one microsecond of rounding, after any time.
 func TestRatesAreExact(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, rate := range []algorithms.Rate{
@@ -239,7 +238,7 @@ func TestRatesAreExact(t *testing.T) {
 	}
 }
 
-// exactly is when n units have come at a rate, in microseconds rounded up.
+// exactly returns when n units have come at a rate, in microseconds rounded up.
 func exactly(n int64, rate algorithms.Rate) int64 {
 	product := new(big.Int).Mul(big.NewInt(n), big.NewInt(rate.Per.Microseconds()))
 	product.Add(product, big.NewInt(rate.Count-1))
@@ -321,7 +320,7 @@ func TestValidate(t *testing.T) {
 	second := perSecond(1)
 	for _, test := range []struct {
 		rule interface{ Validate() error }
-		want []string // parts of the error, none for a valid rule
+		want []string // parts of the error; none for a valid rule
 	}{
 		{algorithms.TokenBucket{Capacity: 1, Refill: second}, nil},
 		{algorithms.TokenBucket{},

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// SlidingCounter estimates how many units passed in the last Window from two counts: that of the
-// current window of the clock, and that of the one before, weighted by how much of it the sliding
-// window still covers.
+// SlidingCounter estimates the units of the last Window from two counts: that of the current
+// clock-aligned window, and that of the previous one, weighted by how much of it the sliding window
+// still covers.
 //
 //	estimate = previous·(Window − elapsed)/Window + current
 //	passes ⇔ ⌊estimate⌋ + n ≤ Limit
 //
-// It assumes that the units of the previous window came evenly. Cloudflare published it in 2017
-// ("How we built rate limiting capable of scaling to millions of domains") and found 0.003 % of
-// requests decided wrongly. Windows are aligned as those of a [FixedWindow] are. It costs three
-// integers per key, and every request a few operations.
+// It assumes that the units of the previous window were spread evenly. Cloudflare published it in
+// 2017 ("How we built rate limiting capable of scaling to millions of domains") and measured 0.003
+// % wrong decisions. Windows are aligned as those of a [FixedWindow]. A key costs three integers, a
+// request a few operations.
 //
 // Bound: in any time T ≤ Window at most Limit·(1 + T/Window) units pass, rounded up, and at most
-// Limit in a window of the clock. If the units of the previous window came all at its end, that is
-// twice the limit in a window's time, but never at one instant.
+// Limit in a clock-aligned window. If all units of the previous window came at its end, that is
+// twice the limit within a window's length, but never at one instant.
 //
-// A clock that steps back leaves the current window in place, at most one window ahead; the
-// previous one then counts in full.
+// If the clock steps back, the current window stays, at most one window ahead; the previous count
+// then weighs in full.
 type SlidingCounter struct {
-	// Limit is how many units pass per window: 1 to [MaxLimit].
+	// Limit is the number of units per window: 1 to [MaxLimit].
 	Limit int64
 	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds.
 	Window time.Duration
 }
 
-// SlidingCounterState is a window of the clock, by its start in Unix microseconds, how many units
-// passed in it, and how many in the window before.
+// SlidingCounterState holds the start of a clock-aligned window in Unix microseconds, the units
+// used in the previous window, and those used in this one.
 type SlidingCounterState struct{ Start, Previous, Current int64 }
 
 var _ Rule[SlidingCounterState] = SlidingCounter{}
@@ -51,19 +51,19 @@ func (c SlidingCounter) load(s SlidingCounterState, t int64) SlidingCounterState
 	return s
 }
 
-// free is how many units more the limit allows at t.
+// free returns the number of units that still fit at t.
 func (c SlidingCounter) free(s SlidingCounterState, t int64) int64 {
 	w := c.Window.Microseconds()
 	weighted, _ := mulDiv(s.Previous, w-max(0, t-s.Start), w)
 	if weighted+s.Current < 0 || weighted+s.Current > c.Limit {
-		// counted under a higher limit, or beyond any
+		// counted under a higher limit, or overflowed
 		return 0
 	}
 	return c.Limit - weighted - s.Current
 }
 
-// fallsTo is how long after a window's start the weight of the previous count is at most k, in
-// microseconds: the smallest e with ⌊previous·(Window − e)/Window⌋ ≤ k.
+// fallsTo returns how many microseconds after a window's start the weighted previous count is at
+// most k: the smallest e with ⌊previous·(Window − e)/Window⌋ ≤ k.
 func (c SlidingCounter) fallsTo(previous, k int64) int64 {
 	if previous <= k {
 		return 0
@@ -76,7 +76,7 @@ func (c SlidingCounter) fallsTo(previous, k int64) int64 {
 	return w + 1 - q
 }
 
-// retryAfter is the wait until the estimate leaves room for n units.
+// retryAfter returns the wait until the estimate leaves room for n units.
 func (c SlidingCounter) retryAfter(s SlidingCounterState, t, n int64) time.Duration {
 	if c.Limit-n >= s.Current {
 		return micros(s.Start + c.fallsTo(s.Previous, c.Limit-n-s.Current) - t)
@@ -84,7 +84,7 @@ func (c SlidingCounter) retryAfter(s SlidingCounterState, t, n int64) time.Durat
 	return micros(s.Start + c.Window.Microseconds() + c.fallsTo(s.Current, c.Limit-n) - t)
 }
 
-// resetAfter is the wait until what has passed no longer counts, not even as one unit.
+// resetAfter returns the wait until past units weigh less than one unit.
 func (c SlidingCounter) resetAfter(s SlidingCounterState, t int64) time.Duration {
 	switch {
 	case s.Current > 0:
@@ -95,7 +95,7 @@ func (c SlidingCounter) resetAfter(s SlidingCounterState, t int64) time.Duration
 	return 0
 }
 
-// describe writes in place, as a meter does.
+// describe writes in place; see meter.
 func (c SlidingCounter) describe(d *Decision, s SlidingCounterState, t, free int64) {
 	d.Limit = c.Limit
 	d.Remaining = free
@@ -115,7 +115,7 @@ func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState,
 	return s
 }
 
-// Take counts n units if the estimate leaves room for all of them.
+// Take takes n units if the estimate leaves room for all of them.
 func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustPass(n, c.Limit)
@@ -125,7 +125,7 @@ func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
-// TakeUpTo counts n units or as many as the estimate leaves room for.
+// TakeUpTo takes up to n units, as many as the estimate leaves room for.
 func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustBePositive(n, c.Limit)
@@ -136,7 +136,7 @@ func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
-// Peek says whether the estimate leaves room for n units.
+// Peek reports whether the estimate leaves room for n units.
 func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) (d Decision) {
 	mustPass(n, c.Limit)
 	t := unixMicros(now)
@@ -150,8 +150,7 @@ func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) (d D
 	return d
 }
 
-// Refund takes n units out of the current window's count, and what is more out of the previous
-// one's.
+// Refund subtracts n units from the current window's count, and any excess from the previous one's.
 func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) SlidingCounterState {
 	mustBePositive(n, c.Limit)
 	s = c.load(s, unixMicros(now))
@@ -161,7 +160,7 @@ func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) Sl
 	return s
 }
 
-// Clamp leaves a window at most one ahead.
+// Clamp moves a window back to at most one ahead.
 func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCounterState {
 	if t := unixMicros(now); s.Start > t {
 		s = c.load(s, t)
@@ -169,10 +168,10 @@ func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCount
 	return s
 }
 
-// Most is the limit.
+// Most returns the limit.
 func (c SlidingCounter) Most() int64 { return c.Limit }
 
-// Validate says what is wrong with the parameters.
+// Validate returns an error that lists the invalid parameters.
 func (c SlidingCounter) Validate() error {
 	return errors.Join(checkLimit("limit", c.Limit, MaxLimit), checkWindow(c.Window))
 }

@@ -7,50 +7,48 @@ import (
 	"time"
 )
 
-// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need 8 bytes, and up to twice that
-// while its log grows, for every unit of it.
+// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need 8 bytes per unit of its limit,
+// and up to twice that while its log grows.
 const MaxLogLimit = 100_000
 
-// SlidingLog remembers when each unit was asked for and lets a request pass if its units and those
-// of the last Window are at most Limit. A unit counts until exactly Window after its time, when it
-// counts no more.
+// SlidingLog records the time of each unit, and lets a request pass if its units and those of the
+// last Window are at most Limit. A unit stops counting exactly Window after its time.
 //
 //	passes ⇔ |{ times > now − Window }| + n ≤ Limit
 //
-// ClassDojo published such a log, in a Redis sorted set ("Better Rate Limiting With Redis Sorted
+// ClassDojo published such a log in a Redis sorted set ("Better Rate Limiting With Redis Sorted
 // Sets").
 //
-// Refused requests are recorded too, so a client that hammers stays out until it slows down below
-// the limit; with CountAccepted only what passed is recorded. A refused request is one entry per
-// unit of its cost.
+// Refused requests are recorded too, one entry per unit of cost, so a client that keeps retrying
+// stays blocked until it slows down below the limit. With CountAccepted, only allowed requests are
+// recorded.
 //
-// Bound: in any time T < Window at most Limit units pass, wherever it begins.
+// Bound: at most Limit units pass in any time T < Window.
 //
-// It is the one rule whose state grows, to at most Limit times of 8 bytes per key; a request costs
-// a binary search in them, and an entry per unit that it records. Older times cannot matter: a
-// request needs at least one free place, so the rule asks only whether the window holds c ≤ Limit −
-// n units, with n ≥ 1. If the Limit latest times are all in the window, then c ≥ Limit and the
-// answer is no, however many there were before them; if they are not, then all that the window
-// holds is among them. And a time that is not among the latest never will be again. (Refund, which
-// frees places, cannot know what was dropped: each unit given back is room for one.)
+// It is the only rule whose state grows: up to Limit times of 8 bytes per key. A request costs a
+// binary search and an entry per recorded unit. Only the Limit latest times matter: a request needs
+// a free place, so the rule asks whether the window holds c ≤ Limit − n units, n ≥ 1. If the Limit
+// latest times all lie in the window, c ≥ Limit and the answer is no, regardless of earlier times;
+// otherwise they include every time in the window. A time that is not among the latest never will
+// be again. (Refund frees places but cannot restore dropped times: each returned unit is room for
+// one.)
 //
-// When the clock steps back, times that lie ahead of it move to the present, and count for a whole
-// Window from there.
+// If the clock steps back, times ahead of it move to the present and count for a full Window from
+// there.
 type SlidingLog struct {
-	// Limit is how many units pass in any Window: 1 to [MaxLogLimit].
+	// Limit is the number of units in any Window: 1 to [MaxLogLimit].
 	Limit int64
 	// Window is the length of the sliding window: [MinWindow] to [MaxWindow], in whole
 	// microseconds.
 	Window time.Duration
-	// CountAccepted says that refused requests are not recorded.
+	// CountAccepted disables the recording of refused requests.
 	CountAccepted bool
 }
 
-// SlidingLogState is the recorded times in Unix microseconds, oldest first, one per unit.
+// SlidingLogState holds the recorded times in Unix microseconds, oldest first, one per unit.
 //
-// Methods of [SlidingLog] use Times as append does: what they return may share memory with what
-// they were given. So a state has one future: go on with the state that was returned, or keep a
-// [SlidingLogState.Clone].
+// Methods of [SlidingLog] may return a state that shares memory with their argument, as append
+// does. Continue with the returned state only, or keep a [SlidingLogState.Clone].
 type SlidingLogState struct{ Times []int64 }
 
 // Clone returns a copy that shares no memory with s.
@@ -58,16 +56,16 @@ func (s SlidingLogState) Clone() SlidingLogState { return SlidingLogState{slices
 
 var _ Rule[SlidingLogState] = SlidingLog{}
 
-// counting returns the recorded times that count at t: the latest Limit of those in the window.
-// Times ahead of t are among them, and stand for t.
+// counting returns the recorded times that count at t: the latest Limit in the window, including
+// times ahead of t, which stand for t.
 func (l SlidingLog) counting(s SlidingLogState, t int64) []int64 {
 	oldest := t - l.Window.Microseconds()
 	first := sort.Search(len(s.Times), func(i int) bool { return s.Times[i] > oldest })
 	return s.Times[max(int64(first), int64(len(s.Times))-l.Limit):]
 }
 
-// load is counting with times ahead of t moved to t, so that further ones can be appended. It
-// leaves s as it is.
+// load is counting with times ahead of t moved to t, so that more can be appended. It does not
+// modify s.
 func (l SlidingLog) load(s SlidingLogState, t int64) []int64 {
 	times := l.counting(s, t)
 	if len(times) > 0 && times[len(times)-1] > t {
@@ -79,7 +77,7 @@ func (l SlidingLog) load(s SlidingLogState, t int64) []int64 {
 	return times
 }
 
-// record appends the time t once for each of n units, and drops what is too old to matter.
+// record appends n times t, and drops times too old to matter.
 func (l SlidingLog) record(times []int64, t, n int64) []int64 {
 	n = min(n, l.Limit)
 	times = times[max(0, int64(len(times))+n-l.Limit):]
@@ -91,12 +89,12 @@ func (l SlidingLog) record(times []int64, t, n int64) []int64 {
 
 func (l SlidingLog) state(times []int64) SlidingLogState {
 	if len(times) == 0 {
-		return SlidingLogState{} // lets go of the memory
+		return SlidingLogState{} // release the memory
 	}
 	return SlidingLogState{times}
 }
 
-// decide describes a log at t; RetryAfter is for n units, if they do not fit.
+// decide describes a log at t; RetryAfter applies to n units that do not fit.
 func (l SlidingLog) decide(times []int64, t, n int64) Decision {
 	have, window := int64(len(times)), l.Window.Microseconds()
 	d := Decision{Limit: l.Limit, Remaining: l.Limit - have}
@@ -109,14 +107,14 @@ func (l SlidingLog) decide(times []int64, t, n int64) Decision {
 	return d
 }
 
-// Take records n units and lets them pass if the window has room for all of them.
+// Take records n units, and lets them pass if the window has room for all of them.
 func (l SlidingLog) Take(s SlidingLogState, now time.Time, n int64) (SlidingLogState, Decision) {
 	mustPass(n, l.Limit)
 	t := unixMicros(now)
 	return l.take(l.load(s, t), t, n, n)
 }
 
-// TakeUpTo records n units and lets as many of them pass as the window has room for.
+// TakeUpTo records n units, and lets as many pass as the window has room for.
 func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	n int64) (SlidingLogState, Decision) {
 	mustBePositive(n, l.Limit)
@@ -125,7 +123,7 @@ func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	return l.take(times, t, n, max(1, min(n, l.Limit-int64(len(times)))))
 }
 
-// take lets pass units pass, all or none, out of asked ones.
+// take lets pass units pass, all or none, of asked units.
 func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, Decision) {
 	allowed := int64(len(times))+pass <= l.Limit
 	switch {
@@ -141,7 +139,7 @@ func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, 
 	return l.state(times), d
 }
 
-// Peek says whether the window has room for n units. It records nothing, so asking does not
+// Peek reports whether the window has room for n units. It records nothing, so peeking does not
 // lengthen the wait.
 func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	mustPass(n, l.Limit)
@@ -151,8 +149,7 @@ func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	return d
 }
 
-// Refund removes the n latest units, so that giving back at once what was just taken leaves no
-// trace.
+// Refund removes the n latest units, so that an immediate refund leaves no trace.
 func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLogState {
 	mustBePositive(n, l.Limit)
 	times := l.load(s, unixMicros(now))
@@ -167,10 +164,10 @@ func (l SlidingLog) Clamp(s SlidingLogState, now time.Time) SlidingLogState {
 	return s
 }
 
-// Most is the limit.
+// Most returns the limit.
 func (l SlidingLog) Most() int64 { return l.Limit }
 
-// Validate says what is wrong with the parameters.
+// Validate returns an error that lists the invalid parameters.
 func (l SlidingLog) Validate() error {
 	return errors.Join(checkLimit("limit", l.Limit, MaxLogLimit), checkWindow(l.Window))
 }

@@ -14,7 +14,7 @@ func TestSlidingLogTwoPerMinute(t *testing.T) {
 	timeline(t, rule, algorithms.SlidingLogState{}, []step{
 		{at: "01:00:01", allowed: true},
 		{at: "01:00:30", allowed: true},
-		// recorded: waits for 1:00:30 to leave
+		// recorded: waits for 1:00:30 to expire
 		{at: "01:00:50", allowed: false, retry: 40 * time.Second},
 		{at: "01:01:40", allowed: true},
 	})
@@ -64,7 +64,7 @@ func TestSlidingLogKeepsAtMostLimitTimes(t *testing.T) {
 }
 
 func TestSlidingLogLeavesTheStateItWasGivenReadable(t *testing.T) {
-	// Also when the clock steps back and times move.
+	// This holds even if the clock steps back and times move.
 	rule := algorithms.SlidingLog{Limit: 3, Window: time.Minute}
 	s, _ := rule.Take(algorithms.SlidingLogState{}, at(t, "02:00:00"), 3)
 	before := rule.Peek(s, at(t, "02:00:10"), 1)
@@ -75,8 +75,7 @@ func TestSlidingLogLeavesTheStateItWasGivenReadable(t *testing.T) {
 	}
 }
 
-// naiveLog is the sliding log as one would first write it: it keeps every time in the window, and
-// counts.
+// naiveLog is the straightforward sliding log: it keeps every time in the window, and counts.
 type naiveLog struct {
 	rule  algorithms.SlidingLog
 	times []int64
@@ -92,7 +91,7 @@ func (l *naiveLog) inWindow(t int64) int64 {
 	return int64(len(l.times))
 }
 
-// ask decides on n units that pass together.
+// ask decides on n units together.
 func (l *naiveLog) ask(now time.Time, n int64) (allowed bool, remaining int64) {
 	t := now.UnixMicro()
 	allowed = l.inWindow(t)+n <= l.rule.Limit

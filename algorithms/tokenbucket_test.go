@@ -15,7 +15,7 @@ func TestTokenBucketOfThreeRefilledThreePerMinute(t *testing.T) {
 		{at: "01:00:05", allowed: true},
 		{at: "01:00:10", allowed: false, retry: 10 * time.Second},
 	})
-	// 55 s after the third one, a minute after the first two, everything has come back.
+	// 55 s after the third request, a minute after the first two, the bucket is full.
 	if d := rule.Peek(s, at(t, "01:01:00"), 3); !d.Allowed || d.Remaining != 3 ||
 		d.ResetAfter != 0 {
 		t.Errorf("a minute later: %+v, want a full bucket", d)
@@ -23,7 +23,7 @@ func TestTokenBucketOfThreeRefilledThreePerMinute(t *testing.T) {
 }
 
 func TestTokenBucketPassesFourAcrossARefill(t *testing.T) {
-	// Its documented bound, Capacity + Refill·T, is 5 in 0.67 minutes.
+	// The documented bound, Capacity + Refill·T, is 5 in 0.67 minutes.
 	rule := algorithms.TokenBucket{Capacity: 3, Refill: perMinute(3)}
 	timeline(t, rule, algorithms.TokenBucketState{}, []step{
 		{at: "01:00:30", n: 3, allowed: true},

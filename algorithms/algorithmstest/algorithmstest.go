@@ -1,6 +1,5 @@
-// Package algorithmstest is the suite that every store of rate-limiting state runs. A store keeps
-// one state per key and asks a rule; the suite replays histories against the store and against the
-// bare rule, and compares every decision.
+// Package algorithmstest is a conformance suite for stores of rate-limiting states. It replays
+// histories on the store and on the bare rule, and compares every decision.
 //
 //	func TestConformance(t *testing.T) {
 //		perSecond := algorithms.Rate{Count: 5, Per: time.Second}
@@ -28,9 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Limiter is what a store does: each method finds the key's state, asks the rule at the store's own
-// time, and keeps the new state, as one step that no other caller comes between. A cost that can
-// never pass is an [*algorithms.CostError].
+// Limiter is a store: each method reads the key's state, applies the rule at the store's own time,
+// and saves the new state, atomically. A cost that can never pass is an [*algorithms.CostError].
 type Limiter interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error)
@@ -38,17 +36,16 @@ type Limiter interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Grace is how long a key must have been as good as new before a store may forget it. A clock that
-// steps back by less then finds the same decisions as if the key had been kept.
+// Grace is how long a key must have been in its initial state before a store may forget it. If the
+// clock steps back by less, decisions are the same as if the key had been kept.
 const Grace = time.Minute
 
-// histories is how many histories are played of each rule, half of them of each kind.
+// histories is the number of histories per rule, half of each kind.
 var histories = flag.Uint64("algorithmstest.histories", 6,
 	"how many random histories the suite of stores plays of each rule")
 
-// Run checks a store against the rule it was opened with. open returns a new, empty store that
-// reads the time from now, which may be called by several goroutines. Failures print the seed of
-// their history.
+// Run checks a store against its rule. open returns a new, empty store that reads the time from
+// now, which is safe for concurrent use. Failures print the seed of their history.
 func Run[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	if err := rule.Validate(); err != nil {
@@ -69,7 +66,6 @@ func Run[S any](t *testing.T, rule algorithms.Rule[S],
 	t.Run("impossible costs", func(t *testing.T) { impossibleCosts(t, rule, open) })
 }
 
-// clock is a time that tests set.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -92,14 +88,14 @@ func (c *clock) move(d time.Duration) time.Time {
 	return c.now
 }
 
-// pair is a store and the bare rule beside it, with the same clock.
+// pair is a store and the bare rule on the same clock.
 type pair[S any] struct {
 	t      *testing.T
 	rule   algorithms.Rule[S]
 	store  Limiter
 	clock  *clock
 	states map[string]S
-	steps  []step // the latest ones, printed when one goes wrong
+	steps  []step // the latest, printed on failure
 	fail   func(format string, args ...any)
 }
 
@@ -110,7 +106,7 @@ func newPair[S any](t *testing.T, rule algorithms.Rule[S],
 		fail: t.Fatalf}
 }
 
-// step is a question and the rule's answer.
+// step is a request and the rule's answer.
 type step struct {
 	at   time.Time
 	what string
@@ -170,9 +166,8 @@ func (p *pair[S]) refund(key string, n int64) {
 	p.compare("refund", key, n, algorithms.Decision{}, algorithms.Decision{}, err)
 }
 
-// history plays random requests on a few keys while the clock goes back and forth: in even seeds
-// far ahead and a little back, so that a store may forget; in odd ones a little ahead and far back,
-// so that it must not.
+// history sends random requests for a few keys. Even seeds move the clock far ahead and a little
+// back, so that a store may forget; odd seeds a little ahead and far back, so that it must not.
 func history[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter,
 	seed uint64) {
@@ -184,7 +179,7 @@ func history[S any](t *testing.T, rule algorithms.Rule[S],
 		strings.Repeat("long", 64),
 	}
 	highest := p.clock.read()
-	ahead := Grace - 10*time.Second // left to odd seeds
+	ahead := Grace - 10*time.Second // for odd seeds
 	var last algorithms.Decision
 	for range 400 {
 		var move time.Duration
@@ -241,7 +236,7 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d) + 1))
 }
 
-// cost is 1 to most, and small ones are likely.
+// cost returns 1 to most; small ones are likely.
 func cost(random *rand.Rand, most int64) int64 {
 	if random.IntN(2) == 0 {
 		return 1
@@ -249,8 +244,8 @@ func cost(random *rand.Rand, most int64) int64 {
 	return 1 + random.Int64N(most)>>random.IntN(40)
 }
 
-// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as
-// new. Its callers have keys of their own; the clock stands still while they ask.
+// manyKeys checks that keys have separate states, and that forgotten keys are as good as new.
+// Callers use distinct keys, and the clock stands still meanwhile.
 func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, keys = 15, 20
@@ -297,13 +292,13 @@ func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 	}
 }
 
-// callersAtOnce sees that no two callers take the same unit. The clock stands still, so their order
+// callersAtOnce checks that no unit is taken twice. The clock stands still, so the order of calls
 // does not matter.
 func callersAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, calls = 8, 25
 	p := newPair(t, rule, open)
-	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2)) // leaves less than they ask for
+	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2)) // leaves less than they take
 	var (
 		wait    sync.WaitGroup
 		mu      sync.Mutex
@@ -356,5 +351,5 @@ func impossibleCosts[S any](t *testing.T, rule algorithms.Rule[S],
 			}
 		}
 	}
-	p.peek("key", 1) // untouched
+	p.peek("key", 1)
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Group is what a group of stores does: it asks several rules about one request, each by a key of
-// its own, as one step that no other caller comes between. A refusal takes nothing from any of
-// them.
+// Group is a group of stores: it asks several rules about one request, each with its own key,
+// atomically. A refusal takes nothing from any of them.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)
@@ -24,7 +23,7 @@ type Group interface {
 	Refund(ctx context.Context, keys []string, n int64) error
 }
 
-// GroupRules are the rules that [RunGroup] has a group made of, in this order.
+// GroupRules holds the rules of the group in [RunGroup], in this order.
 type GroupRules struct {
 	Token   algorithms.TokenBucket
 	Leaking algorithms.LeakingBucket
@@ -44,7 +43,7 @@ var groupRules = GroupRules{
 }
 
 // RunGroup checks a group of stores against the bare rules. open returns a group of new, empty
-// stores that read the time from now, which may be called by several goroutines.
+// stores that read the time from now, which is safe for concurrent use.
 func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules GroupRules) Group) {
 	for seed := range *histories {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { groupHistory(t, open, seed) })
@@ -103,7 +102,7 @@ func decideAll(models []model, keys []string, now time.Time, n int64,
 	switch allowed := ask(false); {
 	case allowed && take:
 		ask(true)
-	case take: // a refusal takes nothing, but a state that lies too far ahead is pulled in
+	case take: // a refusal takes nothing, but clamps states
 		for i, m := range models {
 			m.clamp(keys[i], now)
 		}
@@ -111,7 +110,7 @@ func decideAll(models []model, keys []string, now time.Time, n int64,
 	return algorithms.Combine(decisions)
 }
 
-// groupHistory plays random requests of a few users, who share some of the keys.
+// groupHistory sends random requests of a few users with some common keys.
 func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group,
 	seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -165,8 +164,8 @@ func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRul
 	}
 }
 
-// groupClockSetBack sees that who is refused waits no longer for a clock that was set back by days
-// than if all had been used at that moment, and one window more.
+// groupClockSetBack checks that after the clock is set back by days, a refused caller waits at most
+// one window longer than if everything had been used at that moment.
 func groupClockSetBack(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
 	c := newClock()
 	group, keys := open(t, c.read, groupRules), slices.Repeat([]string{"key"}, 5)
@@ -188,8 +187,8 @@ func groupClockSetBack(t *testing.T, open func(*testing.T, func() time.Time, Gro
 	}
 }
 
-// groupCallersAtOnce sees that what is refused by one rule takes nothing from another, whoever
-// comes between.
+// groupCallersAtOnce checks that a refusal by one rule takes nothing from the others under
+// concurrent calls.
 func groupCallersAtOnce(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
 	c := newClock()
 	group := open(t, c.read, groupRules)

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// costs sees that a request passes whole or not at all, whatever is asked before and after it.
+// costs checks that a request passes whole or not at all.
 func costs[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{most, (most + 1) / 2, most/2 + 1, max(1, most/3), 1} {
@@ -26,7 +26,7 @@ func costs[S any](p *pair[S]) {
 	}
 }
 
-// partialGrants sees that TakeUpTo takes what there is, and says when there is nothing.
+// partialGrants checks that TakeUpTo takes the available units, and reports when there are none.
 func partialGrants[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{1, most, most + 1, math.MaxInt64} {
@@ -42,8 +42,8 @@ func partialGrants[S any](p *pair[S]) {
 	}
 }
 
-// refunds sees that what is given back can be taken again, and that giving back too much gives no
-// more than a new key.
+// refunds checks that returned units can be taken again, and that an excessive refund gives no more
+// than a fresh key has.
 func refunds[S any](p *pair[S]) {
 	most := p.rule.Most()
 	p.refund("never seen", 5)
@@ -65,8 +65,8 @@ func refunds[S any](p *pair[S]) {
 	}
 }
 
-// waits sees that a request passes when its RetryAfter is over and no earlier, and that a key is as
-// good as new after its ResetAfter.
+// waits checks that a request passes at its RetryAfter and no earlier, and that a key is as good as
+// new at its ResetAfter.
 func waits[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{1, (most + 1) / 2, most} {
@@ -91,7 +91,7 @@ func waits[S any](p *pair[S]) {
 	}
 }
 
-// clockStepsBack sees what a state from the future is worth: read only, and then taken from.
+// clockStepsBack checks decisions on a state from the future, with Peek and then Take.
 func clockStepsBack[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for i, back := range []time.Duration{time.Microsecond, time.Second, Grace / 2, time.Hour,
@@ -114,7 +114,7 @@ func clockStepsBack[S any](p *pair[S]) {
 	}
 }
 
-// keysApart sees that keys which a store could mistake for one another have a state each.
+// keysApart checks that keys which a store could confuse have separate states.
 func keysApart[S any](p *pair[S]) {
 	keys := []string{
 		"", " ", "a", "A", "a ", " a", "a\x00", "a\n", "a:b", "a:", ":a", "a}", "{a}", "a{b", "}{",
@@ -137,8 +137,8 @@ func keysApart[S any](p *pair[S]) {
 	}
 }
 
-// manyKeysAtOnce sees that callers who come at once for different keys get each their own answer.
-// The clock stands still, so their order does not matter.
+// manyKeysAtOnce checks concurrent calls for different keys. The clock stands still, so their order
+// does not matter.
 func manyKeysAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, calls = 16, 40
