@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// clock tells the wall clock's time at half the cost of time.Now, which reads two clocks: the wall
-// clock and the monotonic one. They differ by a constant until the wall clock is set. So both are
-// read once per maxAge, and in between only the monotonic one.
+// clock returns the wall-clock time at half the cost of time.Now, which reads both the wall clock
+// and the monotonic clock. Their difference is constant until the wall clock is set, so clock reads
+// both once per maxAge, and otherwise only the monotonic one.
 type clock struct {
 	both atomic.Pointer[time.Time] // as last read
 }
 
-// maxAge is how long the wall clock may have been set without being noticed.
+// maxAge bounds how long a change of the wall clock goes unnoticed.
 const maxAge = time.Millisecond
 
 func (c *clock) now() time.Time {

@@ -14,12 +14,13 @@ type Member interface {
 	most() int64
 	clock() time.Time
 	serial() uint64
-	// hold finds or makes the state of a key, and look finds it without making one. Both lock it.
+	// hold locks and returns the state of a key, and creates a missing one; look does not create
+	// it.
 	hold(key string, now time.Time) held
 	look(key string) held
 }
 
-// held is the state of one key whose shard is locked.
+// held is the state of one key in a locked shard.
 type held interface {
 	most() int64
 	take(now time.Time, n int64) algorithms.Decision
@@ -29,16 +30,15 @@ type held interface {
 	release()
 }
 
-// Group asks several stores about one request, which passes if all of them let it pass; a refusal
-// takes nothing from any, and is not recorded in a sliding log either. Other requests come before
-// or after it, never between its parts.
+// Group asks several stores about one request, which passes only if all of them allow it. A refusal
+// takes nothing from any store, and is not recorded in a sliding log. Requests are atomic.
 type Group struct {
 	members []Member
-	// in which they are locked, the same in all groups, so that no two requests wait for each other
+	// order is the locking order, the same in all groups to avoid deadlocks.
 	order []int
 }
 
-// NewGroup makes a group of different stores. A store may be part of several.
+// NewGroup makes a group of distinct stores. A store may belong to several groups.
 func NewGroup(members ...Member) *Group {
 	g := &Group{members: members}
 	for i := range members {
@@ -50,8 +50,8 @@ func NewGroup(members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from each store, by the key at its place, or nothing from any. The decision is
-// that of [algorithms.Combine], and ruling tells whose it is. Errors are those of [Store.Take].
+// Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
+// the result of [algorithms.Combine] and the errors of [Store.Take].
 func (g *Group) Take(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
@@ -66,7 +66,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	if err := check(states, n); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
-	now = g.members[0].clock() // the locks may have taken a while
+	now = g.members[0].clock() // waiting for locks may have taken time
 	decisions, allowed := peek(states, now, n)
 	if allowed {
 		for i, state := range states {
@@ -81,7 +81,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Peek says what Take would say, and takes nothing. Its errors are those of [Store.Peek].
+// Peek returns the decision that Take would, without taking. Its errors are those of [Store.Peek].
 func (g *Group) Peek(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
@@ -94,7 +94,7 @@ func (g *Group) Peek(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Refund gives n units back to each store. Its errors are those of [Store.Refund].
+// Refund returns n units to each store. Its errors are those of [Store.Refund].
 func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.most())
@@ -108,7 +108,7 @@ func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	return nil
 }
 
-// most is the largest cost that can ever pass all of them.
+// most returns the largest cost that every rule can ever allow.
 func (g *Group) most() int64 {
 	most := g.members[0].most()
 	for _, m := range g.members[1:] {
@@ -125,7 +125,7 @@ func (g *Group) look(keys []string) []held {
 	return states
 }
 
-// check says whether a cost can ever pass all rules as they are now.
+// check is [algorithms.CheckCost] for the current rules.
 func check(states []held, n int64) error {
 	most := states[0].most()
 	for _, state := range states[1:] {
@@ -151,7 +151,7 @@ func release(states []held) {
 	}
 }
 
-// heldState is the state of one key of a store. A key that is not known has none.
+// heldState is the state of one key of a store; nil for an unknown key.
 type heldState[S any] struct {
 	store *Store[S]
 	rule  algorithms.Rule[S]

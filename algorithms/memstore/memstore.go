@@ -1,20 +1,17 @@
-// Package memstore keeps the states of a rate-limiting rule in memory, one per key, for any number
-// of keys and goroutines.
+// Package memstore keeps the states of a rate-limiting rule in memory, one per key.
 //
 //	perSecond := algorithms.Rate{Count: 5, Per: time.Second}
 //	store := memstore.New(algorithms.TokenBucket{Capacity: 10, Refill: perSecond})
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// A store starts no goroutine and needs no closing. It forgets a key when its state has been as
-// good as new for a minute: now and then a call looks at a few other keys on its way, more often
-// when keys are new, so memory follows the keys in use, while calls come in. States are lost with
-// the process, and are not shared with other processes.
+// A store starts no goroutine and needs no closing. It forgets a key a minute after its state is
+// back to the initial one: calls also check a few other keys, more of them while new keys arrive,
+// so memory follows the keys in use. States are lost with the process and not shared with others.
 //
-// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock.
-// When it is set, the store follows within a millisecond. If it steps back, what a key has used
-// stays used, and the key waits at most as long as if it had used everything just now (with
-// windows: one window more). A step of more than a minute may also find keys forgotten that it
-// would have needed; these are new again.
+// Stores use the machine's wall clock, because windows are aligned to it, and notice within a
+// millisecond when it is set. If it steps back, used units stay used, but no key waits longer than
+// if it had used everything just now (with windows, one window more). After a step of more than a
+// minute, some keys may already be forgotten and start fresh.
 package memstore
 
 import (
@@ -27,23 +24,23 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// What a store holds unless [MaxKeys] and [MaxBytes] say otherwise. Ten million token buckets take
-// about 0.9 GB, with keys of up to 39 bytes; longer ones take more, and so do sliding logs.
+// DefaultMaxKeys and DefaultMaxBytes are the defaults of [MaxKeys] and [MaxBytes]. Ten million
+// token buckets take about 0.9 GB with keys of up to 39 bytes; longer keys and sliding logs take
+// more.
 const (
 	DefaultMaxKeys  = 10_000_000
 	DefaultMaxBytes = 1 << 30
 )
 
-// grace is how long a key must have been as good as new before it is forgotten.
+// grace is how long a key must have been in its initial state before it is forgotten.
 const grace = time.Minute
 
-// How many places a call examines for keys that are as good as new: every sweepEvery-th call of a
-// shard, a call before it adds a key. A store that is full forgets the coldest of a few keys, at
-// most so many times for a new one.
+// Places that a call checks for expired keys, on every sweepEvery-th call of a shard and before it
+// adds a key. A full store evicts the coldest of a sample, up to mostEvicted times per new key.
 const (
 	sweepEvery   = 64
 	looks        = 32
-	looksWhenNew = 4 // more than one key, so that what is due to be forgotten cannot pile up
+	looksWhenNew = 4 // more than one, so that expired keys cannot accumulate
 	sample       = 16
 	mostEvicted  = 8
 )
@@ -56,44 +53,42 @@ type options struct {
 	now               func() time.Time
 }
 
-// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. For one more,
-// the store forgets the coldest of a few others: the one that would be as good as new first. So
-// those that have used up their limit go last, and however many keys somebody makes up, nobody is
-// locked out.
+// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. A full store
+// evicts the coldest of a sample: the key that would be back in its initial state first. Exhausted
+// keys go last, so a flood of invented keys neither resets them nor blocks new customers.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
 }
 
-// MaxBytes sets how much memory the keys and their states may take, in bytes, as MaxKeys sets their
-// number; n below 1 means [DefaultMaxBytes]. While a part of a store's table grows it takes up to
-// twice its own memory, which is not counted.
+// MaxBytes limits the memory of keys and states in bytes, as MaxKeys limits their number; n below 1
+// means [DefaultMaxBytes]. A part of the table that grows temporarily takes up to twice its memory,
+// which is not counted.
 func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
 
-// Clock sets what tells the time, in place of the machine's wall clock.
+// Clock replaces the machine's wall clock.
 func Clock(now func() time.Time) Option {
 	return func(o *options) { o.now = now }
 }
 
-// Store holds one state per key. All methods are safe for concurrent use. They never block for
-// long, so contexts are not looked at.
+// Store holds one state per key. All methods are safe for concurrent use. They only block briefly,
+// so they ignore contexts.
 type Store[S any] struct {
-	shards  [1 << shardBits]shard[S] // first, so that each begins with a line of the cache
+	shards  [1 << shardBits]shard[S] // first, for alignment to cache lines
 	rule    atomic.Pointer[algorithms.Rule[S]]
-	now     func() time.Time // that of a clock, unless an option says otherwise
+	now     func() time.Time // clock.now, unless set by an option
 	seed    maphash.Seed
 	options options
 	keys    atomic.Int64
 	bytes   atomic.Int64
-	logs    bool   // states have memory of their own
-	number  uint64 // of the store, in the order in which they were made
+	logs    bool   // states own memory
+	number  uint64 // in order of creation
 }
 
 var stores atomic.Uint64
 
-// New returns an empty store. S follows from the rule. A rule that is not valid is a mistake of the
-// caller and panics.
+// New returns an empty store. It panics if the rule is not valid.
 func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	var o options
 	for _, opt := range opts {
@@ -116,8 +111,8 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	return s
 }
 
-// SetRule changes the rule's parameters from the next call on; states stay and are read under the
-// new ones. A rule that is not valid is returned as an error and changes nothing.
+// SetRule changes the parameters for subsequent calls; existing states are read under the new rule.
+// An invalid rule is an error and changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -126,14 +121,14 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
-// Rule returns the rule as it is now.
+// Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
-// Len is how many keys are held, some of which may be due to be forgotten.
+// Len returns the number of keys, including expired ones that are not removed yet.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take asks for n units of key: all of them or none. The error is a [*algorithms.CostError] if n
-// can never pass.
+// Take takes n units of key, all of them or none. The error is a [*algorithms.CostError] if n can
+// never pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -152,7 +147,7 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 }
 
 // TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
-// what can ever pass.
+// the largest cost.
 func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
@@ -171,8 +166,8 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	return d, nil
 }
 
-// Peek says what Take would say, and takes nothing. The error is a [*algorithms.CostError] if n can
-// never pass.
+// Peek returns the decision that Take would, without taking. The error is a [*algorithms.CostError]
+// if n can never pass.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -188,7 +183,7 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
-// Refund gives n units of key back that were taken and not used. The error is a
+// Refund returns n units of key that were taken but not used. The error is a
 // [*algorithms.CostError] if n is below 1.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
@@ -206,13 +201,12 @@ func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	return nil
 }
 
-// shard returns the shard of a key, and the key's hash.
 func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 	hash := maphash.String(s.seed, key)
 	return &s.shards[hash>>(64-shardBits)], hash
 }
 
-// state finds or makes the state of a key, and forgets a few keys on the way. The shard must be
+// state finds or creates the state of a key, and removes some expired keys. The shard must be
 // locked.
 func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
 	now time.Time) *S {
@@ -236,7 +230,7 @@ func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, 
 	return state
 }
 
-// size is the memory of a state's own. Nearly all have none.
+// size returns the memory that a state owns, usually 0.
 func (s *Store[S]) size(state *S) int64 {
 	if !s.logs {
 		return 0
@@ -244,7 +238,8 @@ func (s *Store[S]) size(state *S) int64 {
 	return stateSize(state)
 }
 
-// resized accounts for a state whose size has changed. It is not valid afterwards.
+// resized accounts for a state whose size has changed. It may evict, so state is invalid
+// afterwards.
 func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64,
 	now time.Time) {
 	if !s.logs {
@@ -259,7 +254,7 @@ func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, b
 	}
 }
 
-// account adds to the store's bytes what a shard's have changed by.
+// account adds a shard's change of memory to the store's total.
 func (s *Store[S]) account(shard *shard[S]) {
 	if change := shard.bytes - shard.told; change != 0 {
 		s.bytes.Add(change)
@@ -267,8 +262,8 @@ func (s *Store[S]) account(shard *shard[S]) {
 	}
 }
 
-// evict forgets the coldest of a few keys of a locked shard, or of another one when it has none,
-// and reports whether there was one.
+// evict removes the coldest of a few keys, from the locked shard or, if that is empty, from
+// another. It returns false if it found none.
 func (s *Store[S]) evict(locked *shard[S], rule algorithms.Rule[S], now time.Time) bool {
 	if s.evictFrom(locked, rule, now) {
 		return true
@@ -296,8 +291,8 @@ func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.
 	return true
 }
 
-// sweepNext sweeps the shards in turn, so that those which nobody calls are swept too. The one that
-// it is given is locked, so it waits for no other.
+// sweepNext sweeps the shards in turn, including those without calls. It skips a busy one, because
+// it already holds a lock.
 func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
 	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
 	if next != locked {

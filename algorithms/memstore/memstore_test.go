@@ -45,7 +45,6 @@ func TestConformance(t *testing.T) {
 		conform(algorithms.SlidingLog{Limit: 60, Window: time.Minute, CountAccepted: true}))
 }
 
-// handClock is a time that a test moves.
 type handClock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -88,8 +87,8 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 	if s.Len() != keys {
 		t.Fatalf("%d keys, want %d", s.Len(), keys)
 	}
-	// Used keys stay, idle ones go while others are asked for. Full again after 5 s, they are kept
-	// for a minute more.
+	// Used keys stay, idle ones are removed by calls for other keys. Full after 5 s, they stay for
+	// another minute.
 	clock.move(5*time.Second + grace - time.Microsecond)
 	for i := range 100_000 {
 		mustTake(t, s, fmt.Sprint("busy ", i%100), 1)
@@ -116,7 +115,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
 	s, clock := open(algorithms.FixedWindow{Limit: 1, Window: time.Second})
 	most := 0
-	for i := range 60_000 { // 200 a second, each of which is kept for a minute or so
+	for i := range 60_000 { // 200 a second, each kept for about a minute
 		mustTake(t, s, fmt.Sprint(i), 1)
 		clock.move(5 * time.Millisecond)
 		most = max(most, s.Len())
@@ -126,10 +125,9 @@ func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
 	}
 }
 
-// However many keys somebody makes up, new customers are served, and one that has used up its limit
-// stays out.
+// A flood of invented keys does not block new customers, and does not reset an exhausted key.
 func TestTheColdestKeysGoFirst(t *testing.T) {
-	// So large that none of its parts ever holds nothing but a few spent keys.
+	// Large enough that no shard ever holds only exhausted keys.
 	for name, bound := range map[string]Option{"keys": MaxKeys(10_000),
 		"bytes": MaxBytes(1_000_000)} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +199,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			runtime.KeepAlive(store)
-			// A log may keep as much again: what append left behind its first time.
+			// A log may hold as much again, left over from append's first allocation.
 			if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 2*most ||
 				used < most/2 {
 				t.Errorf("%d bytes are used, want %d", used, most)
@@ -337,7 +335,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 	}
 }
 
-// BenchmarkTakeNewKeys asks for a new key each time, while as many are forgotten.
+// BenchmarkTakeNewKeys takes from a new key each time, while as many keys expire.
 func BenchmarkTakeNewKeys(b *testing.B) {
 	const second = 1000 // keys
 	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)})
@@ -351,7 +349,7 @@ func BenchmarkTakeNewKeys(b *testing.B) {
 		}
 		clock.move(time.Second / second)
 	}
-	for i := range 100 * second { // a key is kept for a minute and a second
+	for i := range 100 * second { // a key stays for a minute and a second
 		take(i)
 	}
 	b.ReportAllocs()

@@ -7,19 +7,17 @@ import (
 	"strings"
 )
 
-// name is a key as it is kept. All but long ones lie beside their state, which spares a look into
-// other memory, and most of the time goes into such looks. With a state of two integers an entry is
-// 64 bytes, one line of the cache.
+// name is a stored key. Short keys lie next to their state, which avoids a cache miss, the main
+// cost of a call. With a state of two integers an entry is 64 bytes, one cache line.
 type name struct {
-	short [39]byte // the key (an IPv6 address and a UUID fit), or the hash of a long one
+	short [39]byte // the key (an IPv6 address and a UUID fit), or the hash of a long key
 	size  uint8    // of the key, or isLong
-	long  *string  // a key that does not fit into short
+	long  *string  // a key too long for short
 }
 
 const isLong = 255
 
-// newName returns the name of a key. It keeps nothing else alive: the key may be a piece of
-// something larger.
+// newName copies the key, which may be part of a larger string.
 func newName(key string, hash uint64) (n name) {
 	if len(key) <= len(n.short) {
 		copy(n.short[:], key)
@@ -32,7 +30,7 @@ func newName(key string, hash uint64) (n name) {
 	return n
 }
 
-// memory is the memory that n takes beside itself, in bytes.
+// memory returns the bytes that n references.
 func (n *name) memory() int64 {
 	if n.size != isLong {
 		return 0
@@ -40,7 +38,7 @@ func (n *name) memory() int64 {
 	return int64(len(*n.long)) + int64(reflect.TypeFor[string]().Size())
 }
 
-// is reports whether n is the name of a key.
+// is reports whether n is the given key.
 func (n *name) is(key string) bool {
 	if n.size == isLong {
 		return *n.long == key
@@ -48,7 +46,7 @@ func (n *name) is(key string) bool {
 	return string(n.short[:n.size]) == key
 }
 
-// hash is that of the key.
+// hash returns the key's hash.
 func (n *name) hash(seed maphash.Seed) uint64 {
 	if n.size == isLong {
 		return binary.NativeEndian.Uint64(n.short[:])

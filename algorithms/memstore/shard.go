@@ -10,29 +10,29 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// shardBits is the binary logarithm of how many locks there are: enough that callers on many cores
-// seldom meet.
+// shardBits is the binary logarithm of the number of locks: enough to avoid contention on many
+// cores.
 const shardBits = 7
 
-// A shard has fewPlaces to begin with. Memory for no more than somePlaces is not worth giving back.
+// A table starts with fewPlaces and never shrinks to somePlaces or fewer.
 const (
 	fewPlaces  = 8
 	somePlaces = 64
 )
 
-// shard is a share of the keys: a hash table with open addressing and linear probing. A map would
-// have the keys' text in other memory, cannot be gone round in small steps, and gives no memory
-// back.
+// shard holds a part of the keys in a hash table with open addressing and linear probing. A map
+// would keep long and short keys in separate memory, cannot be swept in small steps, and never
+// shrinks.
 type shard[S any] struct {
 	mu      sync.Mutex
 	calls   uint
 	marks   []mark // by place
 	entries []entry[S]
-	used    int      // places that are not free
-	hand    int      // the place that sweep looks at next
-	bytes   int64    // of all memory of the shard
-	told    int64    // of these, what the store knows of
-	_       [32]byte // keeps neighbours from sharing a line of the cache
+	used    int      // occupied places
+	hand    int      // next place to sweep
+	bytes   int64    // all memory of the shard
+	told    int64    // the part of bytes already in the store's total
+	_       [32]byte // avoids false sharing of cache lines
 }
 
 type entry[S any] struct {
@@ -40,28 +40,28 @@ type entry[S any] struct {
 	state S
 }
 
-// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, by which a
-// search passes nearly all other keys without a look at them. Its low byte is how far the place is
-// from the entry's home; from far on it does not tell.
+// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, which lets a
+// search skip most other keys. Its low byte is the distance from the entry's home; far means far or
+// more.
 type mark uint16
 
 const far = 255
 
 func newMark(hash uint64, away int) mark { return tag(hash) | mark(min(away, far)) }
 
-// tag is the hash's lowest bits; its highest ones choose the shard, the next 32 the home.
+// tag is the hash's lowest bits; its highest bits select the shard, the next 32 the home.
 func tag(hash uint64) mark { return mark(hash)<<8 | 1<<15 }
 
 func (m mark) tag() mark { return m &^ far }
 func (m mark) away() int { return int(m & far) }
 
-// home is the place where a search begins. Homes come in the order of the hashes, whatever the
-// number of places, so resize moves entries almost in sequence.
+// home returns the place where a search begins. Homes are in hash order for any table size, so
+// resize moves entries almost sequentially.
 func (s *shard[S]) home(hash uint64) int {
 	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
 }
 
-// next is the place after another one, the first after the last.
+// next returns the following place, cyclically.
 func (s *shard[S]) next(place int) int {
 	if place++; place < len(s.marks) {
 		return place
@@ -69,7 +69,7 @@ func (s *shard[S]) next(place int) int {
 	return 0
 }
 
-// distance is how many steps lead from one place to another.
+// distance returns the number of steps between two places.
 func (s *shard[S]) distance(from, to int) int {
 	if from <= to {
 		return to - from
@@ -77,8 +77,8 @@ func (s *shard[S]) distance(from, to int) int {
 	return to - from + len(s.marks)
 }
 
-// fetch begins to load the entry that find most likely finds. Most of a decision's time goes into
-// waiting for it, and meanwhile the clock can be read, which waits for all loads that are not such.
+// fetch prefetches the entry that find will most likely return. That load takes most of a
+// decision's time; reading the clock, which would wait for ordinary loads, then overlaps with it.
 func (s *shard[S]) fetch(hash uint64) {
 	if len(s.marks) == 0 {
 		return
@@ -90,7 +90,7 @@ func (s *shard[S]) fetch(hash uint64) {
 	prefetch(unsafe.Pointer(&s.entries[i]))
 }
 
-// find returns the state of a key, or nil. It is valid until the shard is unlocked.
+// find returns the state of a key, or nil. The state is valid until the shard is unlocked.
 func (s *shard[S]) find(hash uint64, key string) *S {
 	if len(s.marks) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (s *shard[S]) find(hash uint64, key string) *S {
 	return nil
 }
 
-// add returns a state for a key that has none.
+// add creates the state of a new key.
 func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
 	if s.crowded() {
 		s.resize(seed, s.larger())
@@ -112,12 +112,12 @@ func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
 	return s.insert(hash, name)
 }
 
-// crowded reports whether the table grows for one more key: fuller, searches would be long.
+// crowded reports whether the table must grow before another key, to keep searches short.
 func (s *shard[S]) crowded() bool { return s.used >= len(s.marks)*7/8 }
 
 func (s *shard[S]) larger() int { return max(fewPlaces, len(s.marks)*5/4) }
 
-// growth is the memory that one more key takes, but for its name's own.
+// growth returns the memory that another key takes, excluding its name's.
 func (s *shard[S]) growth() int64 {
 	if !s.crowded() {
 		return 0
@@ -125,12 +125,12 @@ func (s *shard[S]) growth() int64 {
 	return s.table(s.larger()) - s.table(len(s.marks))
 }
 
-// table is the memory of so many places.
+// table returns the memory of a table.
 func (s *shard[S]) table(places int) int64 {
 	return int64(places) * int64(reflect.TypeFor[entry[S]]().Size()+reflect.TypeFor[mark]().Size())
 }
 
-// stateSize is the memory that a state takes beside itself, in bytes.
+// stateSize returns the bytes that a state references.
 func stateSize[S any](state *S) int64 {
 	if log, ok := any(state).(*algorithms.SlidingLogState); ok {
 		return 8 * int64(cap(log.Times))
@@ -150,8 +150,8 @@ func (s *shard[S]) insert(hash uint64, name name) *S {
 	return &s.entries[i].state
 }
 
-// remove frees a place. Entries behind it move up, but none to before its home, so that every
-// search still comes by.
+// remove frees a place. It moves later entries up, but never before their home, so that searches
+// still find them.
 func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.bytes -= s.entries[place].name.memory() + stateSize(&s.entries[place].state)
 	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
@@ -169,7 +169,7 @@ func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.used--
 }
 
-// resize moves the entries to a table of so many places.
+// resize moves the entries to a new table.
 func (s *shard[S]) resize(seed maphash.Seed, places int) {
 	marks, entries := s.marks, s.entries
 	s.bytes += s.table(places) - s.table(len(marks))
@@ -180,11 +180,11 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 			*s.insert(e.name.hash(seed), e.name) = e.state
 		}
 	}
-	s.hand = s.hand * places / max(len(marks), 1) // before the same entry as it was
+	s.hand = s.hand * places / max(len(marks), 1) // keeps its position relative to the entries
 }
 
-// sweep examines the next few places, removes keys that were as good as new at the instant then,
-// and returns how many.
+// sweep checks the next few places, removes keys that were back in their initial state at the given
+// instant, and returns their number.
 func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time,
 	looks int) (removed int64) {
 	for range min(looks, len(s.marks)) {
@@ -204,9 +204,8 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 	return removed
 }
 
-// evict removes the coldest of the next few keys, and reports whether there was one: the key that
-// would be as good as new first, and of those that would be at the same time the one that has used
-// least.
+// evict removes the coldest of the next few keys, and reports whether there was one. The coldest is
+// back in its initial state first; among equals, it has the most units left.
 func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
 	sample int) bool {
 	coldest := -1

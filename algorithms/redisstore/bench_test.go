@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// BenchmarkTake is 64 callers who all pass: on a thousand keys, and on one.
+// BenchmarkTake runs 64 allowed callers, on a thousand keys and on one.
 func BenchmarkTake(b *testing.B) {
 	benchmark(b, "token bucket",
 		algorithms.TokenBucket{Capacity: 1_000_000_000, Refill: perSecond(1_000_000)})
@@ -66,7 +66,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 	}
 }
 
-// BenchmarkRefused is a caller who hammers a key that refuses.
+// BenchmarkRefused repeats a refused request.
 func BenchmarkRefused(b *testing.B) {
 	s := New(newClient(b, server, Options{}), "policy",
 		algorithms.TokenBucket{Capacity: 1, Refill: perHour(1)})

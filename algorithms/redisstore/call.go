@@ -13,47 +13,44 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// terms are a rule as a script call needs it. A call has the same terms from beginning to end,
-// whatever SetRule does meanwhile.
+// terms describes a rule for a script call. It does not change during a call, even if SetRule does.
 type terms interface {
 	most() int64
 	program() *script
-	// arguments are the rule's parameters, as the script wants them.
+	// arguments returns the rule's parameters in the script's format.
 	arguments() []any
-	// pair is what a request is to the script; see common.lua. 0, 0 is nothing.
+	// pair encodes a request for the script; see common.lua. 0, 0 means nothing.
 	pair(r *request) (n, times int64)
-	// settle sets the decisions of a key's requests, by what the script said of the key at the
-	// instant now. They were sent at a time of the client's clock.
+	// settle sets the decisions of a key's requests from the script's reply at the instant now.
+	// sent is on the client's clock.
 	settle(key, said string, now time.Time, sent time.Duration, requests []*request) error
 	// doubt forgets a key whose state may have changed in an unknown way.
 	doubt(key string)
 }
 
-// call is one run of a script, for keys of one lane.
+// call is one run of a script for keys of one lane.
 type call struct {
 	terms   terms
 	buckets []*bucket
 	reply   *once
 	args    []any
-	time    int // where in args it stands
+	time    int // its index in args
 }
 
-// once is a command that go-redis must not send a second time after an error: it may have been
-// applied.
+// once is a command that go-redis must not retry: it may have been applied.
 type once struct{ *redis.StringCmd }
 
 func (once) NoRetry() bool { return true }
 
-// prepare writes the command, and answers requests that need none: those whose caller has left,
-// those that waited too long and those that became impossible. It reports whether any others are
-// left.
+// prepare builds the command, without requests that are abandoned, expired or no longer possible;
+// it answers the last two. It returns false if no requests remain.
 func (c *call) prepare(client *Client, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {
 		requests := b.flying[:0]
 		for _, r := range b.flying {
 			switch {
-			case !r.stage.CompareAndSwap(waits, flies): // nobody waits for an answer
+			case !r.stage.CompareAndSwap(waits, flies): // the caller has left
 			case sent-r.came > client.timeout:
 				r.finish(ErrTimeout)
 			case r.n > most && (r.kind == take || r.kind == peek):
@@ -94,7 +91,7 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 	return true
 }
 
-// encode is the argument of one key: its requests, where equal ones in a row are one pair.
+// encode encodes one key's requests, with runs of equal ones as one pair.
 func encode(t terms, requests []*request) any {
 	n, times := t.pair(requests[0])
 	if len(requests) == 1 {
@@ -138,8 +135,7 @@ func encode(t terms, requests []*request) any {
 	return text
 }
 
-// dispatch sends the calls, unless the breaker knows that Redis does not answer, and tells it how
-// that went.
+// dispatch sends the calls unless the breaker is open, and reports the result to it.
 func (c *Client) dispatch(calls []*call) {
 	if c.breaker == nil {
 		c.send(calls)
@@ -157,8 +153,8 @@ func (c *Client) dispatch(calls []*call) {
 	done(outage(calls))
 }
 
-// outage is the error that says that Redis, or a part of a cluster, does not work; nil if all calls
-// were answered, be it with an error about their keys.
+// outage returns the error that shows that Redis, or a part of a cluster, is unavailable. It is nil
+// if all calls were answered, even with errors about their keys.
 func outage(calls []*call) error {
 	for _, call := range calls {
 		err := call.reply.Err()
@@ -172,14 +168,13 @@ func outage(calls []*call) error {
 	return nil
 }
 
-// outOfOrder are the replies by which Redis says that it cannot decide for anybody now.
+// outOfOrder lists the error replies of a Redis that cannot decide any request now.
 var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
 	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
-// time is the argument of scripts for calls that are sent at a time of the client's clock. A call
-// that Redis runs when nobody waits for it any more, because Redis hung, must take nothing: so it
-// says until when, by the clock of Redis as its last reply showed it. In a cluster each server has
-// a clock of its own, and calls are valid for ever.
+// time returns the time argument of scripts. A call that Redis runs after its callers gave up,
+// because Redis hung, must take nothing, so the argument is a deadline on Redis's clock, estimated
+// from its last reply. Cluster servers have separate clocks, so calls there have no deadline.
 func (c *Client) time(sent time.Duration) any {
 	if c.now != nil {
 		return c.now().UnixMicro()
@@ -190,9 +185,8 @@ func (c *Client) time(sent time.Duration) any {
 	return ""
 }
 
-// send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are
-// sent again, with the script itself. So are those that came too late and are answered in time:
-// the clock of Redis has stepped.
+// send runs the calls in one pipeline. It resends calls whose script was unknown to Redis, with the
+// script, and calls rejected as late although answered in time: Redis's clock has stepped.
 func (c *Client) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -216,7 +210,7 @@ func (c *Client) send(calls []*call) {
 	}
 }
 
-// exec leaves each call's outcome in its reply.
+// exec stores each call's result in its reply.
 func (c *Client) exec(ctx context.Context, calls []*call) {
 	pipe := c.rdb.Pipeline()
 	for _, call := range calls {
@@ -225,7 +219,7 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		for _, call := range calls {
-			// Redis may also refuse the connection: then no call has a reply
+			// Redis may also refuse the connection; then no call has a reply.
 			if call.reply.Err() == nil && (!isReply(err) || call.reply.Val() == "") {
 				call.reply.SetErr(err)
 			}
@@ -233,7 +227,7 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	}
 }
 
-// isReply tells an error that Redis answered to one command from one that concerns the connection.
+// isReply reports whether Redis sent the error for one command, as opposed to a connection error.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)

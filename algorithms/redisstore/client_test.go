@@ -34,14 +34,14 @@ func (c *Client) inFlight() int {
 	return c.flights
 }
 
-// freezeIdle freezes a server when all that was asked before is over.
+// freezeIdle freezes a server once no request is pending.
 func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
 	t.Helper()
 	waitFor(t, "nothing is under way", func() bool { return c.inFlight() == 0 })
 	s.Freeze()
 }
 
-// decisions is how many script calls a server has run.
+// decisions returns the number of script calls that a server has run.
 func decisions(t testing.TB, s *redistest.Server) int {
 	t.Helper()
 	rdb := s.Client()
@@ -61,7 +61,6 @@ func decisions(t testing.TB, s *redistest.Server) int {
 	return n
 }
 
-// answer is what a caller in a goroutine of its own got.
 type answer struct {
 	algorithms.Decision
 	err error
@@ -76,7 +75,7 @@ func takeAside[S any](ctx context.Context, s *Store[S], key string, n int64) <-c
 	return c
 }
 
-// TestCallersShareCommands: what comes while Redis is busy goes together afterwards.
+// TestCallersShareCommands: requests that arrive while Redis is busy share a command.
 func TestCallersShareCommands(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",
@@ -105,7 +104,7 @@ func TestCallersShareCommands(t *testing.T) {
 			remaining[a.Remaining] = true
 		}
 	}
-	if len(remaining) != 1+49 { // 98, 96, …, 0: everybody has an answer of his own
+	if len(remaining) != 1+49 { // 98, 96, …, 0: every caller has a distinct answer
 		t.Errorf("%d different remainders, want 50: %v", len(remaining), remaining)
 	}
 	if n := decisions(t, s) - before; n != 2 {
@@ -113,7 +112,7 @@ func TestCallersShareCommands(t *testing.T) {
 	}
 }
 
-// TestKeysShareCommands: so do requests for different keys, and policies share a pipeline.
+// TestKeysShareCommands: requests for different keys share a command, policies share a pipeline.
 func TestKeysShareCommands(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{})
@@ -151,8 +150,8 @@ func TestKeysShareCommands(t *testing.T) {
 	}
 }
 
-// TestACallerLeaves: he gets his context's error at once, whether his request is under way or not;
-// the others get their answers, and what was not sent is not counted.
+// TestACallerLeaves: a caller gets its context's error at once, even if its request is under way;
+// others get their answers, and unsent requests are not counted.
 func TestACallerLeaves(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",
@@ -176,7 +175,7 @@ func TestACallerLeaves(t *testing.T) {
 	}
 	s.Thaw()
 	if a := <-stays; a.err != nil || a.Remaining != 7 {
-		// 10, less those of the first, the one under way, and his own
+		// 10, less the first unit, the one under way, and this request's own
 		t.Errorf("%+v, want 7 remaining", a)
 	}
 	if _, err := store.Take(ctx, "key", 1); !errors.Is(err, context.Canceled) {
@@ -204,7 +203,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 		}
 	}
 
-	// One call of a pipeline whose script is known, and one whose is not.
+	// One call with a known script in a pipeline, and one with an unknown script.
 	mustTake(t, tokens, "other", 1)
 	calls := make([]*call, 0, 2)
 	for _, l := range []*lane{&tokens.lane, &log.lane} {
@@ -298,8 +297,8 @@ func (d *deaf) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestNothingIsSentTwice: a command whose answer was lost is not repeated by the Redis client, as
-// it is by default.
+// TestNothingIsSentTwice: a command whose answer was lost is not retried by the Redis client,
+// contrary to its default.
 func TestNothingIsSentTwice(t *testing.T) {
 	rule := algorithms.FixedWindow{Limit: 100, Window: year}
 	c := newClient(t, server, Options{})
@@ -351,8 +350,7 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestRequestsThatNeedNoCommand: those that waited too long, and those that a new rule made
-// impossible.
+// TestRequestsThatNeedNoCommand: expired requests, and those made impossible by a new rule.
 func TestRequestsThatNeedNoCommand(t *testing.T) {
 	c := newClient(t, server, Options{Timeout: time.Second})
 	store := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(1)})
@@ -384,7 +382,7 @@ func TestNewClientPanicsWithoutContextTimeouts(t *testing.T) {
 	NewClient(rdb, Options{})
 }
 
-// What was sent to a Redis that hung takes nothing when it runs at last: its caller was refused.
+// A call that a hung Redis runs late takes nothing, because its callers were refused.
 func TestALateCallTakesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{Timeout: 100 * time.Millisecond})
@@ -415,7 +413,7 @@ func TestALateCallTakesNothing(t *testing.T) {
 		return err == nil
 	})
 
-	// A clock that steps ahead makes calls late that are not.
+	// After the clock steps ahead, timely calls look late.
 	c.ahead.Add(-time.Hour.Microseconds())
 	waitFor(t, "a decision after the step", func() bool {
 		_, err := store.Take(t.Context(), "key", 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// kind is what a request wants.
+// kind is the method of a request.
 type kind uint8
 
 const (
@@ -21,7 +21,6 @@ const (
 	refund
 )
 
-// request is one caller's question, and its answer.
 type request struct {
 	kind kind
 	n    int64
@@ -30,12 +29,11 @@ type request struct {
 	stage    atomic.Int32
 	done     chan struct{} // gets one value when decision and err are set
 	decision algorithms.Decision
-	ruling   int // of a group
+	ruling   int // in a group
 	err      error
 }
 
-// The stages of a request. Whether it goes with a flight or its caller leaves first is one
-// compare-and-swap.
+// Stages of a request. One compare-and-swap decides whether it is sent or its caller leaves first.
 const (
 	waits int32 = iota
 	flies
@@ -47,28 +45,27 @@ func (r *request) finish(err error) {
 	r.done <- struct{}{}
 }
 
-// bucket is a key with requests that wait or are under way. It is in its lane for as long as there
-// are any.
+// bucket is a key with pending requests. It stays in its lane while it has any.
 type bucket struct {
 	lane    *lane
 	key     string
 	name    string     // in Redis
-	names   []string   // of a question to several rules, instead
+	names   []string   // in a group, instead of name
 	waiting []*request // guarded by Client.mu
-	flying  []*request // the flight's, while there is one
+	flying  []*request // owned by the current flight
 }
 
-// lane is the non-generic half of a store: its keys can share script calls.
+// lane is the non-generic half of a store; its keys can share script calls.
 type lane struct {
-	stem   string // of its names in Redis, whose key follows
+	stem   string // prefix of its names in Redis, before the key
 	suffix string // of its names
 	terms  func() terms
-	names  func(key string) []string // of a group's keys; nil where one key has one name
+	names  func(key string) []string // in a group; nil for a store
 
 	buckets map[string]*bucket // guarded by Client.mu
 }
 
-// stored is the name in Redis that tells where the key lies.
+// stored returns the name in Redis that determines the slot.
 func (b *bucket) stored() string {
 	if b.names != nil {
 		return b.names[0]
@@ -76,10 +73,10 @@ func (b *bucket) stored() string {
 	return b.name
 }
 
-// redisKey is where a key's state is stored, one to one.
+// redisKey returns the name of a key's state, one to one.
 func (l *lane) redisKey(key string) string { return redisKey(l.stem, key) + l.suffix }
 
-// ask adds a request to those that wait, and waits for its answer or the end of ctx.
+// ask queues a request and waits for its answer or the end of ctx.
 func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind,
 	n int64) (algorithms.Decision, int, error) {
 	if err := ctx.Err(); err != nil {
@@ -96,7 +93,7 @@ func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind,
 	case <-r.done:
 	case <-ctx.Done():
 		r.stage.CompareAndSwap(waits, left)
-		// r still belongs to who finds it, so it is not used again
+		// The flight may still hold r, so it is not reused.
 		return algorithms.Decision{}, 0, ctx.Err()
 	}
 	d, ruling, err := r.decision, r.ruling, r.err
@@ -135,11 +132,11 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 	return true
 }
 
-// fly takes what is ready to Redis and back until nothing is.
+// fly sends flights until no request is ready.
 func (c *Client) fly() {
 	var f flight
 	for {
-		for range yields { // those who were just answered, or are about to ask, come along
+		for range yields { // let callers that were just answered, or are about to ask, join
 			runtime.Gosched()
 		}
 		if !c.board(&f) {
@@ -161,14 +158,14 @@ func (c *Client) fly() {
 	}
 }
 
-// flight is what goes to Redis together.
+// flight is a batch of calls to Redis.
 type flight struct {
 	calls   []*call
 	buckets []*bucket
 }
 
-// board ends the flight before and fills the next one with what has waited longest; false if
-// nothing waits.
+// board ends the previous flight and fills the next one with the longest-waiting keys; false if
+// none waits.
 func (c *Client) board(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +186,7 @@ func (c *Client) board(f *flight) bool {
 	left := copy(c.ready, c.ready[n:])
 	clear(c.ready[left:])
 	c.ready = c.ready[:left]
-	open := map[place]*call{} // what is being filled
+	open := map[place]*call{} // calls with room
 	for _, b := range f.buckets {
 		b.board()
 		c.waiting -= len(b.flying)
@@ -208,13 +205,13 @@ func (c *Client) board(f *flight) bool {
 	return true
 }
 
-// place is what the keys of one script call have in common.
+// place identifies the keys that can share a script call.
 type place struct {
 	lane *lane
 	slot uint16 // in a cluster
 }
 
-// board moves requests from those that wait to those that fly.
+// board moves requests from waiting to flying.
 func (b *bucket) board() {
 	if len(b.waiting) <= maxPerKey {
 		b.flying, b.waiting = b.waiting, b.flying[:0]

@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Whatever Redis answers to a script, each request is answered: with an error, or with a decision
-// that the rule could give.
+// For any reply to a script, each request gets an error or a decision that the rule could make.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		"1000000;", "1000000;5", "1000000;5+3", "1000000;?", "1000000;2:3", "1000000;2:3:4",
@@ -24,7 +23,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(seed, uint8(0), int64(1))
 		f.Add(seed, uint8(3), int64(5))
 	}
-	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true}) // it is not asked
+	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true}) // never used
 	f.Cleanup(func() { _ = rdb.Close() })
 	client := NewClient(rdb, Options{})
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}
@@ -50,7 +49,7 @@ func FuzzReply(f *testing.F) {
 			requests := []*request{{kind: take, n: n, done: make(chan struct{}, 1)},
 				{kind: kind(of % 4), n: n, done: make(chan struct{}, 1)}}
 			if lane.names != nil && requests[1].kind == takeUpTo {
-				requests = requests[:1] // nobody asks a group for that
+				requests = requests[:1] // groups have no TakeUpTo
 			}
 			c := call{terms: lane.terms(),
 				buckets: []*bucket{{key: key, flying: append([]*request{}, requests...)}},

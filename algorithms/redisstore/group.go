@@ -16,44 +16,44 @@ type Member interface {
 	current() member
 }
 
-// member is a rule as it is when a question is sent.
+// member is a rule as of the time of a request.
 type member interface {
 	most() int64
-	// inGroup are the name of the rule's script, how many parameters that has, and these.
+	// inGroup returns the name of the rule's script, its number of parameters, and the parameters.
 	inGroup() []any
-	// begin reads what the script said of the rule's key.
+	// begin parses the script's reply for the rule's key.
 	begin(said string, now time.Time) (replay, error)
 }
 
-// replay tells what happened to the key of one rule, one request after the other.
+// replay derives decisions for the key of one rule, request by request.
 type replay interface {
-	// peek must be called once for each take and peek, because of each the script said what it
-	// must.
+	// peek must be called once for each take and peek, because each consumes part of the script's
+	// reply.
 	peek(n int64) algorithms.Decision
-	// take is what follows a peek when all rules let the request pass.
+	// take follows a peek if all rules allow the request.
 	take(n int64) algorithms.Decision
 	refund(n int64)
-	// complete reports whether all was used that the script said, and not more.
+	// complete reports whether exactly the whole reply was consumed.
 	complete() bool
 }
 
-// Group asks several stores about one request, which passes if all of them let it pass; a refusal
-// takes nothing from any, and is not recorded in a sliding log either. Other requests come before
-// or after it, never between its parts. Equal questions that wait share a place in a script call,
-// as a store's requests of one key do; refusals are not remembered.
+// Group asks several stores about one request, which passes only if all of them allow it. A refusal
+// takes nothing from any store, and is not recorded in a sliding log. Requests are atomic. Equal
+// requests that wait share a place in a script call, as a store's requests for one key do; refusals
+// are not cached.
 type Group struct {
 	client  *Client
 	lane    lane
 	members []Member
 }
 
-// NewMember returns the store of one of several rules of a policy, for a [Group]; the name tells
-// them apart.
+// NewMember returns the store of one of a policy's rules, for a [Group]. Names of members must
+// differ.
 func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, ":"+name, rule)
 }
 
-// NewGroup makes a group of stores that [NewMember] has made for the policy, with different names.
+// NewGroup makes a group of stores that [NewMember] returned for the policy, with different names.
 func NewGroup(c *Client, policy string, members ...Member) *Group {
 	g := &Group{client: c, members: members}
 	stem := c.stem(policy)
@@ -68,9 +68,9 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from each store, by the key at its place, or nothing from any. The decision is
-// that of [algorithms.Combine], and ruling tells whose it is. On a cluster the keys must be equal:
-// others lie in other slots, and Redis refuses the question. Errors are those of [Store.Take].
+// Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
+// the result of [algorithms.Combine]. On a cluster all keys must be equal; otherwise they lie in
+// different slots and Redis refuses the call. Errors are those of [Store.Take].
 func (g *Group) Take(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
@@ -79,7 +79,7 @@ func (g *Group) Take(ctx context.Context, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), take, n)
 }
 
-// Peek says what Take would say, and takes nothing. Errors are those of Take.
+// Peek returns the decision that Take would, without taking. Errors are those of Take.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
@@ -88,7 +88,7 @@ func (g *Group) Peek(ctx context.Context, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), peek, n)
 }
 
-// Refund gives n units back to each store. Errors are those of Take, but n has no upper limit.
+// Refund returns n units to each store. Errors are those of Take, but n has no upper limit.
 func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.terms().most())
@@ -97,7 +97,7 @@ func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	return err
 }
 
-// joinKeys makes one text of keys, one to one.
+// joinKeys encodes keys in one string, one to one.
 func joinKeys(keys []string) string {
 	var joined strings.Builder
 	for _, key := range keys {
@@ -118,7 +118,7 @@ func splitKeys(joined string) (keys []string) {
 	return keys
 }
 
-// groupTerms are the rules of a group as they are when a question is sent.
+// groupTerms holds a group's rules as of the time of a request.
 type groupTerms struct {
 	members []member
 	names   func(key string) []string
@@ -201,7 +201,7 @@ func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration,
 	return nil
 }
 
-// doubt has nothing to forget.
+// doubt has nothing to forget: groups cache no refusals.
 func (t groupTerms) doubt(string) {}
 
 func (s *Store[S]) nameSuffix() string { return s.lane.suffix }
@@ -218,7 +218,7 @@ func (m *mirror[S]) begin(said string, now time.Time) (replay, error) {
 	return m.history.begin(said, now)
 }
 
-// replayedState is the replay of a rule whose script says what the state was.
+// replayedState is the replay of a rule whose script returns the former state.
 type replayedState[S any] struct {
 	rule  algorithms.Rule[S]
 	state S

@@ -28,7 +28,7 @@ func TestGroupConformance(t *testing.T) {
 	})
 }
 
-// twoLimits allows two an hour for each key and limit an hour for all.
+// twoLimits allows two an hour per key and limit an hour in total.
 func twoLimits(c *Client, limit int64) *Group {
 	return NewGroup(c, "policy",
 		NewMember(c, "policy", "each", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)}),
@@ -36,8 +36,7 @@ func twoLimits(c *Client, limit int64) *Group {
 			algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true}))
 }
 
-// Processes that share a group's keys let exactly the limit pass, whatever they put into one script
-// call.
+// Two clients that share a group's keys allow exactly the limit, however they batch requests.
 func TestGroupsOfTwoClientsAreExact(t *testing.T) {
 	const limit, users = 37, 30
 	one := newClient(t, server, Options{})

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// logs is the history of a sliding log. Its script says how many units counted and when the latest
-// one came; from there on the count follows from the requests, and only the times that refusals
-// wait for are said one by one.
+// logs is the history of a sliding log. Its script returns the number of units that counted and the
+// time of the latest; later counts follow from the requests. The times that refusals wait for are
+// listed one by one.
 type logs struct{ rule algorithms.SlidingLog }
 
 func (h logs) pair(r *request) (n, times int64) {
@@ -36,7 +36,7 @@ func (h logs) replay(said string, now time.Time,
 			r.decision = l.take(r.n)
 		case takeUpTo:
 			r.decision = l.takeUpTo(min(r.n, l.Limit), max(1, min(r.n, l.Limit-l.have)))
-			cost = 1 // what it waits for when none passes
+			cost = 1 // the cost that it waits for if none passes
 		case peek:
 			r.decision = l.peek(r.n)
 			continue
@@ -45,7 +45,7 @@ func (h logs) replay(said string, now time.Time,
 			o.refused, o.changed = false, true
 			continue
 		}
-		// A refusal that is recorded changes the answer to the next request, so it must be sent.
+		// A recorded refusal changes the answer to the next request, so later ones must be sent.
 		o.refused, o.changed = !r.decision.Allowed && l.CountAccepted, o.changed ||
 			r.decision.Allowed
 		o.cost, o.decision = cost, r.decision
@@ -65,7 +65,7 @@ func (h logs) open(said string, now time.Time) *replayedLog {
 
 func (h logs) begin(said string, now time.Time) (replay, error) { return h.open(said, now), nil }
 
-// recall knows of one cost only when it could pass.
+// recall knows a single cost, and when that could pass.
 func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	n int64) (algorithms.Decision, bool) {
 	d := o.decision
@@ -74,12 +74,12 @@ func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	return d, n == o.cost && d.RetryAfter > 0
 }
 
-// replayedLog is what is known of a log while its requests are replayed.
+// replayedLog is the known part of a log during a replay.
 type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64
-	rest              string // what the script said, as far as it was not used yet
-	bad               bool   // it said too little, or what cannot be
+	rest              string // the unused part of the script's reply
+	bad               bool   // the reply was too short or inconsistent
 }
 
 func (l *replayedLog) peek(n int64) algorithms.Decision {
@@ -105,15 +105,14 @@ func (l *replayedLog) next() int64 {
 	return n
 }
 
-// until is the wait until a unit of the time t counts no more. The script speaks of none that does
-// not count.
+// until returns the wait until a unit of time t expires. The script returns no expired units.
 func (l *replayedLog) until(t int64) time.Duration {
 	wait := time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
 	l.bad = l.bad || wait <= 0
 	return wait
 }
 
-// decide describes the log; RetryAfter is for n units, if they do not fit.
+// decide describes the log; RetryAfter applies to n units that do not fit.
 func (l *replayedLog) decide(n int64) algorithms.Decision {
 	d := algorithms.Decision{Limit: l.Limit, Remaining: l.Limit - l.have}
 	if l.have > 0 {
@@ -125,7 +124,7 @@ func (l *replayedLog) decide(n int64) algorithms.Decision {
 	return d
 }
 
-// takeUpTo lets pass units pass, all or none, out of asked ones.
+// takeUpTo lets pass units pass, all or none, of asked units.
 func (l *replayedLog) takeUpTo(asked, pass int64) algorithms.Decision {
 	allowed := l.have+pass <= l.Limit
 	var d algorithms.Decision

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is one for all tests that do not harm it; they use prefixes of their own.
+// server is shared by all tests that do not harm it; they use separate prefixes.
 var server *redistest.Server
 
-// patient is a timeout that no test waits for.
+// patient is a timeout that no test reaches.
 const patient = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func run(m *testing.M) int {
 
 var prefixes atomic.Int64
 
-// newClient is a client of a server with keys of its own.
+// newClient returns a client with its own key prefix.
 func newClient(t testing.TB, s *redistest.Server, o Options) *Client {
 	t.Helper()
 	rdb := s.Client()

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// script is a Lua program and what Redis calls it by.
+// script is a Lua program and its hash in Redis.
 type script struct{ source, hash string }
 
 func newScript(source string) *script {
@@ -38,7 +38,7 @@ var (
 	slidingCounterScript = newScript(slidingCounterSource)
 	slidingLogScript     = newScript(slidingLogSource)
 
-	// A group's script runs those of its rules as functions.
+	// A group's script runs the rules' scripts as functions.
 	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) +
 		part("fixedwindow", fixedWindowSource) +
 		part("slidingcounter", slidingCounterSource) + part("slidinglog", slidingLogSource) +
@@ -49,10 +49,10 @@ func part(name, source string) string {
 	return "function parts." + name + "(KEYS, ARGV, answer)\n" + source + "\nend\n"
 }
 
-// exact is the first number that a script's could mistake for another: 2^53.
+// exact is 2^53: from here on, Lua numbers are not exact.
 const exact = 1 << 53
 
-// mirror is a rule with the script that does the same in Redis.
+// mirror is a rule with its Lua counterpart.
 type mirror[S any] struct {
 	store      *Store[S]
 	rule       algorithms.Rule[S]
@@ -62,28 +62,27 @@ type mirror[S any] struct {
 	history    history[S]
 }
 
-// history tells what happened to a key, from what the script said of it.
+// history derives decisions on a key from the script's reply.
 type history[S any] interface {
-	// pair is what a request is to the script.
+	// pair encodes a request for the script.
 	pair(r *request) (n, times int64)
-	// replay sets the decisions of a key's requests, one after the other, and returns what came of
-	// them.
+	// replay sets the decisions of a key's requests in order, and returns the outcome.
 	replay(said string, now time.Time, requests []*request) (outcome[S], error)
-	// begin is a replay of the requests of a group, one after the other.
+	// begin starts a replay of a group's requests.
 	begin(said string, now time.Time) (replay, error)
-	// recall decides what a state that has refused says later; false if that is not known to be a
-	// refusal.
+	// recall returns a later decision from a state that has refused; false unless it is known to be
+	// another refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
 }
 
-// outcome is what is known of a key after its requests were replayed.
+// outcome is the known state of a key after a replay.
 type outcome[S any] struct {
 	at       time.Time           // by Redis's clock
-	refused  bool                // a request, which is worth remembering
-	changed  bool                // units were taken or given back
-	state    S                   // but that of a sliding log
-	cost     int64               // what a sliding log refused,
-	decision algorithms.Decision // and how
+	refused  bool                // a refusal worth caching
+	changed  bool                // units were taken or returned
+	state    S                   // except for a sliding log
+	cost     int64               // refused by a sliding log
+	decision algorithms.Decision // for that cost
 }
 
 func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) {
@@ -133,7 +132,7 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 		return fmt.Errorf("the value of %q in Redis: %w", m.store.lane.redisKey(key), err)
 	}
 	if m.store.client.now != nil {
-		return nil // remembered refusals count down on a clock of their own
+		return nil // cached refusals count down on the real clock
 	}
 	switch {
 	case o.refused:
@@ -146,14 +145,14 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 
 func (m *mirror[S]) doubt(key string) { m.store.refusals.forget(key) }
 
-// states is the history of a rule whose script says what the state was: the rule itself tells the
-// rest.
+// states is the history of a rule whose script returns the former state; the rule computes the
+// decisions.
 type states[S any] struct {
 	rule  algorithms.Rule[S]
 	parse func(text string) (S, bool)
 }
 
-// pair: several units asked for one by one are as many requests of one unit. A peek changes
+// pair encodes units requested one by one as that many requests of one unit. A peek changes
 // nothing.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {

@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a child process gets: where Redis is, the prefix, and which of hammers it runs.
+// Environment of a child process: the address of Redis, the prefix, and a key of hammers.
 const (
 	hammerServer = "REDISSTORE_TEST_SERVER"
 	hammerPrefix = "REDISSTORE_TEST_PREFIX"
@@ -31,20 +31,19 @@ const (
 	processes     = 8
 	callersOfEach = 4
 	hammerLimit   = 1000
-	callsOfEach   = 150 // far more than the limit in all
+	callsOfEach   = 150 // far more than the limit in total
 	refillCalls   = 10 * callsOfEach
 )
 
-// year is a window in which a test surely fits.
+// year is a window longer than any test.
 const year = 366 * 24 * time.Hour
 
-// limiter is what hammering needs of a store.
 type limiter interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 }
 
-// hammers are stores from which nothing comes back while a test runs, but for the last.
+// hammers are stores that regain no units during a test, except the last.
 var hammers = map[string]func(c *Client) limiter{
 	"token bucket": func(c *Client) limiter {
 		return New(c, "policy", algorithms.TokenBucket{Capacity: hammerLimit, Refill: perHour(1)})
@@ -75,8 +74,8 @@ const refilling = "refilling token bucket"
 
 var refill = algorithms.Rate{Count: 7001, Per: 3 * time.Second}
 
-// hammerChild is the main function of a child: when its standard input ends it takes what it can,
-// and prints how much that was.
+// hammerChild is a child's main function: once standard input ends, it takes all it can, and prints
+// the total.
 func hammerChild() int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(hammerServer),
 		ContextTimeoutEnabled: true})
@@ -124,7 +123,7 @@ func hammerChild() int {
 	return 0
 }
 
-// hammer runs the children and returns what they were granted in all.
+// hammer runs the children and returns the total of their grants.
 func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 	t.Helper()
 	program, err := os.Executable()
@@ -152,7 +151,7 @@ func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 		}
 		children = append(children, c)
 	}
-	for _, c := range children { // now, all together
+	for _, c := range children { // start them all together
 		if err := c.stdin.Close(); err != nil {
 			t.Error(err)
 		}
@@ -186,8 +185,7 @@ func TestProcessesShareALimitExactly(t *testing.T) {
 	}
 }
 
-// TestProcessesShareARate: what passes is at most the capacity and what Redis's own clock allows
-// beyond it.
+// TestProcessesShareARate: at most the capacity passes, plus the refill by Redis's own clock.
 func TestProcessesShareARate(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()

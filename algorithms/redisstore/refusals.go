@@ -10,29 +10,28 @@ import (
 )
 
 const (
-	// memory is for how long a refusal is remembered at most, so that what others give back is seen
-	// in the end.
+	// memory is the longest time to cache a refusal, so that other processes' refunds take effect.
 	memory = 10 * time.Second
-	// A store remembers refusals of so many keys, in shards with a lock each.
+	// Capacity of a store's cache, in shards with a lock each.
 	maxRefusals   = 64 * 1024
 	refusalShards = 16
 )
 
-// refusal is a key's state when it refused a request, by the terms of the time.
+// refusal is a key's state when it refused a request, with the rule of that time.
 type refusal[S any] struct {
 	mirror  *mirror[S]
 	outcome outcome[S]
-	// not after the decision, on the client's clock: so waits end too early rather than too late
+	// on the client's clock, before the decision: waits end early rather than late
 	sent time.Duration
 }
 
-// refusals is what a store remembers, to answer callers who come too early without asking Redis.
+// refusals caches refusals, to answer early retries without asking Redis.
 type refusals[S any] struct {
 	seed   maphash.Seed
 	shards [refusalShards]struct {
 		mu    sync.Mutex
 		byKey map[string]refusal[S]
-		_     [48]byte // keeps neighbours from sharing a cache line
+		_     [48]byte // avoids false sharing of cache lines
 	}
 }
 
@@ -46,8 +45,8 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 		shard.byKey = make(map[string]refusal[S])
 	}
 	if _, ok := shard.byKey[key]; !ok {
-		// Two looks for each key added, wherever the map begins, so that what is due to be
-		// forgotten cannot pile up.
+		// Check two entries per added key, in the map's random order, so that expired ones cannot
+		// accumulate.
 		looks := 2
 		for old, known := range shard.byKey {
 			if looks--; looks < 0 {
@@ -58,7 +57,7 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 			}
 		}
 	}
-	shard.byKey[strings.Clone(key)] = r // the caller's key may be a piece of something large
+	shard.byKey[strings.Clone(key)] = r // the caller's key may be part of a larger string
 }
 
 func (f *refusals[S]) forget(key string) {
@@ -68,7 +67,7 @@ func (f *refusals[S]) forget(key string) {
 	delete(shard.byKey, key)
 }
 
-// recall answers a request of n units of key from memory, if it is known that they cannot pass yet.
+// recall answers from the cache if n units of key are known not to pass yet.
 func (s *Store[S]) recall(m *mirror[S], key string, n int64) (algorithms.Decision, bool) {
 	shard := &s.refusals.shards[maphash.String(s.refusals.seed, key)%refusalShards]
 	shard.mu.Lock()

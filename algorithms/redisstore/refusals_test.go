@@ -51,7 +51,7 @@ func flood[S any](s *redistest.Server, store *Store[S]) func(t *testing.T) {
 	}
 }
 
-// TestRecordedRefusalsAreAsked: each one makes the log longer, so none is answered from memory.
+// TestRecordedRefusalsAreAsked: each refusal extends the log, so none is answered from the cache.
 func TestRecordedRefusalsAreAsked(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",
@@ -64,8 +64,7 @@ func TestRecordedRefusalsAreAsked(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsCountDown: what is answered from memory is what Redis would say, and never
-// longer.
+// TestRememberedRefusalsCountDown: cached answers match Redis's, with waits that are never longer.
 func TestRememberedRefusalsCountDown(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(7)})
@@ -99,7 +98,7 @@ func TestRememberedRefusalsCountDown(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsEnd: a caller that comes back after its retry-after passes.
+// TestRememberedRefusalsEnd: a caller that returns after its retry-after passes.
 func TestRememberedRefusalsEnd(t *testing.T) {
 	c := newClient(t, server, Options{})
 	bucket := New(c, "bucket", algorithms.TokenBucket{Capacity: 1, Refill: perSecond(20)})
@@ -114,7 +113,7 @@ func TestRememberedRefusalsEnd(t *testing.T) {
 		} {
 			waitFor(t, name+" lets one pass", func() bool { return ask(t).Allowed })
 			refused := ask(t)
-			if refused.Allowed { // the test itself was slow
+			if refused.Allowed { // the test was slow
 				continue
 			}
 			<-time.After(refused.RetryAfter)
@@ -187,7 +186,7 @@ func TestRefusalsHaveALimit(t *testing.T) {
 	if n := held(); n > maxRefusals || n < maxRefusals*3/4 {
 		t.Errorf("%d refusals are remembered, want about %d", n, maxRefusals)
 	}
-	for i := range maxRefusals { // those before are out of date now, and go
+	for i := range maxRefusals { // earlier entries are expired and go
 		key := fmt.Sprint("later ", i)
 		s.refusals.remember(key, refusal[algorithms.TokenBucketState]{mirror: m, sent: 2 * memory})
 		s.refusals.forget(key)

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
 )
 
-// TestMulDiv compares the scripts' multiplication with math/big's where it may be called: a and b
-// below 2^53, c below 2^45, and a quotient below 2^53.
+// TestMulDiv compares the scripts' multiplication with math/big in its valid range: a and b below
+// 2^53, c below 2^45, and a quotient below 2^53.
 func TestMulDiv(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()
@@ -78,7 +78,7 @@ return out`
 	}
 }
 
-// asked is what a history asks of a key in one call, and what the rule answers.
+// asked is a request of one call, and the rule's decision.
 type asked struct {
 	request *request
 	want    algorithms.Decision
@@ -90,7 +90,7 @@ func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time)
 	for range 1 + random.IntN(12) {
 		r := &request{done: make(chan struct{}, 1),
 			n: 1 + random.Int64N(rule.Most())>>random.IntN(40)}
-		if random.IntN(2) == 0 && len(all) > 0 { // a run
+		if random.IntN(2) == 0 && len(all) > 0 { // a run of equal requests
 			r.kind, r.n = all[len(all)-1].request.kind, all[len(all)-1].request.n
 		} else {
 			r.kind = []kind{take, take, take, takeUpTo, peek, refund}[random.IntN(6)]
@@ -111,8 +111,8 @@ func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time)
 	return s, all
 }
 
-// requestsTogether sends what several callers ask in one command, and compares answers, stored
-// states and their lifetimes with those of the rule asked one by one.
+// requestsTogether sends several requests in one command, and compares answers, stored states and
+// their expiry with the rule applied one by one.
 func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Parallel()
@@ -168,8 +168,8 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 	}
 }
 
-// compareStored compares a value in Redis, and how long it will stay there at least. A state as
-// good as new may be there or not.
+// compareStored compares a value in Redis and its minimum expiry. A state as good as new may be
+// present or absent.
 func compareStored(t *testing.T, c *Client, name, want string, stays time.Duration, asNew bool) {
 	t.Helper()
 	kind, err := c.rdb.Type(t.Context(), name).Result()
@@ -195,7 +195,7 @@ func compareStored(t *testing.T, c *Client, name, want string, stays time.Durati
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The test's own time goes on, too.
+	// Allow for the test's own time.
 	if got != "" && left < stays+algorithmstest.Grace-patient {
 		t.Fatalf("%q expires in %s, want %s", name, left, stays+algorithmstest.Grace)
 	}
@@ -252,7 +252,7 @@ func TestRequestsTogether(t *testing.T) {
 	}, log))
 }
 
-// TestEqualRequestsAreOnePair pins what goes over the wire.
+// TestEqualRequestsAreOnePair pins the wire format.
 func TestEqualRequestsAreOnePair(t *testing.T) {
 	ask := func(pairs ...int64) (all []*request) {
 		for p := range slices.Chunk(pairs, 2) {

@@ -2,8 +2,8 @@ package redisstore
 
 import "strings"
 
-// slotOf is the slot of a cluster in which a key lies: the CRC16 (XMODEM) of its hash tag,
-// of 16384. (Redis Cluster specification, "Key distribution model" and "Hash tags".)
+// slotOf returns a name's slot in a cluster: the CRC16 (XMODEM) of its hash tag modulo 16384.
+// (Redis Cluster specification, "Key distribution model" and "Hash tags".)
 func slotOf(name string) uint16 {
 	if _, rest, found := strings.Cut(name, "{"); found {
 		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {

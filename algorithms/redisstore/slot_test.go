@@ -9,14 +9,14 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// TestSlotsAreThoseOfRedis compares them with what a server says.
+// TestSlotsAreThoseOfRedis compares slots with a server's.
 func TestSlotsAreThoseOfRedis(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
 	defer rdb.Close()
 	names := []string{"", "a", "{}x", "x{}y", "{a}b", "x{a}b{c}", "{{a}}", "a}b{c",
 		"penstock:{api:tenant-1}", "123456789", "\x00\xff"}
-	byTag := map[uint16][]string{} // keys of a policy by slot, to find two that share one
+	byTag := map[uint16][]string{} // a policy's keys by slot, to find two in one slot
 	var shared []string
 	for i := range 1000 {
 		key := fmt.Sprintf("%x", i*i*7919)
@@ -32,7 +32,7 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 		}
 	}
 
-	// Keys of one slot share a script call, and others are decided beside them.
+	// Keys of one slot share a script call; others get separate ones.
 	c := newClientOf(rdb, Options{Prefix: "c"})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)})
 	var f flight
@@ -70,8 +70,7 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	}
 }
 
-// TestGroupOnCluster: rules that count by the same are asked in one slot; others lie apart, which
-// is an error.
+// TestGroupOnCluster: rules with equal keys share a slot; different keys are an error.
 func TestGroupOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
@@ -94,7 +93,6 @@ func TestGroupOnCluster(t *testing.T) {
 	}
 }
 
-// breaker counts, and is open or not.
 type testBreaker struct {
 	open error
 	told []error
@@ -122,7 +120,7 @@ func TestBreakerHearsOfFlights(t *testing.T) {
 	if len(b.told) != 3 || b.told[0] != nil || b.told[1] != nil || b.told[2] != nil {
 		t.Fatalf("told %v; want three answers", b.told)
 	}
-	mustTake(t, store, "key", 1) // remembered: no flight, and no word of Redis
+	mustTake(t, store, "key", 1) // remembered: no flight, and no report to the breaker
 	s.Stop()
 	if _, err := store.Take(t.Context(), "other", 1); err == nil {
 		t.Error("a stopped server decided")

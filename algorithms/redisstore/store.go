@@ -16,10 +16,9 @@ type Store[S any] struct {
 	refusals refusals[S]
 }
 
-// New returns the store of a policy. S follows from the rule, which must be one of package
-// algorithms. Stores of one policy and one prefix share their states, in whatever process they are;
-// they should have equal rules. A rule that is not valid, or of another type, is a mistake of the
-// caller and panics.
+// New returns the store of a policy. The rule must be one of package algorithms. Stores with the
+// same policy and prefix share their states across processes, and should have equal rules. New
+// panics if the rule is invalid or of another type.
 func New[S any](c *Client, policy string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, "", rule)
 }
@@ -35,8 +34,8 @@ func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) 
 	return s
 }
 
-// SetRule changes the rule's parameters from the next call on; states stay and are read under the
-// new ones. A rule that is not valid is returned as an error and changes nothing.
+// SetRule changes the parameters for subsequent calls; existing states are read under the new rule.
+// An invalid rule is an error and changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -49,12 +48,12 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
-// Rule returns the rule as it is now.
+// Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
-// Take asks for n units of key: all of them or none. Errors: a [*algorithms.CostError] if n can
-// never pass, the context's if it ends before there is an answer, [ErrTimeout], [ErrOverloaded], or
-// what Redis says.
+// Take takes n units of key, all of them or none. Errors: a [*algorithms.CostError] if n can never
+// pass, the context's error if it ends first, [ErrTimeout], [ErrOverloaded], or an error from
+// Redis.
 func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if err := algorithms.CheckCost(n, m.most()); err != nil {
@@ -68,20 +67,20 @@ func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.De
 }
 
 // TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
-// what can ever pass.
+// the largest cost.
 func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if n < 1 {
 		return algorithms.Decision{}, algorithms.CheckCost(n, m.most())
 	}
-	if d, ok := s.recall(m, key, 1); ok { // none passes if one does not
+	if d, ok := s.recall(m, key, 1); ok { // if one unit does not pass, none does
 		return d, nil
 	}
 	d, _, err := s.client.ask(ctx, &s.lane, key, takeUpTo, n)
 	return d, err
 }
 
-// Peek says what Take would say, and takes nothing. Errors are those of Take.
+// Peek returns the decision that Take would, without taking. Errors are those of Take.
 func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
 		return algorithms.Decision{}, err
@@ -90,8 +89,8 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// Refund gives n units of key back that were taken and not used. Errors are those of Take, but n
-// has no upper limit.
+// Refund returns n units of key that were taken but not used. Errors are those of Take, but n has
+// no upper limit.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

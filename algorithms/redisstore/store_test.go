@@ -16,8 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestForeignValues: what is stored under a key and is not a state is an error that names the key,
-// and stays.
+// TestForeignValues: a stored value that is not a state is an error that names the key, and stays.
 func TestForeignValues(t *testing.T) {
 	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ",
 		"9007199254740992", "1" + strings.Repeat("0", 400)}
@@ -75,7 +74,7 @@ func foreign[S any](c *Client, s *Store[S], values []string) func(t *testing.T) 
 	}
 }
 
-// refuses sees that every method names a key whose value is not a state.
+// refuses checks that every method's error names a key with a foreign value.
 func refuses[S any](t *testing.T, s *Store[S], name string) {
 	t.Helper()
 	errs := make(map[string]error)
@@ -90,7 +89,7 @@ func refuses[S any](t *testing.T, s *Store[S], name string) {
 	}
 }
 
-// TestForeignValuesHarmNoOthers: the other keys of the same command are decided.
+// TestForeignValuesHarmNoOthers: other keys in the same command are decided.
 func TestForeignValuesHarmNoOthers(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})
@@ -134,8 +133,7 @@ func TestRedisKeys(t *testing.T) {
 	}
 }
 
-// TestStatesExpire: a value stays a minute longer than it is needed, and is gone as soon as a
-// refund makes it new.
+// TestStatesExpire: a value outlives its use by a minute, and is deleted if a refund makes it new.
 func TestStatesExpire(t *testing.T) {
 	c := newClient(t, server, Options{})
 	t.Run("token bucket",
@@ -182,7 +180,7 @@ func expires[S any](c *Client, s *Store[S]) func(t *testing.T) {
 	}
 }
 
-// TestSetRule: states of other parameters are read as the rule reads them in memory.
+// TestSetRule: states of other parameters are read as in memory.
 func TestSetRule(t *testing.T) {
 	odd := algorithms.Rate{Count: 7, Per: 3 * time.Second}
 	t.Run("token bucket", changes(
@@ -250,7 +248,7 @@ func changes[S any](rules ...algorithms.Rule[S]) func(t *testing.T) {
 	}
 }
 
-// ownRule is a rule for which there is no script.
+// ownRule is a rule without a script.
 type ownRule struct{ algorithms.TokenBucket }
 
 func TestInvalidRules(t *testing.T) {
@@ -273,7 +271,7 @@ func TestInvalidRules(t *testing.T) {
 	}
 }
 
-// TestServersClock: without a clock of the test's own, decisions are made by Redis's.
+// TestServersClock: decisions use Redis's clock unless a test sets another.
 func TestServersClock(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 5, Refill: perSecond(100)})
@@ -295,8 +293,8 @@ func TestServersClock(t *testing.T) {
 	}
 }
 
-// TestMixedTraffic: many goroutines, keys and methods at once, with the sum held to the limits. For
-// the race detector.
+// TestMixedTraffic uses many goroutines, keys and methods, and checks totals against the limits.
+// For the race detector.
 func TestMixedTraffic(t *testing.T) {
 	mixed(t, newClient(t, server, Options{}))
 }
@@ -391,7 +389,7 @@ func mixed(t *testing.T, c *Client) {
 	}
 }
 
-// TestMemoryAgrees: a store in memory and one in Redis tell the same story.
+// TestMemoryAgrees: a store in memory and one in Redis make the same decisions.
 func TestMemoryAgrees(t *testing.T) {
 	rule := algorithms.SlidingCounter{Limit: 10, Window: year}
 	memory, store := memstore.New(rule), New(newClient(t, server, Options{}), "policy", rule)
@@ -409,7 +407,7 @@ func TestMemoryAgrees(t *testing.T) {
 	}
 }
 
-// TestStatesOfAFormerAlgorithm: a policy that is made again with another algorithm starts over.
+// TestStatesOfAFormerAlgorithm: a policy recreated with another algorithm starts over.
 func TestStatesOfAFormerAlgorithm(t *testing.T) {
 	c := newClient(t, server, Options{})
 	stores := map[string]interface {
