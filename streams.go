@@ -29,7 +29,7 @@ const (
 	applyLast  = 30 * time.Second
 
 	// applyAtOnce bounds concurrent changes of streams.
-	applyAtOnce = 8
+	applyAtOnce = 16
 	// applyPatience is the time after which a slow change gives up its place and counts as
 	// tried, so that it does not delay others.
 	applyPatience = time.Second

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -32,8 +33,34 @@ type backlogs struct {
 	memory    int64
 	core      *core.Core
 	*unreadable
-	all   map[handle.Partition]*backlog
-	owned map[string]int // partitions, by policy
+	all    map[handle.Partition]*backlog
+	owned  map[string]int // partitions, by policy
+	places chan struct{}  // of those that are being opened
+}
+
+const (
+	// openAtOnce bounds the backlogs that are opened at the same time. The server answers one
+	// request after another, and a thousand at once would let all others wait.
+	openAtOnce = 32
+	// openPatience is the time after which a slow opening gives up its place, so that it does not
+	// delay others.
+	openPatience = time.Second
+)
+
+// enter waits for a place among those that are being opened, until the context ends, and returns
+// what gives it up.
+func (bs *backlogs) enter(ctx context.Context) (leave func()) {
+	select {
+	case bs.places <- struct{}{}:
+	case <-ctx.Done():
+		return func() {}
+	}
+	give := sync.OnceFunc(func() { <-bs.places })
+	late := time.AfterFunc(openPatience, give)
+	return func() {
+		late.Stop()
+		give()
+	}
 }
 
 // backlog is an owned partition's connection to its stream.
@@ -68,7 +95,9 @@ func (bs *backlogs) Open(o core.Opening) {
 	b.unopened = cancel
 	partitions := bs.catalog.policies[o.Part.Policy].Partitions
 	bs.spawn(func() {
+		leave := bs.enter(opening)
 		found, open, err := bs.readAndOpen(opening, o, partitions)
+		leave()
 		if !bs.post(func(now pace.Instant) {
 			switch {
 			case err != nil:

@@ -126,7 +126,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d.unreadable = &unreadable{log: o.Logger, table: broker.Tables().Partitions, told: o.Observer}
 	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
 		observe: o.Observer.Owned, memory: o.Memory, all: map[handle.Partition]*backlog{},
-		owned: map[string]int{}, unreadable: d.unreadable}
+		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: d.unreadable}
 	owed := &callbacks{calls: c, broker: broker, lost: o.Observer.CallbackLost,
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
 	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog,
