@@ -182,7 +182,7 @@ func (s sources) names(pkg string, of ast.Expr) map[string]string {
 }
 
 var (
-	goLinks = regexp.MustCompile(`[:;,.] [Ss]ee \[[A-Za-z.]+\]|\(\[[A-Za-z.]+\]\) ?|[\[\]]`)
+	goLinks = regexp.MustCompile(`[:;,.] [Ss]ee \[[A-Za-z.]+\]| \(\[[A-Za-z.]+\]\)|[\[\]]`)
 	goName  = regexp.MustCompile(`(^|[^-.\w])([A-Z]\w*[a-z]\w*)\b`)
 )
 

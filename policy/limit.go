@@ -25,8 +25,8 @@ type Limit struct {
 	// Cost is the name of what a limit on starts counts, when it is another thing than the slots of
 	// the job: with tokens a job takes what its header Penstock-Cost-Tokens says.
 	Cost string `json:"cost,omitempty"`
-	// Shadow has the limit decide and hold nothing back: what it would have refused or delayed is
-	// counted. It decides by itself, about what the others refuse too.
+	// Shadow makes the limit decide and hold nothing back: it counts what it would have refused or
+	// delayed, also of requests that other limits refuse.
 	Shadow bool `json:"shadow,omitempty"`
 	// Shared is the name of a limit on starts that several policies obey together, whose rule this
 	// is. All of them have the same one, and one partition each. A file says it once, under

@@ -41,7 +41,7 @@ func (a *app) check() *cobra.Command {
 		},
 	})
 	keyFlag(cmd, &key, "who or what is limited; none is a `key` too")
-	cmd.Flags().Int64Var(&cost, "cost", 1, "take so many `units`")
+	cmd.Flags().Int64Var(&cost, "cost", 1, "`units` to take")
 	cmd.Flags().BoolVar(&peek, "peek", false, "look without taking")
 	cmd.Flags().BoolVar(&refund, "refund", false, "give units back that were taken and not used")
 	return cmd

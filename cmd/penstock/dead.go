@@ -211,7 +211,7 @@ func (a *app) deadDrop() *cobra.Command {
 	cmd = a.ofPolicy(&cobra.Command{
 		Use: "drop POLICY {ID | --all | --through ID | " +
 			"--key … --reason … --since … --before …}",
-		Short: "Discard a dead letter for good, or many",
+		Short: "Discard a dead letter permanently, or many",
 		Args: letterArgs(func() bool {
 			return all || through > 0 || s.query(cmd) != ""
 		}),

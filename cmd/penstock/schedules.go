@@ -75,7 +75,7 @@ func scheduleState(s schedules.Schedule) string {
 type scheduleName struct{ key, name string }
 
 func (n *scheduleName) flags(cmd *cobra.Command) {
-	keyFlag(cmd, &n.key, "the `key` of its jobs; none is a key too")
+	keyFlag(cmd, &n.key, "the `key` of its jobs; may be empty")
 	cmd.Flags().StringVar(&n.name, "name", "default",
 		"its `name`, which tells several of a key apart")
 }
@@ -206,7 +206,7 @@ the same key and name is replaced.`,
 func (a *app) schedulesPause(paused bool) *cobra.Command {
 	use, short, done, query := "pause", "Pause a schedule", "is paused", "1"
 	if !paused {
-		use, short, done, query = "resume", "Let a paused schedule go on", "goes on", "0"
+		use, short, done, query = "resume", "Resume a paused schedule", "goes on", "0"
 	}
 	return a.scheduleChange(use, short, http.MethodPatch, done, url.Values{"paused": {query}})
 }

@@ -22,7 +22,7 @@ func (a *app) simulate() *cobra.Command {
 		Short: "Play yesterday's requests through policies, in virtual time",
 		Long: `Plays a trace through the policies of a configuration file and says what would have
 become of it: what is refused, how long jobs wait, how deep buckets get, how many start in the
-worst window. What decides is what decides in production; time is virtual, and nobody is asked.
+worst window. The code that decides is that of production; time is virtual, and no server is asked.
 
 Requests that name a policy go through that one; all others through each policy.`,
 		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
@@ -65,7 +65,7 @@ Requests that name a policy go through that one; all others through each policy.
 	flags.StringSliceVar(&only, "policy", nil, "only these `policies`")
 	flags.DurationVar(&f.options.Window, "window", time.Second,
 		"in which most starts are looked for")
-	flags.IntVar(&f.options.Keys, "keys", 0, "tell of so many `keys`, those with most requests")
+	flags.IntVar(&f.options.Keys, "keys", 0, "list this many `keys`, those with most requests")
 	flags.StringVar(&html, "html", "", "write a report with pictures to this `file`")
 	return cmd
 }

@@ -88,7 +88,7 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 func (a *app) pause(paused bool) *cobra.Command {
 	name, short, done := "pause", "Hold the jobs of a policy back, or of one key", "is paused"
 	if !paused {
-		name, short, done = "resume", "Let the jobs of a policy go on, or of one key", "goes on"
+		name, short, done = "resume", "Resume the jobs of a policy, or of one key", "goes on"
 	}
 	var key string
 	cmd := a.ofPolicy(&cobra.Command{
@@ -110,8 +110,8 @@ func (a *app) purge() *cobra.Command {
 	var key string
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "purge POLICY --key KEY",
-		Short: "Drop the jobs that wait in a bucket, for good",
-		Long: `Drops the jobs that wait in a bucket, for good and without dead letters. Those that
+		Short: "Drop the waiting jobs of a bucket permanently",
+		Long: `Drops the waiting jobs of a bucket permanently, without dead letters. Those that
 run are left alone. A whole policy is not purged at once.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("key") {
@@ -135,8 +135,8 @@ func (a *app) cancel() *cobra.Command {
 	var tag, key string
 	cmd := &cobra.Command{
 		Use:   "cancel JOB | cancel POLICY --tag TAG",
-		Short: "Drop a job that waits, or those of a tag, for good and without dead letters",
-		Long: `Drops a job that waits, for good and without a dead letter; with --tag all jobs of a
+		Short: "Drop a waiting job, or those of a tag, permanently and without dead letters",
+		Long: `Drops a waiting job permanently, without a dead letter; with --tag all jobs of a
 policy that have the tag, or with --key of one bucket. Those that run are left alone.`,
 		Example: "  penstock cancel mail:42\n  penstock cancel mail --tag campaign-7",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -41,7 +41,7 @@ With --file it submits many, a line of JSON each (NDJSON; "-" is standard input)
 All fields may be left out: policy and key then are those of the command line. Instead of body,
 which is any JSON, "text" is a string and "base64" is bytes. Lines that are refused are sent again
 when the answer says so. Each line has an Idempotency-Key made of its number and its text, unless
-it brings one: so the same command goes on where an interrupted one stopped. To submit the same
+it brings one: so the same command continues where an interrupted one stopped. To submit the same
 file once more within the policy's duplicate_window, name the run: --run again.`,
 		Example: "  penstock submit mail '{\"to\":\"ann\"}' --key acme\n" +
 			"  penstock submit mail --file jobs.ndjson",
@@ -83,7 +83,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 			return a.submitOne(cmd.Context(), s, header, body)
 		},
 	}
-	keyFlag(cmd, &s.key, "the bucket's `key`; none is a key too")
+	keyFlag(cmd, &s.key, "the bucket's `key`; may be empty")
 	f := cmd.Flags()
 	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header, as \"Name: value\"; repeatable")
 	f.StringVar(&s.id, "id", "", "the job's Idempotency-Key: a repeat makes no second job")
@@ -95,7 +95,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
 	f.DurationVar(&s.wait, "wait", 0,
-		"go on for so long while it is refused, and wait for its outcome; "+
+		"how long to retry a refused job and to wait for its outcome; "+
 			"for a file, while nothing is taken (default 5m)")
 	return cmd
 }

@@ -26,7 +26,7 @@ func (a *app) tail() *cobra.Command {
 		Use:   "tail [POLICY]",
 		Short: "Print what happens to jobs, as it happens",
 		Long: `Prints the events of jobs as they come: of all policies, or of one, and of one bucket with
---key. It goes on after a lost connection, with what it missed as far as the server keeps it.`,
+--key. It continues after a lost connection, with the missed events that the server has kept.`,
 		Example:           "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
 		Args:              between(0, 1),
 		ValidArgsFunction: a.names,
@@ -62,7 +62,7 @@ func (a *app) tail() *cobra.Command {
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type", // the flag exists
 		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after so many events")
+	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after this many events")
 	return cmd
 }
 

@@ -102,11 +102,11 @@ func (r *Registry) Admission() *Admission {
 			"Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
 		checks: counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
 		shadowed: counter("penstock_shadow_decisions_total",
-			"What limits decided at the door that hold nothing back: over is true for what they "+
-				"would have refused or delayed.", "policy", "limit", "over"),
+			"Decisions of shadow limits at the door. over=true: the request would have been "+
+				"rejected or delayed.", "policy", "limit", "over"),
 		shadowedBy: counter("penstock_shadow_wait_seconds_total",
-			"By how much limits at the door that hold nothing back would have delayed, or have "+
-				"others come back later.", "policy", "limit"),
+			"Time by which shadow limits at the door would have delayed requests, now or by "+
+				"Retry-After.", "policy", "limit"),
 		ticks: counter("penstock_schedule_ticks_total",
 			"What became of ticks of schedules: submitted, refused (each time that the bucket was "+
 				"full) or missed.", "policy", "outcome"),
@@ -318,14 +318,11 @@ func (r *Registry) Storage() *Storage {
 	s := &Storage{
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_storage_bytes",
-			Help: "What JetStream stores and may store: used and max. There is no max where it " +
-				"has no limit.",
+			Help: "Bytes that JetStream stores (used) and may store (max, if there is a limit).",
 		}, []string{"kind"}),
 		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_queue_bytes",
-			Help: "What the jobs of a policy take and may take: used and max. There is no " +
-				"max for " +
-				"a policy without a bound.",
+			Help: "Bytes of the jobs of a policy (used), and their bound (max, if there is one).",
 		}, []string{"policy", "kind"}),
 		dead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_dead_letters",

@@ -17,9 +17,9 @@ func (r *Registry) Policies() *Policies {
 	p := &Policies{
 		stored: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_policies",
-			Help: "Policies by state: ok, retired, unreadable (a record that nobody understands) " +
+			Help: "Policies by state: ok, retired, unreadable (a damaged or newer record) " +
 				"or orphaned (a stream " +
-				"without a record). Nobody starts the jobs of the last two.",
+				"without a record). No job of the last two starts.",
 		}, []string{"state"}),
 		retirements: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "penstock_policy_retirements_total",

@@ -110,21 +110,19 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy", "reason"}),
 		late: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_start_delay_seconds_total",
-			Help: "By how much starts became later than the outflow of their bucket allowed, by " +
-				"cause.",
+			Help: "Delay of starts beyond what the outflow of their bucket allowed, by cause.",
 		}, []string{"policy", "cause"}),
 		shadowed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_shadow_delayed_total",
-			Help: "Starts that limits would have delayed that hold nothing back.",
+			Help: "Starts that shadow limits would have delayed.",
 		}, []string{"policy", "limit"}),
 		shadowedBy: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_shadow_delay_seconds_total",
-			Help: "By how much limits would have delayed starts that hold nothing back.",
+			Help: "Time by which shadow limits would have delayed starts.",
 		}, []string{"policy", "limit"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_limit_held_seconds_total",
-			Help: "For how long a limit on starts held buckets with jobs that wait: the times " +
-				"of all of them.",
+			Help: "Time for which a limit on starts held back buckets with waiting jobs, summed.",
 		}, []string{"policy", "limit"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_attempts_total",
@@ -134,8 +132,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy", "outcome"}),
 		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_hints_total",
-			Help: "Answers of targets that did not throttle, and said that nothing is left of " +
-				"what they allow: the bucket pauses.",
+			Help: "Answers that did not throttle and said that nothing is left of the target's " +
+				"limit: the bucket pauses.",
 		}, []string{"policy"}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_jobs_total",
@@ -144,7 +142,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy", "outcome"}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_start_lateness_seconds",
-			Help: "How long after the instant that the valve had set a job started.",
+			Help: "Time from the instant that the valve had set for a start to the start.",
 			Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1,
 				.25, .5, 1, 2.5, 5,
 				10},
@@ -190,8 +188,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}),
 		callbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_callbacks_lost_total",
-			Help: "Outcomes of jobs that are not posted to the URL that their submitter named, " +
-				"by reason: full (the queue of the callbacks is) or refused.",
+			Help: "Outcomes not posted to their Penstock-Callback, by reason: full (the queue " +
+				"of the callbacks) or refused.",
 		}, []string{"policy", "reason"}),
 		discarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_dead_letters_discarded_total",
@@ -204,8 +202,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy"}),
 		units: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_limit_units",
-			Help: "What may start now of a limit on starts that counts all keys, and at most: " +
-				"left and max. Who keeps the limit's state tells it.",
+			Help: "Units of a limit on starts of all keys, or of a shared one, that may start now " +
+				"(left) and at most (max): take the maximum over drainers.",
 		}, []string{"policy", "limit", "kind"}),
 		known: map[string]bool{}, told: map[string][]workers.LimitLeft{},
 	}
