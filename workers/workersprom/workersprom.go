@@ -202,8 +202,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy"}),
 		units: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_limit_units",
-			Help: "Units of a limit on starts of all keys, or of a shared one, that may start now " +
-				"(left) and at most (max): take the maximum over drainers.",
+			Help: "Units of a limit on starts of all keys, or of a shared one, that may start " +
+				"now (left) and at most (max): take the maximum over drainers.",
 		}, []string{"policy", "limit", "kind"}),
 		known: map[string]bool{}, told: map[string][]workers.LimitLeft{},
 	}
