@@ -213,6 +213,9 @@ func (r Rule) checkCalendar(c *checker) {
 // Fixed returns the rule of a fixed window. Its zone is one that Validate has found.
 func (r Rule) Fixed() algorithms.FixedWindow {
 	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window)}
+	if r.Zone == "" {
+		return rule
+	}
 	if zone, err := zones.Load(r.Zone); err == nil && zone.String() != "UTC" {
 		rule.Zone = zone
 	}

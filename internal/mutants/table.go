@@ -552,14 +552,14 @@ var table = []mutant{
 	},
 	{
 		name: "tombstone-after-half-a-lease", file: "workers/internal/core/lease.go",
-		old: "now.Since(p.seen) >= p.duration(c.options.Lease):",
-		new: "now.Since(p.seen) >= p.duration(c.options.Lease)/2:",
+		old: "now.Since(p.seen) >= expires {",
+		new: "now.Since(p.seen) >= expires/2 {",
 		by:  "./workers/internal/core TestAPeerIsDeclaredDeadAfterItsWholeLease",
 	},
 	{
 		name: "tombstone-a-tenth-early", file: "workers/internal/core/lease.go",
-		old: "now.Since(p.seen) >= p.duration(c.options.Lease):",
-		new: "now.Since(p.seen) >= p.duration(c.options.Lease)*9/10:",
+		old: "now.Since(p.seen) >= expires {",
+		new: "now.Since(p.seen) >= expires*9/10 {",
 		by:  "./workers/internal/core TestAPeerIsDeclaredDeadAfterItsWholeLease",
 	},
 	{
@@ -594,8 +594,8 @@ var table = []mutant{
 	},
 	{
 		name: "tombstones-removed-though-named", file: "workers/internal/core/lease.go",
-		old: " && !c.named(id):",
-		new: ":",
+		old: "case !c.named(id):",
+		new: "default:",
 		by:  "./workers/internal/core TestATombstoneStaysWhileARecordNamesIt",
 	},
 	{
@@ -916,8 +916,8 @@ func (Synced)`,
 	},
 	{
 		name: "dead-after-three-leases", file: "workers/internal/core/lease.go",
-		old: "now.Since(p.seen) >= p.duration(c.options.Lease)",
-		new: "now.Since(p.seen) >= 3*p.duration(c.options.Lease)",
+		old: "now.Since(p.seen) >= expires {",
+		new: "now.Since(p.seen) >= 3*expires {",
 		by:  "./workers/internal/core TestStories",
 	},
 

@@ -3,7 +3,6 @@ package core
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -305,11 +304,18 @@ func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 // table would grow with every restart; a process frozen for longer finds no lease, and gives up
 // as well.
 func (c *Core) buryPeers(now pace.Instant) {
-	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
+	var due []string
+	for id, p := range c.peers {
+		if expires := p.duration(c.options.Lease); p.gone && now.Since(p.goneAt) > 10*expires ||
+			!p.gone && !p.strange && !p.inFlight && now.Since(p.seen) >= expires {
+			due = append(due, id)
+		}
+	}
+	slices.Sort(due)
+	for _, id := range due {
 		p := c.peers[id]
 		switch {
-		case !p.gone && !p.strange && !p.inFlight &&
-			now.Since(p.seen) >= p.duration(c.options.Lease):
+		case !p.gone:
 			p.inFlight = true
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
@@ -322,7 +328,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 				Table: TableDrainers, Key: id, value: record.Encode(r), Revision: revision,
 				nonce: r.Nonce, sent: now, Why: whyTombstone, Aside: p.damaged,
 			})
-		case p.gone && now.Since(p.goneAt) > 10*p.duration(c.options.Lease) && !c.named(id):
+		case !c.named(id):
 			if p.record.Tombstone {
 				c.out.deletes = append(c.out.deletes,
 					Put{Table: TableDrainers, Key: id, Revision: p.revision})

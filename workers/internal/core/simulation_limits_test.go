@@ -81,15 +81,14 @@ func TestSimulationOfLimits(t *testing.T) {
 }
 
 func testLimits(t *testing.T, worldOf func(seed uint64, s sabotage) *world) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
+	playSeeds(t, func(seed uint64) *world {
 		w := worldOf(seed, noSabotage)
 		w.operators(busy)
 		w.targetsFail(busy)
 		w.live()
-		if w.judgeLimits(); len(w.broken) > 0 {
-			t.Errorf("seed %d, hazards %v: %s", seed, w.hazards, w.broken)
-		}
-	}
+		w.judgeLimits()
+		return w
+	})
 }
 
 // judgeLimits counts what started, limit by limit, as whoever set it does.

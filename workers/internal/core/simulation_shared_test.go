@@ -121,16 +121,15 @@ func (w *world) sharedLimits() (names []string) {
 // TestSimulationOfSharedLimits: whatever happens to drainers and servers, and to the limit, the
 // policies that share it start no more together than it says, and none is left behind.
 func TestSimulationOfSharedLimits(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
+	playSeeds(t, func(seed uint64) *world {
 		w := sharedWorld(seed, noSabotage)
 		w.operators(busy)
 		w.targetsFail(busy)
 		most := w.changeShared(seed)
 		w.live()
-		if w.judgeShared(most); len(w.broken) > 0 {
-			t.Errorf("seed %d, hazards %v: %s", seed, w.hazards, w.broken)
-		}
-	}
+		w.judgeShared(most)
+		return w
+	})
 }
 
 // changeShared has an operator change the limit that all share, in some worlds, and returns the

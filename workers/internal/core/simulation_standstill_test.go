@@ -57,6 +57,10 @@ type standstill struct {
 type idleShare struct {
 	since time.Duration
 	owner string // by its record, if that was gone or could not act when last looked at
+
+	read   *Record // when last looked at, and what it says
+	record record.Owner
+	err    error
 }
 
 type idleBucket struct {
@@ -153,9 +157,14 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 		s = &idleShare{}
 		w.stands.shares[key] = s
 	}
-	var r record.Owner
 	found := w.records[TablePartitions][key]
-	strange := found != nil && found.Exists && record.Decode(found.Value, &r) != nil
+	if found != s.read {
+		s.read, s.record, s.err = found, record.Owner{}, nil
+		if found != nil && found.Exists {
+			s.err = record.Decode(found.Value, &s.record)
+		}
+	}
+	r := &s.record
 	var owner *drainer // a process that lives, under the name that the record says
 	if d := w.named(r.Owner); d != nil && d.alive && d.core.Lease.Id == r.Owner && !r.Released {
 		owner = d
@@ -180,7 +189,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	}
 	givesUp := owner != nil && (owner.leaving || !owner.mayOwn(name))
 	switch {
-	case strange, w.down, w.headless(name), w.headless(attemptsName),
+	case s.err != nil, w.down, w.headless(name), w.headless(attemptsName),
 		w.headless(tableNames[TablePartitions]),
 		// it took the partition, and then could not go on
 		!r.Released && !fit && s.owner != r.Owner,

@@ -4,6 +4,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,6 +242,8 @@ type Attempt struct {
 	CrashedBy string `json:"crashed_by,omitempty"`
 }
 
+var current = fmt.Appendf(nil, `{"v":%d,`, Version)
+
 func Encode(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -254,12 +257,14 @@ func Encode(record any) []byte {
 // damaged.
 //
 // It checks the version first, because fields of a newer format may have other types, which
-// would look like damage, and callers repair damage.
+// would look like damage, and callers repair damage. Records that Encode wrote begin with it.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if bytes.HasPrefix(data, current) {
+		head.V = Version
+	} else if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
 	}
 	switch {
