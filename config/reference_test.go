@@ -121,11 +121,12 @@ func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 					text = "See " + other.Names[0].Name + "."
 				}
 			}
-			if text == "" {
-				text = s.docs[isType]
+			text = plain(text, names)
+			if doc := s.docs[isType]; text == "" && doc != "" {
+				_, predicate, _ := strings.Cut(doc, " ")
+				text = "`" + key + "` " + plain(predicate, nil)
 			}
-			rows += "| `" + place + "` | " + s.cells(place) +
-				plain(text, names) + " |\n" + nested
+			rows += "| `" + place + "` | " + s.cells(place) + text + " |\n" + nested
 		}
 	}
 	return rows
