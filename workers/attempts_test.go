@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// attemptOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
+// attemptOf is job 7's record by the owner of an epoch that knows the given revision.
 func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
@@ -16,8 +16,8 @@ func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	return &valve.Save{Ref: ref, Record: r, Revision: known}
 }
 
-// TestAnAttemptRecordIsFenced writes records of one job as two owners do, one after the other, of
-// which the former goes on.
+// TestAnAttemptRecordIsFenced writes records of one job by two successive owners, of which the
+// first continues.
 func TestAnAttemptRecordIsFenced(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}
@@ -44,9 +44,9 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	stands(1, 0, 10)
 	later := attemptOf(20, former.Revision, 2, 1)
 	write(later)
-	write(attemptOf(10, former.Revision, 2, 0)) // on its way while it was declared dead
+	write(attemptOf(10, former.Revision, 2, 0)) // in flight when it was declared dead
 	stands(2, 1, 20)
-	again := attemptOf(20, former.Revision, 2, 1) // the answer was lost: it is written again
+	again := attemptOf(20, former.Revision, 2, 1) // repeated, because the reply was lost
 	write(again)
 	stands(2, 1, 20)
 	if again.Revision != later.Revision {
@@ -62,8 +62,8 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	}
 }
 
-// TestWhatAFormerOwnerCountedLateCounts: it wrote after its successor had read, and before that
-// wrote anything.
+// TestWhatAFormerOwnerCountedLateCounts: it wrote after its successor had read, but before its
+// successor wrote.
 func TestWhatAFormerOwnerCountedLateCounts(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}

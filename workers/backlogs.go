@@ -21,9 +21,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// backlogs connects owned partitions to their streams: it opens a backlog with what the
-// predecessor left, passes what arrives on to the core, and carries out what the core wants of a
-// backlog. It belongs to the loop; opening, feeding and closing have goroutines of their own.
+// backlogs connects owned partitions to their streams: it opens a backlog with the predecessor's
+// state, passes arrivals to the core, and carries out the core's actions on it. It belongs to the
+// loop; opening, feeding and closing run in separate goroutines.
 type backlogs struct {
 	*calls
 	broker    *queue.Broker
@@ -65,17 +65,17 @@ func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 
 // backlog is an owned partition's connection to its stream.
 type backlog struct {
-	ctx      context.Context // until the partition is no longer ours
+	ctx      context.Context // ends with the ownership
 	cancel   func()
 	epoch    uint64
 	open     *queue.Backlog                   // nil while it is being opened
 	born     func(stored time.Time) time.Time // see queue.Backlog.Born
 	answers  func()                           // stops answering questions
 	unopened context.CancelFunc
-	newer    string // the record of a newer format for which it cannot be opened
+	newer    string // the record of a newer format that prevents opening
 }
 
-// Open opens a partition's backlog and reads what its predecessor left.
+// Open opens a partition's backlog and reads its predecessor's state.
 func (bs *backlogs) Open(o core.Opening) {
 	b := bs.all[o.Part]
 	if b == nil {
@@ -153,7 +153,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 	bs.spawn(func() { bs.feed(b.ctx, p, found.Epoch, open) })
 }
 
-// wake has jobs of a partition come again whose backlog rests.
+// wake resumes a resting backlog, so that its jobs are delivered again.
 func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 	if b.open == nil {
 		return
@@ -167,8 +167,8 @@ func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 	}
 }
 
-// policiesChange wakes partitions whose policies change. A stream whose door is closed meanwhile,
-// or that goes, has no publisher find somebody who listens in its place.
+// policiesChange wakes partitions whose policies change: once a stream is closed or deleted,
+// publishers must not reach the subscription of its resting backlog instead.
 func (bs *backlogs) policiesChange(before, now policy.Entries) {
 	for p, b := range bs.all {
 		if before[p.Policy].Revision != now[p.Policy].Revision {
@@ -177,11 +177,10 @@ func (bs *backlogs) policiesChange(before, now policy.Entries) {
 	}
 }
 
-// mostArrived is how many jobs arrive in one event: 512 would keep the loop for milliseconds from
-// what is due.
+// mostArrived bounds the jobs in one event: 512 would delay due starts by milliseconds.
 const mostArrived = 64
 
-// feed passes what a backlog delivers and confirms on to the loop, until it rests or is closed.
+// feed passes a backlog's deliveries and confirmations to the loop, until it rests or is closed.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
@@ -215,8 +214,7 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	}
 }
 
-// readAndOpen does what a new owner or a new epoch needs. A limit that policies share has no
-// backlog.
+// readAndOpen prepares a partition for a new owner or epoch. A shared limit has no backlog.
 func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	partitions int) (core.Opened, *queue.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
@@ -246,13 +244,13 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	return found, open, nil
 }
 
-// newerError names a record of a newer format, which stops what would inherit it.
+// newerError names a record of a newer format, which blocks whatever would inherit it.
 type newerError string
 
 func (e newerError) Error() string { return string(e) + ": " + record.ErrVersion.Error() }
 
-// damage tells what to do about a record that was not understood: nothing, as it is set aside now,
-// or to give up.
+// damage sets a damaged record aside and returns nil, or returns the error for one of a newer
+// format.
 func (bs *backlogs) damage(ctx context.Context, from *kv.Table, r kv.Record, err error) error {
 	if errors.Is(err, record.ErrVersion) {
 		return newerError(recordName(from, r.Key))
@@ -313,7 +311,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 	return nil
 }
 
-// Close ends the connection of a partition that is no longer ours.
+// Close ends the connection of a partition that this drainer no longer owns.
 func (bs *backlogs) Close(p handle.Partition) {
 	b := bs.all[p]
 	if b == nil {
@@ -341,7 +339,7 @@ func (bs *backlogs) shutNow(open *queue.Backlog) {
 	}
 }
 
-// closeAll closes what is still open when the loop ends: nothing, unless it ends out of order.
+// closeAll closes what is still open when the loop ends: nothing after an orderly stop.
 func (bs *backlogs) closeAll() {
 	for p := range bs.all {
 		bs.Close(p)
@@ -353,23 +351,25 @@ func (bs *backlogs) count(policy string, change int) {
 	bs.observe(policy, bs.owned[policy])
 }
 
-// born tells a job of a partition from others that had its number: see [queue.Backlog.Born].
+// born distinguishes a partition's jobs from earlier ones with the same number: see
+// [queue.Backlog.Born].
 func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
 	return bs.all[p].born(stored)
 }
 
-// Ack acknowledges a job. One whose backlog is being opened arrives again, and is acknowledged
-// then.
+// Ack acknowledges a job. While its backlog is being opened the job arrives again, and is
+// acknowledged then.
 func (bs *backlogs) Ack(r handle.Ref) {
 	if b := bs.all[r.Part]; b != nil && b.open != nil {
 		b.open.Done(r.Seq)
 	}
 }
 
-// mostTexts is how many jobs are read by one call.
+// mostTexts bounds the jobs read by one call.
 const mostTexts = 256
 
-// Fetch reads the bodies and the headers of jobs that were delivered without body, or were deep.
+// Fetch reads bodies and headers of jobs that were delivered without a body, or dropped from
+// memory.
 func (bs *backlogs) Fetch(refs []handle.Ref) {
 	slices.SortFunc(refs, func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),
@@ -389,7 +389,7 @@ func (bs *backlogs) Fetch(refs []handle.Ref) {
 	}
 }
 
-// fetch reads those of one partition.
+// fetch reads jobs of one partition.
 func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
 	b := bs.all[refs[0].Part]
 	if b == nil {
@@ -419,7 +419,7 @@ func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
 	})
 }
 
-// read reads a job that is stored; nothing of one that is gone.
+// read reads a stored job; a removed one is empty.
 func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) {
 	open, err := bs.current(b)
 	if err != nil {
@@ -431,7 +431,7 @@ func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) 
 	return found, err
 }
 
-// current asks the loop for the backlog that is open now.
+// current asks the loop for the open backlog.
 func (bs *backlogs) current(b *backlog) (*queue.Backlog, error) {
 	open, ok := ask(bs.loop, func() *queue.Backlog { return b.open })
 	switch {

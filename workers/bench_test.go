@@ -16,12 +16,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// BenchmarkDrain measures unpaced drain throughput, from a full queue to every job acknowledged:
-// one process with its server, a handler that does nothing, payloads of 128 bytes.
+// BenchmarkDrain measures unpaced throughput, from a full queue to the last acknowledgement: one
+// process with its server, a no-op handler, payloads of 128 bytes.
 func BenchmarkDrain(b *testing.B) { benchDrain(b, 128, Options{}) }
 
-// BenchmarkDrainDeep is the same of jobs of 1 KiB, nearly all of which wait deep: their texts are
-// read again before they start.
+// BenchmarkDrainDeep uses jobs of 1 KiB, nearly all of which are dropped from memory and read again
+// before they start.
 func BenchmarkDrainDeep(b *testing.B) { benchDrain(b, 1<<10, Options{Memory: 16 << 20}) }
 
 func benchDrain(b *testing.B, size int, o Options) {

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A line when the target of a policy is down and one when it is back, however many breakers open
-// and close.
+// One line is logged when a policy's target goes down and one when it recovers, however many
+// breakers open and close.
 func TestOutagesAreToldOnce(t *testing.T) {
 	var out bytes.Buffer
 	var observed []int
@@ -62,7 +62,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	}
 }
 
-// What a drainer tells of an outage: a gauge, events and a line, and that no attempt counts.
+// An outage is reported by a gauge, events and a log line, and no attempt counts.
 func TestLaw6AnOutageOfTheTargetIsNotFailing(t *testing.T) {
 	p := leaky("api", "200/s")
 	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(50 * ms),

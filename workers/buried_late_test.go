@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A process that stood still for longer than its lease does not bury what its successor has run.
+// A process suspended for longer than its lease does not bury a job that its successor has run.
 func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Partitions = 1
@@ -50,7 +50,7 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 		d.core.Handle(ended, now)
 		d.core.Decide(now)
 		d.gate.set(d.core.Fence(), d.gate.heard.Load())
-		// what the loop does next, before it hears of anything else
+		// the loop's next action, before it takes another event
 		d.core.Perform(d.performer)
 		close(performed)
 		<-looked

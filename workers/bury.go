@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// letters stores dead letters and tells of them. Bury belongs to the loop; what it has under way
-// asks the gate.
+// letters stores and reports dead letters. Bury belongs to the loop; its calls in progress ask the
+// gate.
 type letters struct {
 	*calls
 	broker    *queue.Broker
@@ -21,8 +21,9 @@ type letters struct {
 	tallies   *tallies
 }
 
-// Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
-// that was cut off or stood still may not have heard yet that another owns the job, and has run it.
+// Bury stores a dead letter; the job waits for that. It does so only while the lease lasts: a
+// process that was cut off or suspended may not know yet that another one owns the job and has run
+// it.
 func (l *letters) Bury(u valve.Burial) {
 	b := l.backlogs.all[u.Part]
 	if b == nil {
@@ -39,7 +40,7 @@ func (l *letters) Bury(u valve.Burial) {
 	through := l.catalog.policies[letter.Policy].Callbacks
 	end := job.Told{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
-	// of one that a run ended, whoever ran it told, with the reply
+	// then the process that ran the job has queued the callback, with the reply
 	called := u.Reason == job.ReasonPermanent
 	var discarded uint64
 	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
@@ -76,7 +77,7 @@ func (l *letters) Bury(u valve.Burial) {
 			"key", u.Key.Raw(), "reason", u.Reason, "error", u.Detail)
 		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
 		l.observer.Ended(letter.Policy, "dead")
-		if u.Reason != job.ReasonPermanent { // which was told with the reply when the run ended
+		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
 			l.broker.TellOutcome(letter.Header, end)
 		}
 		l.broker.Tell(letter.Policy, queue.Event{

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// callbacks queue the outcomes of jobs for the URLs that their submitters named, as jobs of another
-// policy, before the jobs themselves are acknowledged. So an outcome comes at least once; and since
-// its Idempotency-Key is made of the job, one that is queued again after a crash is a repeat.
+// callbacks queues the outcomes of jobs for their callback URLs, as jobs of another policy, before
+// the jobs are acknowledged. So outcomes are posted at least once; their Idempotency-Key derives
+// from the job, so one queued again after a crash is a repeat.
 type callbacks struct {
 	*calls
 	broker   *queue.Broker
@@ -26,26 +26,26 @@ type callbacks struct {
 	lost     func(policy, reason string) // the observer's
 }
 
-// callback is an outcome that is owed.
+// callback is an outcome to be posted.
 type callback struct {
 	*callbacks
-	through string // the policy that it goes through; empty: none does
-	to      string // the URL; empty: nobody asked for it
+	through string // the policy that it goes through, if any
+	to      string // the URL; empty: no callback was requested
 	policy  string // of the job
 	key     job.Key
-	id      string // that no other job has, also where sequences repeat
+	id      string // unique, even where sequences repeat
 	tags    []string
 }
 
-// of returns what is owed for a job of a policy whose callbacks go through another.
+// of returns the callback of a job, through another policy.
 func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 
 	to := job.HeaderValue(header, job.HeaderCallback)
-	if to == "" { // as nearly always, and the loop asks for each start
+	if to == "" { // the usual case, on each start in the loop
 		return callback{}
 	}
-	// those that nobody understands would make the outcome malformed as well
+	// Invalid tags would make the outcome malformed too.
 	tags := slices.DeleteFunc(job.Tags(header), func(t string) bool {
 		return job.CheckTag(t) != nil
 	})
@@ -53,16 +53,16 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
-// settle queues the outcome of a run that ended its job, however long that takes: its worker is
-// busy meanwhile. It reports whether it did, and not where the context ends before: then the run
-// must not count, and there is another one.
+// settle queues the outcome of a run that ended its job, however long that takes; the worker stays
+// busy meanwhile. It returns false if the context ends first: the run then does not count, and is
+// repeated.
 func (c callback) settle(ctx context.Context, t job.Told) bool {
 	return c.to == "" ||
 		c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
-// queue tries once to queue an outcome. The error is that it is not known whether it is; where it
-// is certain that it will never be, that is told, and no error.
+// queue tries once to queue an outcome. It returns an error if the result is unknown. If the
+// outcome can never be queued, it reports that and returns nil.
 func (c callback) queue(ctx context.Context, t job.Told) error {
 	if c.to == "" {
 		return nil
@@ -95,7 +95,7 @@ func (c callback) queue(ctx context.Context, t job.Told) error {
 	return nil
 }
 
-// receiver is the bucket of whom a URL reaches: one, however it spells its host.
+// receiver returns the bucket of a URL's host, regardless of its spelling.
 func receiver(to *url.URL) (job.Key, error) {
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
 	switch port := to.Port(); {
@@ -106,7 +106,7 @@ func receiver(to *url.URL) (job.Key, error) {
 	}
 }
 
-// publish stores an outcome in the bucket of its host, so that no receiver holds up others.
+// publish stores an outcome in the bucket of its host, so that receivers do not block each other.
 func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
 	key, err := receiver(to)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
 	return err
 }
 
-// lose tells that an outcome will not be posted.
+// lose reports that an outcome will not be posted.
 func (c callback) lose(t job.Told, reason string, err error) {
 	c.lost(c.policy, reason)
 	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",

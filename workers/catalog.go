@@ -9,20 +9,20 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// catalog is the policies with a queue and what runs their jobs in this process. It belongs to the
+// catalog holds the policies with a queue and their handlers in this process. It belongs to the
 // loop.
 type catalog struct {
 	log      *slog.Logger
 	names    queue.Names
-	handlers map[string]Handler                  // that were registered, before Run
+	handlers map[string]Handler                  // registered before Run
 	target   func(policy.Entry) (Handler, error) // may be nil
-	policies map[string]policy.Policy            // also of jobs that run on when theirs has gone
-	running  map[string]Handler                  // registered or made of a target
+	policies map[string]policy.Policy            // including deleted ones, whose jobs may still run
+	running  map[string]Handler                  // registered or made from a target
 	attempt  func(context.Context, Job) (context.Context, Job, func(error))
-	keep     func(policy string, keep time.Duration) // a history of ended jobs
+	keep     func(policy string, keep time.Duration) // of the history of ended jobs
 }
 
-// observed is a handler whose attempts an observer hears of; nil: nobody does.
+// observed wraps a handler so that an observer sees its attempts; nil disables that.
 func observed(handle Handler,
 	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
 	if attempt == nil {
@@ -35,7 +35,7 @@ func observed(handle Handler,
 	}
 }
 
-// learn takes the set of policies, as it is now.
+// learn updates the set of policies.
 func (c *catalog) learn(set policy.Entries) {
 	c.running = map[string]Handler{}
 	for name, entry := range set {
@@ -50,7 +50,7 @@ func (c *catalog) learn(set policy.Entries) {
 	}
 }
 
-// handlerOf returns what runs a policy's jobs in this process, nil when nothing does.
+// handlerOf returns the handler of a policy in this process, or nil.
 func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	if handle := c.handlers[entry.Policy.Name]; handle != nil && entry.Policy.Target == nil {
 		return handle
@@ -66,13 +66,13 @@ func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	return handle
 }
 
-// timeout is how long an attempt of a policy's may take.
+// timeout returns the time limit of a policy's attempts.
 func (c *catalog) timeout(name string) time.Duration {
 	return time.Duration(c.policies[name].Timeout)
 }
 
-// workSubject is where the jobs of a policy are offered. Those of a policy with a target are
-// offered to other drainers alone, which have that target as well.
+// workSubject returns the subject on which a policy's jobs are offered. Jobs with a target are
+// offered only to drainers, which have that target as well.
 func (c *catalog) workSubject(name string) string {
 	if c.policies[name].Target != nil {
 		return c.names.WorkOfTarget(name)

@@ -86,12 +86,11 @@ func freePort(t *testing.T) int {
 	return port
 }
 
-// ownership counts the partitions that a drainer owns.
 type ownership struct{ partitions atomic.Int64 }
 
 func (o *ownership) owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
 
-// leader names the server that leads a stream, empty while there is none.
+// leader returns the server that leads a stream, or "".
 func (b *bench) leader(stream string) string {
 	m, err := b.nc.Request("$JS.API.STREAM.INFO."+stream, nil, 2*time.Second)
 	if err != nil {
@@ -104,7 +103,7 @@ func (b *bench) leader(stream string) string {
 	return info.Cluster.Leader
 }
 
-// stepDown makes another server the leader of a stream.
+// stepDown moves the leadership of a stream to another server.
 func (b *bench) stepDown(stream string) {
 	b.t.Helper()
 	var before, now string
@@ -116,14 +115,14 @@ func (b *bench) stepDown(stream string) {
 		if now = b.leader(stream); now == before {
 			if _, err := b.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil,
 				2*time.Second); err != nil {
-				b.t.Logf("step down %s: %v", stream, err) // it is asked again
+				b.t.Logf("step down %s: %v", stream, err) // retried
 			}
 		}
 		return now != "" && now != before
 	})
 }
 
-// connectAs connects to a cluster, until the end of the test.
+// connectAs connects to a cluster until the end of the test.
 func connectAs(t *testing.T, name, urls string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1),
@@ -136,7 +135,7 @@ func connectAs(t *testing.T, name, urls string) *nats.Conn {
 	return nc
 }
 
-// newClusterBench is a bench on a cluster whose JetStream has come up.
+// newClusterBench waits until JetStream of the cluster is available.
 func newClusterBench(t *testing.T, urls string) *bench {
 	t.Helper()
 	b := &bench{t: t, nc: connectAs(t, "test", urls)}
@@ -157,13 +156,13 @@ func newClusterBench(t *testing.T, urls string) *bench {
 }
 
 // TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, a
-// drainer leaves, another joins, and that one vanishes.
+// drainer leaves, and another one joins and vanishes.
 func TestLaw3ClusterLosesNothing(t *testing.T) {
 	const (
-		jobs  = 2500 // of each of two keys, at 100/s
+		jobs  = 2500 // for each of two keys, at 100/s
 		lease = 4 * time.Second
-		// standstill is the longest that a bucket may start nothing: 8 s that writes may stall when
-		// a leader is lost, and a lease that must run out before another drainer takes over.
+		// standstill is the longest pause of a bucket: 8 s for writes to stall when a leader is
+		// lost, plus the lease that expires before another drainer takes over.
 		standstill = 8*time.Second + lease
 	)
 	servers, urls := threeNodes(t)
@@ -189,7 +188,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 			cancel()
 			return <-done
 		})
-		t.Cleanup(func() { _ = stop() }) // what it says matters where the test ends it
+		t.Cleanup(func() { _ = stop() }) // the result matters where the test calls it
 		return nc, owns, stop
 	}
 	shares := func(drainers ...*ownership) {
@@ -207,7 +206,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	}
 	_, owns1, stop1 := drain("d1")
 	_, owns2, stop2 := drain("d2")
-	for _, key := range []string{"a", "b"} { // of different partitions
+	for _, key := range []string{"a", "b"} { // in different partitions
 		b.publish("api", key, 0, jobs)
 	}
 	shares(owns1, owns2)
@@ -230,7 +229,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	third, owns3, stop3 := drain("d3")
 	shares(owns1, owns3)
 	goesOn("a drainer joined")
-	third.Close() // it does not come back, and hands nothing over
+	third.Close() // it hands nothing over
 	goesOn("a drainer vanished")
 	if err := stop3(); err == nil {
 		t.Error("a drainer without a connection ended in order")
@@ -238,8 +237,8 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	if left := 2*jobs - len(ran.all()); left <= 0 {
 		t.Fatal("the queue was empty before everything had happened")
 	}
-	// A job that is acknowledged while leaders change may be removed by a server's look at all
-	// acknowledgements alone, every 2 to 2.5 minutes.
+	// A job acknowledged during a change of leader may stay until a server's periodic scan of
+	// acknowledgements, every 2 to 2.5 minutes.
 	waittest.Within(t, 3*time.Minute, "the queue is empty", func() bool {
 		n, err := b.broker.Depth(t.Context(), "api")
 		return err == nil && n == 0
@@ -281,7 +280,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if runs[body] > 1 {
-				continue // a crash puts it back among those behind it
+				continue // a crash puts it behind later jobs
 			}
 			if n < last {
 				t.Errorf("law 4: bucket %s: job %d after job %d", key, n, last)

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// crew is some drainers that run the jobs of the policy "api". Any of them can be cut off.
+// crew is a group of drainers for the policy "api", each of which can be cut off.
 type crew struct {
 	b     *bench
 	began time.Time
@@ -30,7 +30,6 @@ func newCrew(b *bench) *crew {
 	return &crew{b: b, began: time.Now(), members: map[int]*nats.Conn{}}
 }
 
-// join starts n drainers.
 func (c *crew) join(n int) {
 	for range n {
 		c.names++
@@ -65,8 +64,8 @@ func (c *crew) join(n int) {
 	}
 }
 
-// cutOwner closes the connection of whoever started the last job: nothing is handed over, nothing
-// more is acknowledged.
+// cutOwner closes the connection of the drainer that started the last job: it hands nothing over,
+// and acknowledges nothing more.
 func (c *crew) cutOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *crew) starts() (starts []time.Duration) {
 	return starts
 }
 
-// allRan checks that every job ran, and that those which ran once did so in order.
+// allRan checks that every job ran, and that jobs that ran once did so in order.
 func (c *crew) allRan(jobs int) {
 	c.b.t.Helper()
 	times := map[string]int{}
@@ -116,7 +115,7 @@ func (c *crew) allRan(jobs int) {
 	}
 }
 
-// newRestartableBench has a server with a directory and a port that stay.
+// newRestartableBench has a server that keeps its directory and its port.
 func newRestartableBench(t *testing.T, policies ...policy.Policy) *bench {
 	t.Helper()
 	b := &bench{t: t, restartable: &embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}}

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestDamagedRecordsAreSetAside: one stopped its partition until somebody deleted it by hand, and
-// neither the log nor /readyz said which.
+// TestDamagedRecordsAreSetAside: such a record used to stop its partition until somebody deleted it
+// by hand, and neither the log nor /readyz named it.
 func TestDamagedRecordsAreSetAside(t *testing.T) {
 	t.Parallel()
 	const garbage = `{"v":1,"owner":"d4`
@@ -53,8 +53,8 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 	}
 }
 
-// TestARecordOfANewerFormatStopsItsPartition: also one that an owner would inherit. It is named
-// while it stands.
+// TestARecordOfANewerFormatStopsItsPartition: including records that an owner would inherit. Notes
+// names the record while it exists.
 func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 	t.Parallel()
 	for key, bucket := range map[string]string{"api.0": "PARTITIONS", "api.0.clocks": "PARTITIONS",

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestJobsThatDoNotFitTheMemoryAreReadAgain: what is published is ten times what the drainer may
-// hold. Every job runs in its order, with its body and its headers.
+// TestJobsThatDoNotFitTheMemoryAreReadAgain publishes ten times what the drainer may hold. Every
+// job runs in order, with its body and headers.
 func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	b := newBench(t, with(leaky("api", "5000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
 	const jobs = 2000
@@ -52,8 +52,8 @@ func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats: a job that is cancelled or expires while it
-// waits deep leaves the same behind as any other.
+// TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats: a job that is cancelled or expires while
+// dropped from memory leaves the same records as any other.
 func TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen

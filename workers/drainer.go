@@ -25,14 +25,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Drainer starts the jobs of queues at their policies' rates. Any number of drainers, in any number
-// of processes, share the work and keep to one rate together. See the package documentation.
+// Drainer starts the jobs of queues at their policies' rates. Any number of drainers in any number
+// of processes share the work and one rate. See the package documentation.
 type Drainer struct {
 	*calls
 	options Options
 	broker  *queue.Broker
 
-	// The parts. Each says what it is, and what it may touch.
 	catalog   *catalog
 	gate      *gate
 	pool      *pool
@@ -47,21 +46,21 @@ type Drainer struct {
 	proof     *proof
 	*unreadable
 
-	// Of the loop alone.
-	core      *core.Core // nil in a process that only lends
+	// Used by the loop only.
+	core      *core.Core // nil with LendOnly
 	bell      *alarm.Alarm
 	rings     <-chan struct{}  // of the bell
-	set       policy.Entries   // nil until it is known
-	observed  map[string]bool  // policies that the observer has heard of
+	set       policy.Entries   // nil until known
+	observed  map[string]bool  // policies reported to the observer
 	ready     bool             // Options.Ready was called
-	closed    bool             // the connection, for good
-	leave     <-chan struct{}  // when to stop, nil once it has begun
-	grace     <-chan time.Time // then when running jobs are interrupted
-	late      <-chan time.Time // then when nobody waits for them any more
+	closed    bool             // the connection is closed permanently
+	leave     <-chan struct{}  // when to stop; nil once stopping has begun
+	grace     <-chan time.Time // then when to interrupt running jobs
+	late      <-chan time.Time // then when to stop waiting for them
 	interrupt func()           // ends the contexts of all handlers
 }
 
-// performer carries out what the core wants, in the loop: each part its own.
+// performer carries out the core's actions in the loop, each by one part.
 type performer struct {
 	*backlogs  // Open, Close, Fetch, Ack
 	*pool      // Start
@@ -73,8 +72,8 @@ type performer struct {
 	*teller    // Tell…
 }
 
-// New makes a drainer on a connection. Nothing happens before [Drainer.Run]. The connection should
-// retry for ever (nats.MaxReconnects(-1)).
+// New makes a drainer on a connection; it does nothing until [Drainer.Run]. The connection should
+// reconnect without limit (nats.MaxReconnects(-1)).
 func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Lease == 0 {
 		o.Lease = installation.Lease(o.Replicas)
@@ -152,7 +151,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	return d, nil
 }
 
-// have gives the parts the core that they belong to.
+// have sets the core of all parts.
 func (d *Drainer) have(c *core.Core) {
 	d.core = c
 	d.backlogs.core, d.remote.core, d.questions.core = c, c, c
@@ -160,22 +159,21 @@ func (d *Drainer) have(c *core.Core) {
 	d.lender.core, d.lender.own = c, d.remote
 }
 
-// patience is how long a call may take: so short that there is time for another before the lease
-// ends.
+// patience returns the time limit of a call: short enough for another try before the lease ends.
 func patience(lease time.Duration) time.Duration {
 	return min(max(lease/3, time.Second), 3*time.Second)
 }
 
-// Handle registers the handler of a policy's jobs, before Run. The policy must have a queue and no
-// target: a policy's target runs all of its jobs, in every drainer, so a handler beside one is
-// refused, with an error in the log. A handler whose policy does not exist yet waits for it, with a
-// warning.
+// Handle registers the handler of a policy's jobs. Call it before Run. The policy must have a queue
+// and no target: a target runs all jobs of its policy in every drainer, so a handler for such a
+// policy is refused with a logged error. A handler waits, with a warning, for a policy that does
+// not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = handle
 }
 
-// Health is nil while this drainer takes part, and otherwise says why it starts nothing: it has no
-// lease yet, or its lease could not be renewed, as when JetStream does not answer or has no room.
+// Health returns nil while this drainer takes part. Otherwise it returns why nothing starts: there
+// is no lease yet, or renewal fails, for example because JetStream does not answer or has no room.
 func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
@@ -186,11 +184,11 @@ func (d *Drainer) Health() error {
 	return errNoLease
 }
 
-// Notes are what an operator should know of this drainer though it takes part: records that were
-// damaged, and those of a newer format, which stop what they are about.
+// Notes returns warnings for operators about a working drainer: damaged records, and records of a
+// newer format, which block the partitions or policies that they describe.
 func (d *Drainer) Notes() []string { return d.notes() }
 
-// newerRecords are the records of a newer format, as the loop knows them.
+// newerRecords returns the names of records of a newer format.
 func (d *Drainer) newerRecords() (names []string) {
 	d.core.Newer(func(t core.Table, key string) {
 		names = append(names, recordName(d.performer.table(t), key))
@@ -204,8 +202,8 @@ func (d *Drainer) newerRecords() (names []string) {
 	return names
 }
 
-// AskValve is [queue.Broker.AskValve], for a program that runs a drainer: what asks a valve of that
-// drainer does not go over NATS.
+// AskValve is [queue.Broker.AskValve] for a program that runs a drainer: questions to that
+// drainer's valves bypass NATS.
 func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q job.Question) (
 	job.Answer, error) {
 
@@ -269,11 +267,11 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.drain()
 }
 
-// setUpLog is how often it is said that JetStream cannot be used.
+// setUpLog is how often to log that JetStream is unusable.
 const setUpLog = 10 * time.Second
 
-// setUp waits for NATS and makes what all drainers share. It returns when the owners' records were
-// made, or when the context ends.
+// setUp waits for NATS and creates the tables that drainers share. It returns when the owners'
+// table was created; the context may end first.
 func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 	var refused error
 	var told time.Time
@@ -308,23 +306,23 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 	return made, nil
 }
 
-// drain is the loop: it tells the core what happens, and carries out what the core wants. A turn of
-// it has three steps:
+// drain is the loop: it reports events to the core and carries out the core's actions. Each turn
+// has three steps:
 //
-//	receive  waits until something happens, and takes what else has come
-//	turn     has the core decide, and does what it wants
-//	rearm    sets the bell for when the core wants to decide again
+//	receive  waits for an event, and takes others that have arrived
+//	turn     lets the core decide, and performs its actions
+//	rearm    sets the bell for the core's next decision
 //
-// Its priorities, the first of which a turn must not hold up by the others:
+// Its priorities, of which earlier ones must not be delayed by later ones:
 //
-//  1. What is due starts, and the lease is renewed. So a turn begins with what was decided for its
-//     instant, and nothing before that takes longer than receiveFor, however much arrives.
+//  1. Due jobs start, and the lease is renewed. So a turn begins with the decisions for its
+//     instant, and nothing before them takes longer than receiveFor, however much arrives.
 //  2. Outcomes go before other events: they make room for the next start.
-//  3. Checkpoints and questions come after the starts of the turn; questions take it by small
-//     pieces (see [core.Core.Ponder]).
-//  4. What is told to people comes last.
+//  3. Checkpoints and questions follow the starts of the turn; questions are answered in small
+//     steps (see [core.Core.Ponder]).
+//  4. Reports to people come last.
 //
-// Nothing in a turn waits: whatever takes longer than a computation has a goroutine of its own.
+// Nothing in a turn blocks: anything slower than a computation has its own goroutine.
 func (d *Drainer) drain() (err error) {
 	if d.bell, err = alarm.New(); err != nil {
 		return err
@@ -354,11 +352,11 @@ func (d *Drainer) drain() (err error) {
 	}
 }
 
-// receiveFor bounds how long arrivals and outcomes keep the loop from what is due.
+// receiveFor bounds how long arrivals and outcomes delay due starts.
 const receiveFor = 500 * time.Microsecond
 
-// receive waits until something happens, and then takes what else has come, but not so much that
-// starts become late. It returns what time it is then.
+// receive waits for an event, then takes others that have arrived, but not for so long that starts
+// become late. It returns the current instant.
 func (d *Drainer) receive() (now pace.Instant, err error) {
 	select {
 	case e := <-d.events:
@@ -385,7 +383,7 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 	return now, nil
 }
 
-// takeNext takes an outcome, or else an event, and reports whether there was one.
+// takeNext takes an outcome or otherwise an event, and reports whether there was one.
 func (d *Drainer) takeNext(now pace.Instant) bool {
 	select {
 	case r := <-d.pool.results:
@@ -402,10 +400,10 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 	return true
 }
 
-// turn has the core decide what is to be done, and does it.
+// turn lets the core decide and performs its actions.
 func (d *Drainer) turn(now pace.Instant) {
 	if now >= d.core.TickAt && d.broker.Conn().IsConnected() != d.core.Connected {
-		d.core.Handle(d.connected(!d.core.Connected), now) // its status events can be dropped
+		d.core.Handle(d.connected(!d.core.Connected), now) // status events can be dropped
 	}
 	jumps := d.clock.Jumps()
 	if jumps != d.gate.heard.Load() {

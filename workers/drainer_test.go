@@ -25,21 +25,20 @@ import (
 
 const ms, second = time.Millisecond, time.Second
 
-// deadline is how long a test waits for what must happen: a machine may have much to do.
+// deadline bounds waits, with time for a busy machine.
 var deadline = waittest.Patience()
 
-// bench is a server with a policy.
 type bench struct {
 	t      *testing.T
 	server *embedded.Server
 	nc     *nats.Conn
 	broker *queue.Broker
 
-	// Of a server that can be restarted.
+	// If the server can be restarted.
 	restartable *embedded.Options
 	url         string
 
-	onError nats.ErrHandler // of connections; nil: nats.go prints what it is given
+	onError nats.ErrHandler // of connections; nil: nats.go prints errors
 }
 
 func newBench(t *testing.T, policies ...policy.Policy) *bench {
@@ -81,7 +80,7 @@ func (b *bench) put(p policy.Policy) {
 	b.answered(func() error { return b.broker.Apply(b.t.Context(), p) })
 }
 
-// answered makes a call until NATS answers it: on a busy machine that may take longer than a call.
+// answered repeats a call until NATS answers: a busy machine may need longer than one call.
 func (b *bench) answered(call func() error) {
 	b.t.Helper()
 	var err error
@@ -147,7 +146,7 @@ func (b *bench) publish(policy, key string, from, n int) {
 	}
 }
 
-// drain runs a drainer until the returned function is called, which waits for its end.
+// drain runs a drainer until stop is called, which waits for its end.
 func (b *bench) drain(o Options, handlers map[string]Handler) (stop func()) {
 	b.t.Helper()
 	_, stop = b.drainer(o, handlers)
@@ -184,7 +183,7 @@ func (b *bench) drainer(o Options, handlers map[string]Handler) (d *Drainer, sto
 	return d, stop
 }
 
-// empty waits until a policy's stream holds nothing.
+// empty waits until a policy's stream is empty.
 func (b *bench) empty(policy string) {
 	b.t.Helper()
 	b.until("the queue is empty", func() bool {
@@ -257,7 +256,6 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// TestLaw2RateAndLaw4Order drain a real queue.
 func TestDrainerKeepsRateAndOrder(t *testing.T) {
 	b := newBench(t, leaky("api", "100/s"))
 	b.publish("api", "a", 0, 250)
@@ -282,13 +280,13 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 	}
 }
 
-// deadLetter returns the reason of the last dead letter of a bucket.
+// deadLetter returns the reason of a bucket's last dead letter.
 func (b *bench) deadLetter(policy, key string) string {
 	b.t.Helper()
 	return b.letter(policy, key).Get(queue.HeaderDeadReason)
 }
 
-// letter returns the header of the last dead letter of a bucket.
+// letter returns the header of a bucket's last dead letter.
 func (b *bench) letter(policy, key string) nats.Header {
 	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
@@ -302,8 +300,8 @@ func (b *bench) letter(policy, key string) nats.Header {
 	return m.Header
 }
 
-// TestPlannedHandover restarts drainers one after the other while jobs run: nothing is lost,
-// nothing runs twice, no attempt counts.
+// TestPlannedHandoverLosesAndRepeatsNothing restarts drainers one after the other while jobs run:
+// nothing is lost or repeated, and no attempt counts.
 func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	b := newBench(t, leaky("api", "200/s"))
 	b.publish("api", "a", 0, 600)
@@ -342,7 +340,7 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// owner reads who owns a partition; a record that is not there names nobody.
+// owner reads a partition's owner record; a missing one is empty.
 func (b *bench) owner(key string) (r record.Owner) {
 	b.t.Helper()
 	b.answered(func() error {

@@ -13,37 +13,37 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// DrainerState is a drainer as its lease and its partitions tell, as of the lease's last renewal.
-// Processes that only lend workers have no lease.
+// DrainerState describes a drainer by its lease and its partitions, as of the lease's last renewal.
+// Processes with LendOnly have no lease.
 type DrainerState struct {
 	ID        string    `json:"id"`
 	Host      string    `json:"host,omitempty"`
 	PID       int       `json:"pid,omitempty"`
 	Version   string    `json:"version,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// Alive: the lease is younger than it lasts. One that is not was not told dead yet by another
-	// drainer, or there is none.
+	// Alive reports whether the lease is current. An expired one has not been declared dead yet by
+	// another drainer, or there is none.
 	Alive   bool  `json:"alive"`
 	LeaseMS int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
-	AgeMS   int64 `json:"lease_age_ms"` // since it was renewed, by JetStream's clock
+	AgeMS   int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
 	Leaving bool  `json:"leaving"`      // it hands its partitions over
 	// Policies are those whose partitions it may own, and those that it has workers for.
 	Policies map[string]DrainerPolicy `json:"policies"`
-	// SharedLimits are the limits that policies share and whose state it keeps.
+	// SharedLimits are the limits shared by policies whose state it keeps.
 	SharedLimits []string `json:"shared_limits,omitempty"`
-	// Unreadable: the lease is of another format version.
+	// Unreadable reports a lease of another format version.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
-// DrainerPolicy is what a drainer does for one policy.
+// DrainerPolicy describes a drainer's part in one policy.
 type DrainerPolicy struct {
 	Owned   []int `json:"owned"`   // partitions, ascending
-	Workers int   `json:"workers"` // of its own; 0: its jobs run in workers elsewhere
-	Busy    int   `json:"busy"`    // of them, also with jobs of other drainers' valves
+	Workers int   `json:"workers"` // its own; 0: jobs run in remote workers
+	Busy    int   `json:"busy"`    // of Workers, including jobs of other drainers' valves
 	Free    int   `json:"free"`
 }
 
-// Drainers tells of every drainer that has a lease, by host and process.
+// Drainers lists the drainers that have a lease, by host and process.
 func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 	leases, err := b.Tables().Drainers.List(ctx, "*")
 	if err != nil {
@@ -53,7 +53,7 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
-	owners, err := b.Tables().Partitions.List(ctx, "*.*") // three tokens are a checkpoint's
+	owners, err := b.Tables().Partitions.List(ctx, "*.*") // checkpoints have three tokens
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
@@ -63,7 +63,7 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 		name, digits, _ := strings.Cut(found.Key, ".")
 		number, err := strconv.Atoi(digits)
 		if err != nil || record.Decode(found.Value, &r) != nil || r.Released {
-			continue // nobody's, or not for this version to say
+			continue // not owned, or not readable by this version
 		}
 		if owned[r.Owner] == nil {
 			owned[r.Owner] = map[string][]int{}

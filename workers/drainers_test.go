@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestDrainersTellWhatTheyOwnAndHowBusyTheyAre: as of their leases' last renewal.
+// TestDrainersTellWhatTheyOwnAndHowBusyTheyAre: as of the last renewal of their leases.
 func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
 	b := newBench(t, policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
@@ -61,8 +61,7 @@ func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
 	stop()
 	see("none is left", func() bool { return len(told) == 0 })
 
-	// What was not seen for longer than it lasts is not alive; what another declared dead is not
-	// told.
+	// An expired lease is not alive; a lease declared dead is omitted.
 	for id, value := range map[string][]byte{
 		"late": record.Encode(record.Lease{V: record.Version, Lease: 1, Host: "h",
 			Policies: []string{"api"}}),

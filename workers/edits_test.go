@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestAChangedJobOutlivesTheCrashOfItsOwner: what was answered holds at the next one.
+// TestAChangedJobOutlivesTheCrashOfItsOwner: a confirmed change holds at the next owner.
 func TestAChangedJobOutlivesTheCrashOfItsOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")

@@ -8,10 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Reason says why a job became a dead letter.
+// Reason is why a job became a dead letter.
 type Reason = job.Reason
 
-// The reasons of dead letters.
+// Reasons of dead letters.
 const (
 	ReasonPermanent = job.ReasonPermanent
 	ReasonAttempts  = job.ReasonAttempts
@@ -25,8 +25,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error of a handler as one that no further attempt can mend: the job becomes a
-// dead letter at once. Permanent(nil) is nil.
+// Permanent marks a handler's error as one that a retry cannot resolve: the job becomes a dead
+// letter at once. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -44,9 +44,9 @@ func (e *retryAfterError) Error() string {
 }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// RetryAfter says that the other side is throttling. The whole bucket starts nothing for d, the job
-// goes back to the head of its bucket, and no attempt is counted. With d of 0 or less the policy's
-// backoff is used, doubled for each time in a row; the pause is never longer than the policy's
+// RetryAfter returns an error for a throttling target: the whole bucket starts nothing for d, the
+// job returns to the head of its bucket, and no attempt is counted. If d is 0 or less, the pause is
+// the policy's backoff, doubled for each consecutive time. It never exceeds the policy's
 // max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
@@ -60,12 +60,12 @@ type unavailableError struct{ err error }
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks an error of a handler as one of the other side and not of the job: it cannot be
-// reached, or it fails whatever it is asked. The attempt has failed as with any other error. But
-// when five different jobs of a bucket in a row say so, or jobs of three buckets of a policy, the
-// bucket, or this drainer's share of the policy, starts nothing more than one job per backoff (the
-// policy's, at most a minute), until one of them ends otherwise; meanwhile no attempt is counted.
-// Unavailable(nil) is nil.
+// Unavailable marks a handler's error as a failure of the target, not of the job: it is
+// unreachable, or fails for any request. The attempt counts as failed. But after five different
+// jobs of a bucket in a row, or jobs of three buckets of a policy, the breaker opens: the bucket,
+// or this drainer's share of the policy, starts at most one job per backoff (the policy's, at most
+// a minute) until one of them ends otherwise, and meanwhile no attempt is counted. Unavailable(nil)
+// is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -73,22 +73,21 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
-// IsUnavailable reports whether a handler's error was marked by [Unavailable]: for handlers around
-// other handlers.
+// IsUnavailable reports whether an error was marked by [Unavailable], for handlers that wrap
+// others.
 func IsUnavailable(err error) bool {
 	var unavailable *unavailableError
 	return errors.As(err, &unavailable)
 }
 
-// IsPermanent reports whether a handler's error was marked by [Permanent]: for handlers around
-// other handlers.
+// IsPermanent reports whether an error was marked by [Permanent], for handlers that wrap others.
 func IsPermanent(err error) bool {
 	var permanent *permanentError
 	return errors.As(err, &permanent)
 }
 
-// IsRetryAfter reports whether a handler's error was made by [RetryAfter], and the pause that it
-// asks for, 0 for the policy's backoff.
+// IsRetryAfter reports whether an error was made by [RetryAfter], and returns its pause; 0 means
+// the policy's backoff.
 func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
 	var e *retryAfterError
 	if !errors.As(err, &e) {

@@ -17,8 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Jobs of one key start in the order in which they were accepted, a tenth of a second apart: that
-// is the policy's rate.
+// Jobs of one key start in the order of acceptance, a tenth of a second apart: the policy's rate.
 func ExampleDrainer_Handle() {
 	ctx, nc, end := mail()
 	defer end()
@@ -34,9 +33,9 @@ func ExampleDrainer_Handle() {
 		if string(job.Body) == "third" {
 			stop()
 		}
-		return nil // the job is done, and acknowledged
+		return nil // acknowledges the job
 	})
-	if err := drainer.Run(ctx); err != nil { // until ctx ends and what runs is done
+	if err := drainer.Run(ctx); err != nil { // until ctx ends and running jobs are done
 		log.Fatal(err)
 	}
 	// Output:
@@ -45,8 +44,8 @@ func ExampleDrainer_Handle() {
 	// third letter to ada
 }
 
-// A handler that meets a limit of the other side passes it on: the job goes back to the head of its
-// bucket, which pauses, and no attempt counts.
+// A handler reports a limit of its target: the job returns to the head of its bucket, which pauses,
+// and no attempt counts.
 func ExampleRetryAfter() {
 	ctx, nc, end := mail()
 	defer end()
@@ -105,7 +104,7 @@ func ExampleOptions_lendOnly() {
 	// Output: the worker runs the letter
 }
 
-// mail is a server with a policy of ten jobs a second and key, and a connection to it.
+// mail starts a server with a policy of ten jobs a second per key, and connects to it.
 func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 	return serve(policy.Policy{
 		Name: "mail",
@@ -115,7 +114,7 @@ func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 	})
 }
 
-// serve is a server with a policy, and a connection to it.
+// serve starts a server with a policy, and connects to it.
 func serve(p policy.Policy) (ctx context.Context, nc *nats.Conn, end func()) {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {

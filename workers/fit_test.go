@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// On such a server a drainer ends in order, with clocks of more buckets than fit and running jobs
-// that it hands over.
+// A drainer whose server limits messages to 68 KiB ends in order, even with running jobs to hand
+// over and more buckets' clocks than fit in a message.
 func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 	s, err := server.NewServer(&server.Options{
 		Host:       "127.0.0.1",
@@ -23,7 +23,7 @@ func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 		StoreDir:   t.TempDir(),
 		NoSigs:     true,
 		MaxPayload: 68 << 10,
-	}) // that streams take messages of 4 KiB
+	}) // so streams accept messages of 4 KiB
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 		b.publish("api", fmt.Sprintf("tenant.%04d", i), i, 1)
 	}
 	running, finish := make(chan struct{}, 1500), make(chan struct{})
-	// A lease that 1500 handlers on a busy machine do not cost their drainer.
+	// A lease that survives 1500 handlers on a busy machine.
 	stop := b.drain(Options{Lease: time.Minute,
 		Grace: 4 * deadline}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
 		running <- struct{}{}

@@ -25,13 +25,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// actAsFreezer makes this test's binary the process that is frozen; its value is the URL of the
-// server and the lease.
+// actAsFreezer makes this test binary the process to freeze; its value is the server's URL and the
+// lease.
 const actAsFreezer = "PENSTOCK_TEST_FREEZER"
 
-// TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay freezes a real process (SIGSTOP) that has
-// decided to start a job and whose worker has not made the last check yet. A start may be late, but
-// not for the lease.
+// TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay freezes a real process (SIGSTOP) between the
+// decision to start a job and the worker's last check. The start may be late, but must not outlast
+// the lease.
 func TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay(t *testing.T) {
 	if how := os.Getenv(actAsFreezer); how != "" {
 		freezer(t, how)
@@ -49,7 +49,7 @@ func TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay(t *testing.T) {
 		policy  policy.Policy
 		subject string
 		lease   time.Duration
-		passes  bool // or another takes it over, while it is frozen
+		passes  bool // or another process takes over meanwhile
 	}{
 		"for longer than its lease": {unpaced, "penstock.admitted.api.a", time.Second,
 			false},
@@ -85,8 +85,8 @@ func TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay(t *testing.T) {
 	}
 }
 
-// freezer drains as long as it has an input. It tells when it has decided to start a job, waits for
-// a line before it goes on, and tells whether the job passed its last check.
+// freezer drains until its input ends. It prints a line when it has decided to start a job, waits
+// for a line of input, and prints whether the job passed its last check.
 func freezer(t *testing.T, how string) {
 	url, lease, _ := strings.Cut(how, " ")
 	duration, err := time.ParseDuration(lease)
@@ -104,7 +104,7 @@ func freezer(t *testing.T, how string) {
 	d.Handle("api", func(context.Context, Job) error { return nil })
 	var goOn func(now pace.Instant)
 	goOn = func(now pace.Instant) {
-		if !d.core.Open(now) { // its lease may be over on a busy machine, and renewed soon
+		if !d.core.Open(now) { // the lease may expire on a busy machine, and be renewed soon
 			go d.post(goOn)
 			return
 		}
@@ -114,7 +114,7 @@ func freezer(t *testing.T, how string) {
 		resumed["api"] = entry
 		d.setPolicies(resumed, now)
 		d.core.Decide(now)
-		// what the loop does next, before it hears of anything else
+		// the loop's next action, before it takes another event
 		d.core.Perform(freezing{d.performer, bufio.NewReader(os.Stdin)})
 	}
 	end := make(chan error)
@@ -130,7 +130,7 @@ func freezer(t *testing.T, how string) {
 	}
 }
 
-// freezing is a performer that waits for a line before each start.
+// freezing waits for a line of input before each start.
 type freezing struct {
 	performer
 	input *bufio.Reader
@@ -149,7 +149,7 @@ func (f freezing) Start(r valve.Run) {
 	f.performer.Start(r)
 }
 
-// child is a process that a test has started.
+// child is a process started by a test.
 type child struct {
 	b     *bench
 	cmd   *exec.Cmd
@@ -157,7 +157,7 @@ type child struct {
 	lines chan string
 }
 
-// freezer starts the process that the test freezes. It is killed when the test ends.
+// freezer starts the process to freeze, and kills it when the test ends.
 func (b *bench) freezer(lease time.Duration) *child {
 	b.t.Helper()
 	self, err := os.Executable()

@@ -7,8 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What a worker elsewhere says is an outcome within bounds, or refused; and a job comes to it as it
-// was sent.
+// A remote worker's message is a bounded outcome or an error, and a job arrives as it was sent.
 func FuzzWorkerMessages(f *testing.F) {
 	for _, status := range []string{statusDone, statusFail, statusPermanent, statusRetryAfter,
 		statusLate, statusReturned, statusGo, "maybe"} {

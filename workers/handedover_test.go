@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// A job may outlast its policy: then nobody wants to hear what became of it, and the process that
-// ran it can end.
+// A job may outlast its policy: its outcome is then no longer wanted, and the process that ran it
+// can end.
 func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 	t.Parallel()
 	p := policy.Policy{Name: "api",

@@ -20,50 +20,50 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Job is one attempt of a job, as its handler sees it.
+// Job is one attempt of a job.
 type Job struct {
-	// ID is "<policy>:<stream sequence>", as in the answer to its submission.
+	// ID is "<policy>:<stream sequence>", as in the reply to its submission.
 	ID string
-	// IdempotencyKey is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix
-	// s>-<sequence>". It is the same for every attempt, and for those of a replay of its dead
-	// letter, and unique among all other jobs of a policy, also when its stream was made anew.
+	// IdempotencyKey is the submitter's Idempotency-Key, or "<policy>-<stream created, Unix
+	// s>-<sequence>". It is the same for all attempts and for replays of the job's dead letter, and
+	// unique among the policy's jobs, even if its stream is recreated.
 	IdempotencyKey string
 	Policy         string
 	Key            job.Key
 	Body           []byte
-	Header         nats.Header // as it was published; may be nil
-	Attempt        int         // 1 is the first; only attempts that failed count
+	Header         nats.Header // as published; may be nil
+	Attempt        int         // from 1; counts only failed attempts
 	Accepted       time.Time   // when JetStream stored the job
-	// when the last check before this call passed: the start that the rate limits
+	// Started is the time of the last check before this call, which is the start that the rate
+	// limits.
 	Started time.Time
 
 	settled *settled
 }
 
-// Tags are what the job belongs to, as its submitter said; nil: nothing.
+// Tags returns the submitter's tags of the job, or nil.
 func (j Job) Tags() []string { return job.Tags(j.Header) }
 
-// CoolDown says that the other side has nothing left of what it allows, for d. The job's whole
-// bucket then starts nothing for so long, or for the policy's max_cooldown if that is less, however
-// the attempt ends: one that is done is done. Of several calls the longest counts, and 0 or less
-// says nothing. [RetryAfter] is for a job that was refused.
+// CoolDown reports that the target allows nothing more for d. The job's whole bucket then starts
+// nothing for d, but at most for the policy's max_cooldown, whatever the result of this attempt.
+// The longest of several calls counts; d of 0 or less is ignored. For a refused job use
+// [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
 	if j.settled == nil {
-		return // made by a test, and not by a drainer
+		return // made by a test
 	}
 	j.settled.mu.Lock()
 	defer j.settled.mu.Unlock()
 	j.settled.pause = max(j.settled.pause, d)
 }
 
-// Settle says what the job turned out to cost, of the limits that count a cost of this name; the
-// last word before the handler returns counts, however the attempt ends. What was estimated too
-// high is given back to those limits. What was too low is taken, also beyond a limit, so that the
-// next job waits for it. Without it the estimate stands: the job's Penstock-Cost-<Name>, or else
-// its Penstock-Cost.
+// Settle reports the actual cost of the job for limits that count a cost of this name. The last
+// call before the handler returns counts, whatever the result of the attempt. An overestimate is
+// refunded; an underestimate is charged, even beyond a limit, so the next job waits for it. Without
+// Settle the estimate stands: the job's Penstock-Cost-<Name>, or its Penstock-Cost.
 func (j Job) Settle(cost string, used int64) {
 	if j.settled == nil {
-		return // made by a test, and not by a drainer
+		return // made by a test
 	}
 	j.settled.mu.Lock()
 	defer j.settled.mu.Unlock()
@@ -77,21 +77,21 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
-// Awaited reports whether somebody waits for the outcome of the job, or wants to be called with it,
-// and so for all that [Job.Reply] says.
+// Awaited reports whether a submitter waits for the job's result or requested a callback, so that
+// [Job.Reply] has a recipient.
 func (j Job) Awaited() bool {
 	return (job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) ||
 		job.HeaderValue(j.Header, job.HeaderCallback) != "") && j.settled != nil
 }
 
-// Kept reports whether the policy has a history of ended jobs (keep_done), which keeps the status
-// and the first [job.KeptReply] bytes of what [Job.Reply] says.
+// Kept reports whether the policy keeps a history of ended jobs (keep_done), which includes the
+// status and the first [job.KeptReply] bytes of [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
-// Reply says what the job came to, for who waits for it and for the history of its policy; the last
-// word before the handler returns counts, if the job is done or dead then. Where nobody does either
-// it says nothing. A body of more than [job.MaxReply] bytes is left out. The status and the header
-// are for what has them, such as HTTP; 0 and nil say nothing.
+// Reply sets the job's result for waiting submitters and for the policy's history. The last call
+// before the handler returns counts, if the job then is done or dead. It does nothing if there is
+// neither. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header
+// are for targets that have them, such as HTTP; 0 and nil mean none.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	if !j.Awaited() && !j.Kept() {
 		return
@@ -106,13 +106,13 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 }
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
-// after the policy's timeout and when the drainer stops. nil means done; see [Permanent],
-// [RetryAfter] and [Unavailable] for the errors that mean more than "try again". A panic is an
-// error. A job may run twice after a crash, so a handler should be idempotent.
+// after the policy's timeout and when the drainer stops. A nil error means done; see [Permanent],
+// [RetryAfter] and [Unavailable] for errors other than "try again". A panic counts as an error. A
+// job may run twice after a crash, so handlers should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
-// Handle returns a handler of jobs whose bodies are JSON of the type T. A body that is not makes
-// the job a dead letter at once.
+// Handle returns a handler of jobs with JSON bodies of type T. An invalid body makes the job a dead
+// letter at once.
 func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Handler {
 	return func(ctx context.Context, job Job) error {
 		var body T
@@ -123,7 +123,7 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 	}
 }
 
-// call runs a handler for at most its policy's timeout and returns the outcome.
+// call runs a handler for at most its policy's timeout.
 func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
 	job Job) record.Outcome {
 	if job.settled == nil {
@@ -141,7 +141,7 @@ func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64
 	return o
 }
 
-// caught runs a handler and turns its panic into an error.
+// caught converts a handler's panic to an error.
 func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -151,7 +151,7 @@ func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	return handle(ctx, job)
 }
 
-// outcomeOf translates a handler's answer.
+// outcomeOf converts a handler's error.
 func outcomeOf(seq uint64, err error) record.Outcome {
 	o := record.Outcome{Seq: seq, Kind: record.OutcomeFailed}
 	if err == nil {
@@ -169,10 +169,10 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 	return o
 }
 
-// mostError is how many bytes of an error are kept, which end up in headers and records.
+// mostError is the length limit of errors in headers and records, in bytes.
 const mostError = 1024
 
-// said is what the run replied; nil: nothing, or it did not run here.
+// said returns the run's reply, or nil if there was none or it ran elsewhere.
 func (s *settled) said() *job.Reply {
 	if s == nil {
 		return nil
@@ -182,17 +182,16 @@ func (s *settled) said() *job.Reply {
 	return s.reply
 }
 
-// settled is what a run says of its job's costs, of what the other side has left, and to who waits
-// for the job.
+// settled collects a run's calls of Settle, CoolDown and Reply.
 type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64
 	pause time.Duration
 	reply *job.Reply
-	kept  bool // the history of the policy keeps some of it
+	kept  bool // the policy keeps a history
 }
 
-// tell adds what was settled to how the run ended.
+// tell adds costs and pause to an outcome.
 func (s *settled) tell(o *record.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// What those rely on who import this package, and nothing else of it.
+// These tests use only the package's API, as importers do.
 
-// deadline is how long a test waits for what must happen: a machine may have much to do.
+// deadline bounds waits, with time for a busy machine.
 const deadline = 2 * time.Minute
 
-// TestDrainerOutcomes: what a handler returns decides what becomes of its job, and an observer
-// hears of each attempt and of each end.
+// TestDrainerOutcomes: a handler's error decides what happens to the job, and an observer sees each
+// attempt and each end.
 func TestDrainerOutcomes(t *testing.T) {
 	ctx, nc, end := serve(policy.Policy{
 		Name: "mail",
@@ -36,7 +36,7 @@ func TestDrainerOutcomes(t *testing.T) {
 			MaxBackoff: policy.Duration(20 * time.Millisecond)},
 	})
 	defer end()
-	outcomes := map[string][]int{ // by key, the attempts that its job ran
+	outcomes := map[string][]int{ // attempts of its job, by key
 		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1},
 		"unavailable": {1, 2}, "fine": {1},
 	}
@@ -130,7 +130,7 @@ func TestDrainerOutcomes(t *testing.T) {
 	}
 }
 
-// NATS may be away when a drainer starts.
+// NATS may be unavailable when a drainer starts.
 func TestRunWaitsForNATS(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {

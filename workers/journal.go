@@ -14,9 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// journal writes what must be known of single jobs when their stream does not tell: attempts that
-// failed, and how jobs with an Idempotency-Key ended. It belongs to the loop; what it writes waits
-// in the lines of calls.
+// journal writes records of single jobs that their stream cannot hold: failed attempts, and how
+// jobs with an Idempotency-Key ended. It belongs to the loop; writes wait in the queues of calls.
 type journal struct {
 	*calls
 	attempts *kv.Table
@@ -38,7 +37,7 @@ func (j *journal) Save(s valve.Save) {
 	}, func() core.Event { return core.Saved{Save: s} })
 }
 
-// NoteDone notes that a job with an Idempotency-Key is done. Nothing waits for it.
+// NoteDone records that a job with an Idempotency-Key is done, without waiting.
 func (j *journal) NoteDone(e valve.Ending) {
 	left := e.Accepted.Add(time.Duration(j.catalog.policies[e.Part.Policy].DuplicateWindow)).
 		Sub(j.core.Wall(j.now()))
@@ -51,7 +50,7 @@ func (j *journal) NoteDone(e valve.Ending) {
 	}
 }
 
-// NoteEnd notes how else a job with an Idempotency-Key ended, before it is acknowledged.
+// NoteEnd records any other end of a job with an Idempotency-Key, before its acknowledgement.
 func (j *journal) NoteEnd(e valve.Ending) {
 	b := j.backlogs.all[e.Part]
 	if b == nil {
@@ -69,7 +68,7 @@ func (j *journal) NoteEnd(e valve.Ending) {
 	}, func() core.Event { return core.Noted{Ending: e} })
 }
 
-// Forget deletes the attempts of a job that has ended.
+// Forget deletes the attempts of an ended job.
 func (j *journal) Forget(f valve.Forgotten) {
 	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
 		err := j.attempts.Delete(j.life, f.AttemptKey(), f.Revision)

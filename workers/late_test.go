@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// An observer hears by how much starts became late, and by what: here the only worker is busy for
+// An observer sees by how much starts became late, and the cause: here the only worker is busy for
 // a fifth of a second, in which twenty jobs were due.
 func TestAnObserverHearsWhatMadeStartsLate(t *testing.T) {
 	const busy = 200 * time.Millisecond

@@ -19,11 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The seven laws of DESIGN.md, one test each, on a real server. What they have in common with
-// crashes and with time is shown by TestSimulationLaws, over many more histories.
+// The seven laws of DESIGN.md on a real server, one test each. TestSimulationLaws checks them under
+// crashes and clock changes, over many more histories.
 
-// TestLaw1BoundHoldsForClientsThatKnowNothing publishes as any NATS client does, while nothing and
-// while something drains.
+// TestLaw1BoundHoldsForClientsThatKnowNothing publishes as any NATS client does, without and with a
+// drainer.
 func TestLaw1BoundHoldsForClientsThatKnowNothing(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity, p.Concurrency = 150, 1
@@ -67,10 +67,10 @@ func TestLaw1BoundHoldsForClientsThatKnowNothing(t *testing.T) {
 	}
 }
 
-// running asks the valve how many jobs of a bucket run.
+// running asks the valve for the number of a bucket's running jobs.
 func (b *bench) running(policy string, key job.Key) int { return b.bucket(policy, key).Running }
 
-// bucket asks the valve for the state of a bucket. Of one that it does not tell, -1 jobs run.
+// bucket asks the valve for the state of a bucket; Running is -1 if it does not answer.
 func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	p := 0
 	for p < 2 && job.Partition("penstock.jobs."+policy+"."+string(key), 2) != p {
@@ -84,7 +84,7 @@ func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	return *answer.Bucket
 }
 
-// TestLaw2RateHoldsWhileDrainersComeGoAndCrash: two and then three drainers, whose owner's
+// TestLaw2RateHoldsWhileDrainersComeGoAndCrash: with two and then three drainers, the owner's
 // connection is cut twice.
 func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	b := newBench(t, leaky("api", "100/s"))
@@ -104,8 +104,8 @@ func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	crew.allRan(jobs)
 }
 
-// TestLaw3NothingIsLostWhenTheServerRestarts keeps its directory and its port, as an embedded
-// server does that is updated.
+// TestLaw3NothingIsLostWhenTheServerRestarts keeps the server's directory and port, as an update of
+// an embedded server does.
 func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	b := newRestartableBench(t, leaky("api", "200/s"))
 	const jobs = 600
@@ -132,8 +132,8 @@ func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	}
 }
 
-// TestLaw4OrderIsThatOfAcceptance, within a priority; a job that is retried is an exception and
-// holds nobody up.
+// TestLaw4OrderIsThatOfAcceptance: within a priority. A retried job is an exception, and does not
+// block others.
 func TestLaw4OrderIsThatOfAcceptance(t *testing.T) {
 	p := leaky("api", "500/s")
 	p.Retry = policy.Retry{Backoff: policy.Duration(50 * ms), MaxBackoff: policy.Duration(50 * ms)}
@@ -185,7 +185,7 @@ func TestLaw4OrderIsThatOfAcceptance(t *testing.T) {
 // fifth never waits for them.
 func TestLaw5IsolationOfBuckets(t *testing.T) {
 	p := leaky("api", "100/s")
-	p.Workers, p.Timeout = 8, policy.Duration(time.Hour) // for which a target may hang
+	p.Workers, p.Timeout = 8, policy.Duration(time.Hour) // for a target to hang
 	b := newBench(t, p, with(leaky("other", "100/s"), func(p *policy.Policy) { p.Workers = 2 }))
 	paused := policy.Override{Paused: true}
 	if _, err := store.New(b.broker, nil).PutOverride(t.Context(), "api", "paused", paused); err !=
@@ -219,14 +219,14 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 	b.until("the healthy buckets are done", func() bool {
 		return len(ran.bodies("healthy")) == 200
 	})
-	// What they would wait for lasts on, as the cool-down does: both for an hour.
+	// The causes last for an hour: both the hanging jobs and the cool-down.
 	if n := b.running("api", "hangs"); n < 5 {
 		t.Errorf("%d jobs hang still", n)
 	}
 }
 
-// TestLaw6WaitingIsNotFailing: throttled again and again, then handed over while it runs, a job is
-// still at its first attempt.
+// TestLaw6WaitingIsNotFailing: a job that is throttled repeatedly, then handed over while running,
+// is still at its first attempt.
 func TestLaw6WaitingIsNotFailing(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 1}
@@ -276,7 +276,6 @@ func TestLaw6WaitingIsNotFailing(t *testing.T) {
 	}
 }
 
-// TestLaw7AClearNoSaysWhyAndWhenToComeBack.
 func TestLaw7AClearNoSaysWhyAndWhenToComeBack(t *testing.T) {
 	p := leaky("api", "1/m")
 	p.Capacity = 3

@@ -20,10 +20,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// lender is the side that runs jobs of valves elsewhere: it hears their offers, reserves a worker
-// and claims while there is room, and runs what it is given. This drainer's own valve of the
-// policy, if it has one, has the same workers, and the core counts both. It belongs to the loop;
-// run and what it calls have goroutines of their own, which touch nothing of it.
+// lender runs jobs of other drainers' valves: it receives their offers, reserves a worker and
+// claims while there is room, and runs the job. This drainer's own valve of the policy, if any,
+// uses the same workers, and the core counts both. lender belongs to the loop; run and its callees
+// have separate goroutines, which do not touch the lender's state.
 type lender struct {
 	*calls
 	*wire
@@ -31,54 +31,52 @@ type lender struct {
 	catalog *catalog
 	notices *notices
 	jobs    context.Context // of all handlers
-	core    *core.Core      // nil in a process that only lends
-	own     *remote         // this drainer's, whose offers come back here too; nil likewise
+	core    *core.Core      // nil with LendOnly
+	own     *remote         // of this drainer: its offers return here too; nil with LendOnly
 
-	inbox        string // of what valves say to claims, with its last dot
+	inbox        string // prefix of the subjects for replies to claims
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool
-	pending      int           // outcomes that no valve has confirmed yet
+	pending      int           // outcomes not confirmed by a valve yet
 	ownersAt     pace.Instant  // when to look for owners again
-	unconfirmed  chan struct{} // limits the goroutines that wait for a valve's word
+	unconfirmed  chan struct{} // limits goroutines that wait for confirmation
 }
 
-// workforce is the workers of a policy whose jobs this process can run.
+// workforce is a policy's workers in this process.
 type workforce struct {
 	handle Handler
 	all    int
-	busy   int             // for valves elsewhere: reserved or running
+	busy   int             // reserved or running for other drainers' valves
 	keys   map[job.Key]int // the same, by bucket
 
 	subject string // of the offers
-	stop    func() // hears no more of them
+	stop    func() // ends the subscription
 }
 
-// reservation is a worker that was promised to a valve, and then the job that it runs.
+// reservation is a worker promised to a valve, and then the job that it runs.
 type reservation struct {
 	token  string
 	policy string
-	key    job.Key // whose turn it was, then the job's
+	key    job.Key // of the offer, then of the job
 	at     pace.Instant
-	jumps  uint64 // of the clock, by then
+	jumps  uint64 // jumps of the clock at that time
 	crew   *workforce
-	worker core.Reservation // the core's, if it has a valve of the policy
-	timer  *time.Timer      // ends the reservation when no job comes
+	worker core.Reservation // in the core, if it has a valve of the policy
+	timer  *time.Timer      // ends the reservation if no job arrives
 	stop   context.CancelFunc
 }
 
 const (
-	// mostUnconfirmed is how many outcomes may wait for their valve's word while their workers go
-	// on.
+	// mostUnconfirmed bounds the unconfirmed outcomes whose workers already continue.
 	mostUnconfirmed = 256
-	// ownerEvery is how often a process that only lends its workers asks whether their policy has a
-	// drainer.
+	// ownerEvery is how often a process with LendOnly checks that its policies have a drainer.
 	ownerEvery = 3 * time.Second
 )
 
-// listen begins to hear what valves say to claims.
+// listen subscribes to replies to claims.
 func (l *lender) listen() (err error) {
 	l.inbox = l.nc.NewInbox() + "."
 	l.sub, err = l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
@@ -90,7 +88,7 @@ func (l *lender) listen() (err error) {
 	return nil
 }
 
-// serve takes offers for the policies that have handlers, and for no other.
+// serve subscribes to offers for exactly the policies that have handlers.
 func (l *lender) serve(handlers map[string]Handler) {
 	for name, crew := range l.crews {
 		if handlers[name] == nil {
@@ -113,7 +111,7 @@ func (l *lender) serve(handlers map[string]Handler) {
 				crew = &workforce{keys: map[job.Key]int{}}
 				l.crews[name] = crew
 			} else {
-				crew.stop() // the policy got a target, or lost it
+				crew.stop() // a target was added or removed
 			}
 			crew.subject, crew.stop = subject, stop
 		}
@@ -121,13 +119,13 @@ func (l *lender) serve(handlers map[string]Handler) {
 	}
 }
 
-// close takes no more offers. What runs goes on.
+// close accepts no more offers. Running jobs continue.
 func (l *lender) close() {
 	l.closing = true
 	l.serve(nil)
 }
 
-// idle reports whether no worker is reserved and nothing has to be told any more.
+// idle reports whether no worker is reserved and no outcome is unconfirmed.
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
 // count counts this process's workers.
@@ -145,7 +143,7 @@ func (l *lender) count() map[string]record.Crew {
 	return crews
 }
 
-// offered returns what hears the offers of a policy's valves.
+// offered returns the handler of offers for a policy.
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		switch {
@@ -189,9 +187,9 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	})
 }
 
-// reserve takes a worker for a bucket of another drainer, or says why there is none to spare. As
-// among the jobs of one valve, no bucket gets more than three times as many as would stay free: see
-// mayTakeWorker in the core's starts.go.
+// reserve takes a worker for a bucket of another drainer, or returns why it cannot. As within one
+// valve, no bucket gets more than three times as many workers as remain free: see mayTakeWorker in
+// the core's starts.go.
 func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
 	crew := l.crews[name]
 	if crew == nil {
@@ -245,7 +243,7 @@ func (c *workforce) rename(from, to job.Key) {
 	}
 }
 
-// told takes what a valve says to a claim.
+// told handles a valve's reply to a claim.
 func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	r := l.reservations[strings.TrimPrefix(m.Subject, l.inbox)]
 	switch status := job.HeaderValue(m.Header, headerStatus); {
@@ -266,7 +264,7 @@ func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	case r == nil:
 	case status == statusStop && r.stop != nil:
 		r.stop()
-	case r.stop == nil: // no, or that nobody waits for the claim
+	case r.stop == nil: // refused, or no valve waits for the claim
 		r.timer.Stop()
 		l.release(r)
 	}
@@ -303,7 +301,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 	<-l.unconfirmed
 }
 
-// attempt runs the handler and says meanwhile that the job goes on.
+// attempt runs the handler and reports progress meanwhile.
 func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
 	handle Handler) record.Outcome {
 	began := l.now()
@@ -325,14 +323,14 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	o := call(ctx, timeout, handle, 0, job)
 	close(returned)
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
-		o.Kind = record.OutcomeUncounted // this process or the valve's ends: no attempt
+		o.Kind = record.OutcomeUncounted // this process or the valve's stops: no attempt
 	}
 	logEnd(l.log, job, o, l.now().Since(began))
 	return o
 }
 
-// confirm tells a valve an outcome until it answers, for at most the attempt's time-out. Afterwards
-// nobody waits for it.
+// confirm sends an outcome until the valve confirms it, for at most the attempt's time limit, after
+// which the valve no longer waits.
 func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
 	const patience = time.Second
 	end := time.Now().Add(max(timeout, 2*patience))
@@ -367,8 +365,7 @@ func (l *lender) look(now pace.Instant) {
 	}
 }
 
-// lookForOwners asks whether somebody decides when the jobs start that this process only lends its
-// workers to.
+// lookForOwners checks that policies whose workers are only lent have a drainer.
 func (l *lender) lookForOwners() {
 	var lent []string
 	for name := range l.crews {
@@ -384,7 +381,7 @@ func (l *lender) lookForOwners() {
 			_, err := l.broker.AskValve(l.life, name, 0, job.Question{Op: job.OpWorker})
 			nobody := errors.Is(err, nats.ErrNoResponders)
 			if !nobody && errors.Is(err, queue.ErrUnavailable) {
-				return err // a drainer that is slow, or NATS is away
+				return err // a slow drainer, or NATS is away
 			}
 			l.post(func(pace.Instant) {
 				text := ""

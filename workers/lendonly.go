@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// lend is the loop of a drainer that only lends its workers: there is no core, so that a turn is
-// what arrives.
+// lend is the loop of a process with LendOnly. It has no core, so a turn is one event.
 func (d *Drainer) lend() error {
 	if err := d.lender.listen(); err != nil {
 		return err
@@ -32,7 +31,7 @@ func (d *Drainer) lend() error {
 	return nil
 }
 
-// lendTo takes the set of policies, as it is now.
+// lendTo updates the set of policies.
 func (d *Drainer) lendTo(set policy.Entries) {
 	d.catalog.learn(set)
 	d.notices.handlers(d.catalog.handlers, set)
@@ -43,7 +42,7 @@ func (d *Drainer) lendTo(set policy.Entries) {
 	}
 }
 
-// flushed says that this process is ready once the server knows what it subscribes to.
+// flushed calls Ready once the server has the subscriptions.
 func (d *Drainer) flushed() {
 	if d.retry(d.life, "subscribe to offers", func() error {
 		return d.broker.Conn().FlushTimeout(time.Second)

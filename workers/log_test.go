@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestEachStartAndEndIsALineThatNamesTheJob: with the key as its user knows it, and an error only
-// where there is one.
+// TestEachStartAndEndIsALineThatNamesTheJob: with the decoded key, and with an error only if there
+// is one.
 func TestEachStartAndEndIsALineThatNamesTheJob(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Retry.Backoff = policy.Duration(time.Millisecond)

@@ -12,23 +12,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 )
 
-// loop is what every part of a drainer stands on. One goroutine alone touches the core and the
-// state of the parts, so that none of it needs a lock. Whatever happens elsewhere (an answer, a
-// timer, a message) comes to it as an event for the core (send) or as a function for itself (post);
-// whatever may take long runs in a goroutine of its own (spawn), and sends or posts what came of
-// it.
+// loop is the base of all parts of a drainer. Only its goroutine touches the core and the parts'
+// state, so they need no locks. Results of other goroutines arrive as an event for the core (send)
+// or as a function for the loop (post). Slow work runs in its own goroutine (spawn), and sends or
+// posts its result.
 type loop struct {
 	log     *slog.Logger
-	seldom  *seldom.Log // for what others can cause again and again
+	seldom  *seldom.Log // for messages that others can cause repeatedly
 	clock   *timepiece.Timepiece
 	events  chan event
-	life    context.Context // of what goes on until the loop has ended
-	end     func()          // ends it
-	stopped chan struct{}   // closed when nothing takes events any more
-	wait    sync.WaitGroup  // for what was spawned
+	life    context.Context // lasts until the loop has ended
+	end     func()          // ends life
+	stopped chan struct{}   // closed when events are no longer taken
+	wait    sync.WaitGroup  // for spawned goroutines
 }
 
-// event is one that the core is told, or else a function of the loop's own.
+// event is an event for the core, or a function for the loop.
 type event struct {
 	core core.Event
 	do   func(now pace.Instant)
@@ -57,10 +56,10 @@ func newLoop(log *slog.Logger) *loop {
 
 func (l *loop) now() pace.Instant { return l.clock.Now() }
 
-// post has the loop call a function. It reports whether it will: not after the loop has ended.
+// post runs a function in the loop. It returns false after the loop has ended.
 func (l *loop) post(do func(now pace.Instant)) bool { return l.put(event{do: do}) }
 
-// send has the loop tell the core what happened, in order with what is posted.
+// send passes an event to the core, in order with posted functions.
 func (l *loop) send(e core.Event) bool { return l.put(event{core: e}) }
 
 func (l *loop) put(e event) bool {
@@ -80,7 +79,7 @@ func (l *loop) put(e event) bool {
 // spawn starts a goroutine that Run waits for.
 func (l *loop) spawn(f func()) { l.wait.Go(f) }
 
-// every has the loop call a function time and again.
+// every posts a function periodically.
 func (l *loop) every(pause time.Duration, look func(now pace.Instant)) {
 	l.spawn(func() {
 		ticker := time.NewTicker(pause)
@@ -96,8 +95,8 @@ func (l *loop) every(pause time.Duration, look func(now pace.Instant)) {
 	})
 }
 
-// ask has the loop call a function and returns its answer; not ok: the loop has ended. It is for
-// goroutines other than the loop's own.
+// ask runs a function in the loop and returns its result; ok is false if the loop has ended. The
+// loop itself must not call it.
 func ask[T any](l *loop, question func() T) (answer T, ok bool) {
 	answers := make(chan T, 1)
 	l.post(func(pace.Instant) { answers <- question() })

@@ -10,21 +10,20 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// notices tell operators of conditions under which nothing happens and nobody would say why: a line
-// when one begins and a line when it ends, never one per look. They belong to the loop.
+// notices tells operators about conditions that silently prevent progress, with one log line when a
+// condition begins and one when it ends. It belongs to the loop.
 type notices struct {
 	log  *slog.Logger
-	open map[notice]string // how those that hold were told
+	open map[notice]string // the logged text of current conditions
 }
 
-// notice is a condition of a policy.
 type notice struct{ policy, about string }
 
-// noticeEvery is how often conditions are looked at that nothing else tells of.
+// noticeEvery is how often to check conditions that cause no event.
 const noticeEvery = time.Second
 
-// tell takes how a condition stands: text says what is wrong, empty nothing, and ended that it is
-// over.
+// tell updates a condition: text describes the problem, or is empty if there is none; ended is
+// logged when it is over.
 func (n *notices) tell(key notice, level slog.Level, text, ended string, args ...any) {
 	before := n.open[key]
 	if before == text {
@@ -40,7 +39,7 @@ func (n *notices) tell(key notice, level slog.Level, text, ended string, args ..
 	n.log.Log(context.Background(), level, text, args...)
 }
 
-// handlers looks at whether every registered handler has a policy whose jobs it can run.
+// handlers checks that every registered handler has a policy whose jobs it can run.
 func (n *notices) handlers(registered map[string]Handler, set policy.Entries) {
 	for name := range registered {
 		entry, found := set[name]
@@ -59,7 +58,7 @@ func (n *notices) handlers(registered map[string]Handler, set policy.Entries) {
 	}
 }
 
-// names looks at whether every policy whose valves this drainer is to own exists.
+// names checks that the policies in Options.Policies exist.
 func (n *notices) names(options []string, set policy.Entries) {
 	for _, name := range options {
 		text := ""
@@ -73,24 +72,24 @@ func (n *notices) names(options []string, set policy.Entries) {
 	}
 }
 
-// workerless tells operators of policies whose jobs are due while there is no worker for them
-// anywhere. It learns of them by how offers end, and belongs to the loop.
+// workerless tells operators about policies with due jobs but no workers anywhere, as seen from the
+// results of offers. It belongs to the loop.
 type workerless struct {
 	log      *slog.Logger
 	observe  func(policy string, workerless bool)
 	policies map[string]*missing
 }
 
-// missing is a policy whose jobs are due while no worker takes them.
+// missing is a policy without workers for its due jobs.
 type missing struct {
-	since, last pace.Instant // offers that found nobody
+	since, last pace.Instant // of offers without response
 	told        bool
 }
 
-// missingFor is how long nobody takes the jobs that are due before it is worth a line.
+// missingFor is how long due jobs must lack workers before it is logged.
 const missingFor = 3 * time.Second
 
-// offered takes how an offer ended. local: the policy has workers here, which are busy.
+// offered handles the result of an offer. local: the policy has workers here, all busy.
 func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
 	now pace.Instant) {
 	m := w.policies[policy]
@@ -121,7 +120,7 @@ func (w *workerless) over(policy, text string) {
 // look is called every noticeEvery.
 func (w *workerless) look(now pace.Instant) {
 	for name, m := range w.policies {
-		if now.Since(m.last) > 2*noticeEvery { // nobody is asked any more
+		if now.Since(m.last) > 2*noticeEvery { // no more offers
 			w.over(name, "no job waits for a worker any more")
 		}
 	}

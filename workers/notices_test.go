@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// logged is what a drainer logs, also to the test's output.
+// logged records a drainer's log and copies it to the test's output.
 type logged struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ func (l *logged) Write(p []byte) (int, error) {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// lines counts the lines that hold all of the words.
+// lines counts the lines that contain all of the words.
 func (l *logged) lines(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *logged) lines(words ...string) (n int) {
 	return n
 }
 
-// targetPolicy has a target, which is what run does.
+// targetPolicy has a target, so run applies.
 func targetPolicy(name string) policy.Policy {
 	p := leaky(name, "1000/s")
 	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
@@ -83,7 +83,7 @@ func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
 			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
 				log.lines("level=WARN", "no queue", "policy=door") == 1
 		})
-		b.put(leaky("other", "10/s")) // another change says nothing new
+		b.put(leaky("other", "10/s")) // another change logs nothing new
 		b.put(leaky("api", "10/s"))
 		b.until("the return is told", func() bool {
 			return log.lines("level=INFO", "has a policy now", "policy=api") == 1
@@ -111,8 +111,7 @@ func TestADrainerThatIsToOwnAPolicyThatDoesNotExistSaysSo(t *testing.T) {
 	}
 }
 
-// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails each of many
-// calls.
+// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails many calls.
 func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 	b := newBench(t)
 	log := &logged{t: t}

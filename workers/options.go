@@ -9,124 +9,122 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultMemory is [Options.Memory] where none is given.
+// DefaultMemory is the default of [Options.Memory].
 const DefaultMemory = 512 << 20
 
-// LeastMemory is the least that it can be.
+// LeastMemory is the minimum of [Options.Memory].
 const LeastMemory = 1 << 20
 
-// Options of a [Drainer]. The zero value works.
+// Options are the settings of a [Drainer]. The zero value works.
 type Options struct {
 	// Prefix is nats.prefix of the configuration; default "penstock".
 	Prefix string
-	// Replicas is how many servers keep the records that drainers share: 1, the default, 3 or 5.
+	// Replicas is the number of servers that store the drainers' shared records: 1 (the default), 3
+	// or 5.
 	Replicas int
-	// Lease is how long this process's proof of life lasts, and so about how long its work stands
-	// still after it crashed: default 5 s, or 15 s with replicas; at least 1 s.
+	// Lease is how long this process counts as alive after a renewal, and so roughly how long its
+	// partitions stand still after a crash: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
-	// Memory is how much jobs that wait may take here, in bytes, about: default 512 MiB. When those
-	// whose text is in memory take half of it, it holds only 64 bytes of each further one, and
-	// reads it again from its stream before it starts.
+	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
+	// with their contents take half of it, each further one takes only 64 bytes and is read again
+	// before it starts.
 	Memory int64
-	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or
-	// with OwnAll all.
+	// Policies are those whose valves this drainer may own. Empty means all that it has workers for
+	// or, with OwnAll, all.
 	Policies []string
-	// OwnAll lets the drainer own the valves of policies that it has no workers for. Their jobs run
-	// in workers elsewhere.
+	// OwnAll permits owning valves of policies without local workers, whose jobs run in remote
+	// workers.
 	OwnAll bool
-	// LendOnly makes a process that owns no valves and only lends its workers to those of others:
-	// see docs/workers-protocol.md. Lease, Policies, OwnAll and Observer mean nothing then.
+	// LendOnly makes a process that owns no valves and only runs jobs for those of others: see
+	// docs/workers-protocol.md. Lease, Policies, OwnAll and Observer are then ignored.
 	LendOnly bool
-	// Target returns the handler of a policy that none was registered for; a nil Handler when it
-	// has none either. The entry also says who wrote the policy, which decides what its target may
-	// be. Nil: only registered handlers run.
+	// Target returns the handler of a policy without a registered one, or a nil Handler. The entry
+	// includes the author of the policy, who determines which targets are permitted. Nil: only
+	// registered handlers run.
 	Target func(policy.Entry) (Handler, error)
-	// Grace is how long running jobs may go on when the drainer stops; default 30 s. Then their
-	// contexts end.
+	// Grace is how long running jobs may continue when the drainer stops, before their contexts
+	// end; default 30 s.
 	Grace time.Duration
-	// Ready is called once, when the drainer's lease is held and it takes part.
+	// Ready is called once, when the drainer holds its lease and takes part.
 	Ready func()
-	// Observer hears of starts and outcomes; default none.
+	// Observer receives starts and outcomes; default none.
 	Observer Observer
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
-// Observer hears what a drainer does. Each function may be nil; they are called from many
+// Observer receives a drainer's events. Each function may be nil. They are called from many
 // goroutines and must return at once.
 type Observer struct {
-	// Started tells how late a start was for its time, how long the job had waited since it was
-	// accepted, and the id of the trace that it carries, when that is sampled; else empty.
+	// Started reports a start: how late it was, how long the job had waited since acceptance, and
+	// the id of its sampled trace, or "".
 	Started func(policy string, lateness, wait time.Duration, trace string)
-	// Attempt hears of each attempt that runs in this process, before its handler does, which gets
-	// the context and the job that it returns; and it returns what hears how the attempt ended. It
-	// is for traces. Job.Header is what is stored: to change it, change a clone.
+	// Attempt is called before each attempt in this process. The handler gets the returned context
+	// and job, and the returned function gets the attempt's error. It is for traces. Job.Header is
+	// what is stored: to change it, clone it.
 	Attempt func(context.Context, Job) (context.Context, Job, func(error))
-	// Returned tells that a job which a worker was given came back to its queue before it started,
-	// without an attempt, and why: rate (its slot was not there at the last check, for the machine
-	// was late and too many would have begun together), lease (this drainer's was over) or order
-	// (one before it came back).
+	// Returned reports that an assigned job returned to its queue before it started, without an
+	// attempt, and why: rate (its slot was gone at the last check, because the machine was late and
+	// too many jobs would have started together), lease (this drainer's had expired) or order (an
+	// earlier job returned).
 	Returned func(policy, why string)
-	// Shadowed tells by how much a limit with shadow: true would have delayed a start.
+	// Shadowed reports by how much a limit with shadow: true would have delayed a start.
 	Shadowed func(policy, limit string, by time.Duration)
-	// Late tells, once a second, by how much the starts of a policy's buckets became later than
-	// their outflow allowed, and by what: processor (this process had none when they were due) or
-	// what held them: no_worker, workers_busy, total_rate, concurrency, paused, cooling, breaker,
-	// storage. What one cause holds is told when it ends.
+	// Late reports, once a second, by how much starts of a policy's buckets fell behind their
+	// outflow, by cause: processor (this process got no CPU time when they were due), no_worker,
+	// workers_busy, total_rate, concurrency, paused, cooling, breaker or storage. Time held by one
+	// cause is reported when it ends.
 	Late func(policy, cause string, by time.Duration)
-	// LimitHeld tells, once a second, for how long a limit on starts has held buckets of a policy
-	// with jobs that wait: of several buckets the times of all.
+	// LimitHeld reports, once a second, for how long a limit on starts has held back buckets of a
+	// policy with waiting jobs, summed over buckets.
 	LimitHeld func(policy, limit string, held time.Duration)
-	// LimitsLeft tells, once a second, how much may start now of those limits on starts that count
-	// all keys of a policy (key: global) or of several policies, and whose state is with this
-	// drainer.
+	// LimitsLeft reports, once a second, the remaining units of limits on starts whose state this
+	// drainer keeps and that count all keys of a policy (key: global) or are shared by policies.
 	LimitsLeft func(policy string, left []LimitLeft)
-	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can
-	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
-	// left).
+	// Finished reports how an attempt ended: done, failed, throttled, permanent (retries cannot
+	// succeed), returned (it did not start) or uncounted (interrupted, or its remote worker left).
 	Finished func(policy, outcome string)
-	// Hinted tells that a target which did not throttle said that nothing is left of what it
-	// allows, and for how long: see [Job.CoolDown].
+	// Hinted reports that a target which did not throttle announced that its limit is exhausted,
+	// and for how long: see [Job.CoolDown].
 	Hinted func(policy string, pause time.Duration)
-	// Ended tells how a job ended: done; dead, once the dead letter is stored, whatever its reason;
-	// or cancelled, by an operator.
+	// Ended reports how a job ended: done; dead, once the dead letter is stored, whatever its
+	// reason; or cancelled by an operator.
 	Ended func(policy, outcome string)
-	// Policy tells that there is a policy whose jobs this drainer may start, or that there is none
-	// of that name any more.
+	// Policy reports that a policy whose jobs this drainer may start appeared or is gone.
 	Policy func(policy string, known bool)
-	// Workerless tells that jobs of a policy that this drainer owns have been due for some seconds
-	// while there is no worker for them anywhere, or that this is over.
+	// Workerless reports that jobs of an owned policy have been due for some seconds without any
+	// worker anywhere, or that this is over.
 	Workerless func(policy string, workerless bool)
-	// Owned tells how many partitions of a policy this drainer owns.
+	// Owned reports how many partitions of a policy this drainer owns.
 	Owned func(policy string, partitions int)
-	// Breaker tells how many breakers of a policy are open in this drainer: those of single
-	// buckets, and the one of all of them together. See [Unavailable].
+	// Breaker reports the number of open breakers of a policy in this drainer: one per bucket and
+	// one for all of them. See [Unavailable].
 	Breaker func(policy string, open int)
-	// Adapted tells, once a second, how many buckets of a policy that this drainer owns are slower
-	// than their outflow because of what they have learnt of their target's limit (adapt).
+	// Adapted reports, once a second, how many owned buckets of a policy are slower than their
+	// outflow because of their target's observed limit (adapt).
 	Adapted func(policy string, buckets int)
-	// Lease tells whether this drainer holds its lease. Without it nothing starts.
+	// Lease reports whether this drainer holds its lease. Without it nothing starts.
 	Lease func(held bool)
-	// RecordDamaged tells that a record in a KV bucket could not be read, and is rebuilt: see
+	// RecordDamaged reports that a record in a KV bucket was unreadable and is rebuilt: see
 	// [Drainer.Notes].
 	RecordDamaged func(bucket string)
-	// RecordsNewer tells how many records of a newer format there are, each of which stops what it
-	// is about.
+	// RecordsNewer reports the number of records of a newer format, each of which blocks what it
+	// describes.
 	RecordsNewer func(records int)
-	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
+	// Discarded reports that old dead letters of a policy were discarded to make room for new ones.
 	Discarded func(policy string, letters uint64)
-	// HistoryLost tells that it was not kept how a job of a policy with keep_done ended: the server
-	// did not take it, or not in time.
+	// HistoryLost reports that the end of a job of a policy with keep_done was not recorded: the
+	// server refused it or was too slow.
 	HistoryLost func(policy string)
-	// CallbackLost tells that the outcome of a job will not be posted to the URL that its submitter
-	// named, and why: full (the queue of the callbacks is) or refused.
+	// CallbackLost reports that the outcome of a job will not be posted to its callback URL, and
+	// why: full (the queue of callbacks is) or refused.
 	CallbackLost func(policy, reason string)
 }
 
-// LimitLeft is how many units of a limit on starts may start now, and how many may at most.
+// LimitLeft is the number of units of a limit on starts that may start now, and its maximum.
 type LimitLeft = job.LimitLeft
 
-// complete is the observer with functions that do nothing in place of those that are missing.
+// complete replaces nil functions with no-ops.
 func (o Observer) complete() Observer {
 	if o.Started == nil {
 		o.Started = func(string, time.Duration, time.Duration, string) {}

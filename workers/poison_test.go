@@ -19,8 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// fillLean makes a policy's stream one whose bodies are read one by one: over 16 MiB, in large
-// messages. They wait in a bucket of their own until the far future.
+// fillLean makes a policy's stream deliver without bodies: over 16 MiB, in large messages. They
+// wait in a separate bucket until the far future.
 func (b *bench) fillLean(policy string) {
 	b.t.Helper()
 	body := bytes.Repeat([]byte("x"), 1<<20)
@@ -33,10 +33,10 @@ func (b *bench) fillLean(policy string) {
 	}
 }
 
-// raw publishes a message whose header block is what it is.
+// raw publishes a message with an arbitrary header block.
 func (b *bench) raw(subject, block, body string) {
 	b.t.Helper()
-	// A Msg's header cannot be garbage, so the protocol is spoken here.
+	// A Msg cannot hold invalid headers, so write the protocol directly.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.server.URL(), "nats://"))
 	if err != nil {
 		b.t.Fatal(err)
@@ -63,8 +63,8 @@ func (b *bench) raw(subject, block, body string) {
 	}
 }
 
-// poison are headers that plain NATS clients may send, and that looked like the server's own where
-// bodies are read one by one. Each must not keep the job behind it in its bucket waiting.
+// poison are headers that plain NATS clients may send, and that resemble the server's own when
+// bodies are read one by one. None may block the next job in its bucket.
 var poison = map[string]nats.Header{
 	"time":      {"Nats-Time-Stamp": {"garbage"}},
 	"subject":   {"Nats-Subject": {"penstock.jobs.api.other"}},
@@ -75,8 +75,8 @@ var poison = map[string]nats.Header{
 	"sequence":  {"Nats-Sequence": {"1"}, "Nats-Stream": {"PENSTOCK_DEAD"}},
 }
 
-// TestNoHeaderOfAPublisherBlocksABucket: a bucket stood still for ever behind a message with
-// "Nats-Time-Stamp: garbage".
+// TestNoHeaderOfAPublisherBlocksABucket: a message with "Nats-Time-Stamp: garbage" used to block
+// its bucket forever.
 func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Partitions = 1
@@ -105,8 +105,7 @@ func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	}
 }
 
-// TestADeadlineFreesThePlaceOfPoison: with a deadline, such a job was not buried either, and held
-// its place for ever.
+// TestADeadlineFreesThePlaceOfPoison: such a job used to keep its place even past its deadline.
 func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")
@@ -145,16 +144,16 @@ func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
 	})
 }
 
-// exceptGarbledHeaders prints the errors of a connection, as nats.go would, but for those of
-// messages that the test has sent.
+// exceptGarbledHeaders prints a connection's errors as nats.go would, except for those caused by
+// the test's messages.
 func exceptGarbledHeaders(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrBadHeaderMsg) {
 		fmt.Fprintln(os.Stderr, "nats:", err)
 	}
 }
 
-// TestHeadersThatCannotBeReadMakeADeadLetter: in a stream of small jobs they ran as if they had
-// none, and one whose body was read by itself blocked its bucket.
+// TestHeadersThatCannotBeReadMakeADeadLetter: in a stream of small jobs they used to run without
+// headers, and one whose body was read separately blocked its bucket.
 func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 	for _, lean := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lean %v", lean), func(t *testing.T) {
@@ -206,8 +205,8 @@ func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 	}
 }
 
-// TestAReplayedJobRunsWithTheKeyOfItsFirstRun: a target that knows the key can tell that it has
-// done this before.
+// TestAReplayedJobRunsWithTheKeyOfItsFirstRun: so a target that knows the key detects the
+// repetition.
 func TestAReplayedJobRunsWithTheKeyOfItsFirstRun(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	var mu sync.Mutex

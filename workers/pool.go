@@ -15,9 +15,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// pool runs the jobs of this drainer's valves in workers of this process, and does what all their
-// runs have in common, wherever they run. Start belongs to the loop; each run has a goroutine,
-// which touches nothing of the loop's: it asks the gate, and reports to the loop.
+// pool runs the jobs of this drainer's valves in local workers, and holds what local and remote
+// runs have in common. Start belongs to the loop; runs have separate goroutines, which ask the
+// gate, report to the loop, and touch none of its state.
 type pool struct {
 	*loop
 	gate      *gate
@@ -30,17 +30,17 @@ type pool struct {
 	results   chan core.Finished
 }
 
-// Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
+// Start gives a job to a worker. The core counts runs, so none is left when Run ends in order.
 func (p *pool) Start(r valve.Run) {
 	handle := p.catalog.running[r.Part.Policy]
 	said := &settled{kept: p.catalog.policies[r.Part.Policy].KeepDone > 0}
 	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.born(r), said)
 }
 
-// born is a run's job as it was stored.
+// born holds the stored parts of a run's job.
 type born struct {
-	created time.Time // its stream
-	owed    callback  // who is to hear of its end
+	created time.Time // of its stream
+	owed    callback  // its callback
 }
 
 func (p *pool) born(r valve.Run) born {
@@ -50,7 +50,7 @@ func (p *pool) born(r valve.Run) born {
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted
-// it among the policy's workers.
+// it already.
 func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born,
 	said *settled) {
 
@@ -65,17 +65,17 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.tellStart(r, job, now)
 	o := call(p.jobs, timeout, handle, r.Seq, job)
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
-		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
+		o.Kind = record.OutcomeUncounted // interrupted by this drainer's stop: no attempt
 	}
 	o = p.end(job, o, born.owed, p.now().Since(now))
 	p.report(r, o)
 }
 
-// report hands the loop a run's outcome.
+// report passes a run's outcome to the loop.
 func (p *pool) report(r valve.Run, o record.Outcome) {
 	finished := core.Finish(r, o)
 	select {
-	case p.results <- finished: // there is room but in a clump, and this costs half
+	case p.results <- finished: // usually has room, and costs half of the select below
 		return
 	default:
 	}
@@ -85,7 +85,7 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 	}
 }
 
-// newJob is the job of a run, but for when it started.
+// newJob returns the job of a run, without its start time.
 func newJob(r valve.Run, created time.Time) Job {
 	return Job{
 		ID:             job.ID(r.Part.Policy, r.Seq),
@@ -99,10 +99,10 @@ func newJob(r valve.Run, created time.Time) Job {
 	}
 }
 
-// trace is the id of the sampled trace that the job carries; empty: none.
+// trace returns the id of the job's sampled trace, or "".
 func (j Job) trace() string { return job.SampledTrace(j.Header) }
 
-// tellStart tells observers of a start.
+// tellStart reports a start to observers.
 func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
 	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait, job.trace())
@@ -128,8 +128,8 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	p.broker.Tell(job.Policy, e)
 }
 
-// end settles what an attempt's end is owed to others, and tells of it. It returns what the attempt
-// came to.
+// end delivers the result of an ended attempt to waiters and callback, and reports it. It returns
+// the final outcome.
 func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
@@ -142,7 +142,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 	return o
 }
 
-// tellEnd tells observers how an attempt ended.
+// tellEnd reports the end of an attempt to observers.
 func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.observer.Finished(job.Policy, string(o.Kind))
 	if o.Kind != record.OutcomeThrottled && o.RetryAfter > 0 {
@@ -167,8 +167,8 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	})
 }
 
-// told is how a job ended by a run, for who waits for it; false: it did not end. A job whose
-// attempts are used up ends when it is buried, and so do those that did not run.
+// told returns the result for waiters; ended is false if the job has not ended. Jobs whose attempts
+// are used up, and jobs that did not run, end when they are buried.
 func told(j Job, o record.Outcome) (t job.Told, ended bool) {
 	t = job.Told{Job: j.ID, Attempts: j.Attempt - 1}
 	switch o.Kind {
@@ -184,7 +184,7 @@ func told(j Job, o record.Outcome) (t job.Told, ended bool) {
 	return t, true
 }
 
-// logEnd writes the line of an attempt's end, which is that of its start with the outcome.
+// logEnd logs the end of an attempt with the fields of its start.
 func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -197,22 +197,22 @@ func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
 	log.Debug("end", args...)
 }
 
-// gate is what the last check before a start goes by. The loop opens it; workers ask it from their
-// own goroutines, at the moment of the start.
+// gate decides the last check before a start. The loop sets it; workers ask it from their
+// goroutines at the moment of the start.
 type gate struct {
 	clock *timepiece.Timepiece
-	fence atomic.Int64  // instant before which jobs may start …
-	heard atomic.Uint64 // … as the core says, which has heard of so many jumps of the clock
+	fence atomic.Int64  // jobs may start before this instant …
+	heard atomic.Uint64 // … if the core has seen all jumps of the clock: this many
 }
 
-// set writes the fence before what the core has heard of, which check reads the other way round: a
-// fence that counts is one of a core that knows of every jump.
+// set writes the fence before the number of jumps, and check reads them in reverse: a fence only
+// counts if the core knew of every jump.
 func (g *gate) set(fence pace.Instant, heard uint64) {
 	g.fence.Store(int64(fence))
 	g.heard.Store(heard)
 }
 
-// check returns the instant before which jobs may start, and what time it is.
+// check returns the instant before which jobs may start, and the current instant.
 func (g *gate) check() (fence, now pace.Instant) {
 	heard := g.heard.Load()
 	fence = pace.Instant(g.fence.Load())

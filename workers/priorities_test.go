@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// TestAStepOfPriorityIsWorthWaiting: jobs start by when JetStream stored them, so much earlier as
-// their priority is worth.
+// TestAStepOfPriorityIsWorthWaiting: jobs start in the order of storage time, advanced by the worth
+// of their priority.
 func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
 	t.Parallel()
 	const step, n = 2 * ms, 120

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// proof is what is told of this drainer's lease. It belongs to the loop, but for health.
+// proof reports the state of this drainer's lease. It belongs to the loop, except health.
 type proof struct {
 	log     *slog.Logger
 	observe func(held bool)
-	patient time.Duration // how long the first lease may be waited for
-	born    pace.Instant  // when it was first asked for
-	held    bool          // as the observer was last told
-	lost    bool          // as the log was last told
+	patient time.Duration // how long to wait for the first lease
+	born    pace.Instant  // when it was first requested
+	held    bool          // as last reported to the observer
+	lost    bool          // as last logged
 	err     error         // of the last renewal
 	health  atomic.Pointer[error]
 }
@@ -28,8 +28,8 @@ var (
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
 )
 
-// tell tells when the lease is lost and when it is held again. An outage of the connection is told
-// by others.
+// tell reports when the lease is lost and regained. Outages of the connection are reported
+// elsewhere.
 func (p *proof) tell(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {

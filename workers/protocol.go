@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// The protocol between a valve and the workers of other processes: see docs/workers-protocol.md.
-// remote.go is the valve's side of it, lender.go the worker's.
+// The protocol between a valve (remote.go) and workers in other processes (lender.go): see
+// docs/workers-protocol.md.
 
 const (
 	headerV          = job.HeaderVersion
@@ -30,22 +30,21 @@ const (
 	headerIdempotent = job.HeaderIdempotencyKey
 	headerError      = "Penstock-Error"
 	headerRetryAfter = "Penstock-Retry-After"
-	// headerUnavailable says of a failed job that the target is down. Valves that do not know it
-	// count an attempt.
+	// headerUnavailable marks a failed job whose target is down. Older valves count an attempt.
 	headerUnavailable = "Penstock-Unavailable"
 )
 
-// What Penstock-Status can say.
+// Values of Penstock-Status.
 const (
-	// A worker's answer to an offer.
+	// from a worker, to an offer
 	statusClaim   = "claim"
 	statusBusy    = "busy"
-	statusCrowded = "crowded" // there is room, but not for this bucket; to older valves it is busy
-	// The valve's to a claim, and later to the worker that runs the job.
+	statusCrowded = "crowded" // there is room, but not for this bucket; older valves read busy
+	// from the valve, to a claim and later to the worker that runs the job
 	statusGo   = "go"
 	statusNo   = "no"
 	statusStop = "stop"
-	// The worker's on the job: any number of progress, then one of the others.
+	// from the worker that runs the job: any number of progress, then one of the others
 	statusProgress   = "progress"
 	statusDone       = "done"
 	statusFail       = "fail"
@@ -53,17 +52,16 @@ const (
 	statusRetryAfter = "retry-after"
 	statusLate       = "late"
 	statusReturned   = "returned"
-	// The valve's to each of those but progress.
+	// from the valve, to each of those except progress
 	statusOK    = "ok"
 	statusGone  = "gone"
 	statusError = "error"
 )
 
-// protocolVersion is what the headers of offers and jobs say. A worker that does not know it is
-// busy.
+// protocolVersion is the version in offers and jobs. Workers answer busy to an unknown one.
 const protocolVersion = "1"
 
-// wire is the connection as the two sides of the protocol use it.
+// wire is the connection as both sides of the protocol use it.
 type wire struct {
 	nc  *nats.Conn
 	log *slog.Logger
@@ -100,8 +98,7 @@ func offerMessage(to, policy string, next job.Key, reply string) *nats.Msg {
 	return m
 }
 
-// protocolHeaders are those that the valve sets on a job. Of the job's own headers only others are
-// sent.
+// protocolHeaders are set by the valve, and not copied from the job.
 var protocolHeaders = []string{
 	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout,
 	headerAccepted, headerIdempotent,
@@ -116,7 +113,7 @@ func isProtocolHeader(name string) bool {
 	return false
 }
 
-// jobMessage sends a job to the worker that claimed it; outcomes come back on reply.
+// jobMessage makes the message with a job for the worker that claimed it; outcomes return on reply.
 func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	m := message(to, statusGo)
 	m.Reply, m.Data = reply, job.Body
@@ -136,7 +133,7 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	return m
 }
 
-// readJob undoes jobMessage.
+// readJob reverses jobMessage.
 func readJob(m *nats.Msg) (Job, time.Duration, error) {
 	j := Job{
 		ID:             job.HeaderValue(m.Header, headerJob),
@@ -196,7 +193,7 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	return m
 }
 
-// readOutcome undoes outcomeMessage, and is lenient with what other workers send: no text, no time.
+// readOutcome reverses outcomeMessage. It tolerates missing text and times from other workers.
 func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	o := record.Outcome{Seq: seq, Used: job.ReadUsed(m.Header),
 		Error: valve.Clip(job.HeaderValue(m.Header, headerError),
@@ -231,9 +228,8 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	return o, nil
 }
 
-// mostRetryAfter bounds what a worker can ask for, so that it fits a time.Duration; policies allow
-// less.
+// mostRetryAfter bounds a worker's pause so that it fits a time.Duration; policies allow less.
 const mostRetryAfter = 366 * 24 * time.Hour
 
-// oneLine fits a text into a header.
+// oneLine makes a text fit a header.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

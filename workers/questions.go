@@ -15,22 +15,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// questions are what others ask the valves of this drainer, and what it tells valves elsewhere.
-// The core answers; its long answers are worked on in goroutines of their own, beside the loop.
+// questions serves questions to this drainer's valves, and asks valves elsewhere. The core answers;
+// long answers are prepared in goroutines outside of the loop.
 type questions struct {
 	*calls
 	broker *queue.Broker
 	core   *core.Core
-	served sync.Map // the handle.Partition of each address that is served
+	served sync.Map // the handle.Partition of each served address
 }
 
-// address is by what others know a partition.
+// address identifies a partition across processes.
 type address struct {
 	policy string
 	number int
 }
 
-// serve takes questions to a partition's valve until stop is called.
+// serve answers questions to a partition's valve until stop is called.
 func (q *questions) serve(p handle.Partition) (stop func()) {
 	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
 		reply func(job.Answer)) {
@@ -48,7 +48,7 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 	}
 }
 
-// valve asks the valve of a partition, over NATS unless it is this drainer's.
+// valve asks the valve of a partition, over NATS unless it is local.
 func (q *questions) valve(ctx context.Context, policy string, partition int,
 	question job.Question) (job.Answer, error) {
 
@@ -56,7 +56,7 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	if !mine {
 		return q.broker.AskValve(ctx, policy, partition, question)
 	}
-	answers := make(chan job.Answer, 1) // one comes
+	answers := make(chan job.Answer, 1) // exactly one arrives
 	q.send(core.Asked{Part: p.(handle.Partition), Question: question,
 		Reply: func(a job.Answer) { answers <- a }})
 	select {
@@ -72,7 +72,7 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	}
 }
 
-// WorkOn does the part of an answer that needs nothing of the loop's.
+// WorkOn does the part of an answer that is independent of the loop.
 func (q *questions) WorkOn(a valve.Aside) {
 	q.spawn(func() {
 		a.Work()
@@ -80,8 +80,7 @@ func (q *questions) WorkOn(a valve.Aside) {
 	})
 }
 
-// Report tells a partition's new owner an outcome until it is heard, or nobody can hear it any
-// more.
+// Report sends an outcome to a partition's new owner until it is received or no longer matters.
 func (q *questions) Report(r record.Report) {
 	outcome := encodeOutcome(r.Outcome)
 	q.spawn(func() {
@@ -97,13 +96,13 @@ func (q *questions) Report(r record.Report) {
 	})
 }
 
-// matters asks the loop whether a report still concerns anybody.
+// matters asks the loop whether a report is still relevant.
 func (q *questions) matters(r record.Report) bool {
 	known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
 	return known
 }
 
-// encodeOutcome is an outcome as the owner of its partition is told it.
+// encodeOutcome encodes an outcome for the owner of its partition.
 func encodeOutcome(o record.Outcome) job.Question {
 	data, err := json.Marshal(o)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Starts wait while a question is answered, so it may not be about any number of jobs.
+// Starts wait while a question is answered, so its number of jobs is bounded.
 func TestOneQuestionNamesSoManyJobs(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
@@ -44,7 +44,7 @@ func TestOneQuestionNamesSoManyJobs(t *testing.T) {
 	}
 }
 
-// A submitter hears how many jobs of its bucket start before its own.
+// A submitter sees how many jobs of its bucket start before its own.
 func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
@@ -67,7 +67,7 @@ func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 	})
 }
 
-// The admitter asks for every job that it accepts, most often a drainer in its own process.
+// The admitter asks for every job that it accepts, usually a drainer in its own process.
 func TestAValveOfTheSameProcessIsAskedWithoutNATS(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))

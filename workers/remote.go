@@ -19,10 +19,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// remote is the valves' side of work in other processes: it asks their workers on behalf of the
-// core (Offer), and gives the job to the one that claimed (StartElsewhere). Everything comes back
-// to the subjects of one id, each the answer to one offer or run. Offers belong to the loop; a run
-// elsewhere has a goroutine of its own, as one in the pool has, and tells the same of itself.
+// remote is the valves' side of work in other processes: it finds workers for the core (Offer), and
+// gives the job to the one that claims it (StartElsewhere). Replies arrive on subjects with one id,
+// each for one offer or run. Offers belong to the loop; a remote run has a goroutine and reports
+// the same as a local one.
 type remote struct {
 	*calls
 	*wire
@@ -30,46 +30,44 @@ type remote struct {
 	catalog    *catalog
 	core       *core.Core
 	workerless workerless
-	linger     time.Duration // how long runs that are told to stop may take at the drainer's end
-	id         string        // in the subjects of all answers
+	linger     time.Duration // time limit of interrupted runs when the drainer stops
+	id         string        // in the subjects of all replies
 	sub        *nats.Subscription
 
-	// Of the loop alone.
+	// Used by the loop only.
 	tokens uint64
-	offers map[string]*offer       // by the subject of the answer
+	offers map[string]*offer       // by the subject of the reply
 	others map[string]pace.Instant // by policy, when a worker of another process last answered
 
 	mu       sync.Mutex
 	followed uint64
-	runs     map[string]chan *nats.Msg // by subject, what workers say about the job that they run
+	runs     map[string]chan *nats.Msg // messages of workers that run a job, by subject
 }
 
-// offer is one of the core's offers, on its way through the workers until one claims.
+// offer is one of the core's offers, sent to one worker after another until one claims.
 type offer struct {
-	reply   string // the subject of the answer
+	reply   string // the subject of the reply
 	policy  string
 	turn    valve.NextTurn
 	at      pace.Instant
-	tries   int  // that are left
-	foreign bool // some worker of another process was asked
+	tries   int  // left
+	foreign bool // a worker of another process was asked
 	timer   *time.Timer
 }
 
 const (
-	// mostTries is how many workers are asked, one after the other, before an offer counts as
-	// declined by all.
+	// mostTries is the number of workers to ask before an offer counts as declined by all.
 	mostTries = 4
-	// remembered is how long after its last answer a worker elsewhere counts as being there.
+	// remembered is how long after its last reply a remote worker counts as present.
 	remembered = 10 * time.Second
-	// travel is how much longer than the attempt's time-out the valve waits for a message of the
-	// worker.
+	// travel is how much longer than the attempt's time limit the valve waits for the worker's
+	// messages.
 	travel = 500 * time.Millisecond
-	// mostUnread is how many messages of one worker may wait to be looked at. Outcomes that find no
-	// place are repeated.
+	// mostUnread bounds the pending messages of one worker. Workers repeat dropped outcomes.
 	mostUnread = 8
 )
 
-// listen begins to take answers of workers.
+// listen subscribes to replies of workers.
 func (r *remote) listen() (err error) {
 	r.id = rand.Text()
 	all := r.catalog.names.Answers("*", r.id, "*")
@@ -79,10 +77,10 @@ func (r *remote) listen() (err error) {
 	return nil
 }
 
-// hear passes a worker's message on to whoever waits for it.
+// hear passes a worker's message to its offer or run.
 func (r *remote) hear(m *nats.Msg) {
 	if m.Reply != "" && !r.catalog.names.IsReply(m.Reply) {
-		return // what we say there would be said with our rights
+		return // a reply there would use our permissions
 	}
 	_, token, _ := strings.Cut(m.Subject, "."+r.id+".")
 	if strings.HasPrefix(token, "o") {
@@ -102,12 +100,12 @@ func (r *remote) hear(m *nats.Msg) {
 	}
 }
 
-// Offer asks for a worker elsewhere.
+// Offer looks for a remote worker.
 func (r *remote) Offer(policy string) {
 	r.propose(&offer{policy: policy, tries: mostTries}, r.now())
 }
 
-// propose sends an offer to one of the policy's workers, whichever the queue group picks.
+// propose sends an offer to one of the policy's workers, chosen by the queue group.
 func (r *remote) propose(o *offer, now pace.Instant) {
 	r.tokens++
 	o.reply = r.catalog.names.Answers(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
@@ -129,7 +127,7 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 	}
 }
 
-// answered takes what a worker said to an offer.
+// answered handles a worker's reply to an offer.
 func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	status := job.HeaderValue(m.Header, headerStatus)
 	o := r.offers[m.Subject]
@@ -161,7 +159,7 @@ func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	}
 }
 
-// cameBack takes that an offer came back to this very process.
+// cameBack handles an offer that returned to this process.
 func (r *remote) cameBack(reply string, now pace.Instant) {
 	if o := r.offers[reply]; o != nil {
 		r.again(o, now)
@@ -195,18 +193,17 @@ func (r *remote) ended(o *offer) {
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
-// Refuse tells a worker that claimed that there is no job for it.
+// Refuse tells a worker that claimed that there is no job.
 func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 
-// StartElsewhere gives a job to the worker that claimed it. The core counts it, as those of the
-// pool.
+// StartElsewhere gives a job to the worker that claimed it. The core counts it like a local run.
 func (r *remote) StartElsewhere(run valve.Run, worker string) {
 	timeout := r.catalog.timeout(run.Part.Policy)
 	go r.work(run, worker, timeout, r.pool.born(run))
 }
 
-// work is what [pool.work] is for local workers: it makes the last check, sends the job, and
-// reports what becomes of it.
+// work is [pool.work] for remote workers: it makes the last check, sends the job, and reports the
+// outcome.
 func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
@@ -230,7 +227,7 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born 
 	r.pool.report(run, o)
 }
 
-// await waits for the outcome of a job that another process runs.
+// await waits for the outcome of a remote run.
 func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
@@ -247,7 +244,7 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 		case m := <-answers:
 			switch {
 			case noResponders(m):
-				// the worker left between its claim and the job, which so cannot have begun
+				// the worker left between claim and job, so the job did not start
 				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
 				if interrupted == nil {
@@ -273,10 +270,10 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 			}
 		case <-timer.C:
 			if interrupted != nil {
-				r.say(worker, statusStop) // nobody waits for it any more
+				r.say(worker, statusStop) // the valve no longer waits
 			}
 			return overdue
-		case <-interrupted: // this drainer's own end: no attempt
+		case <-interrupted: // this drainer stops: no attempt
 			interrupted = nil
 			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			r.say(worker, statusStop)
@@ -287,8 +284,8 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 	}
 }
 
-// progressed tells the new owner of a partition that a job which this drainer still watches over
-// goes on.
+// progressed tells the new owner of a partition that a job followed by this drainer is still
+// running.
 func (r *remote) progressed(run valve.Run) {
 	report, handedOver := r.core.Progress(run)
 	if !handedOver {
@@ -307,7 +304,7 @@ func (r *remote) progressed(run valve.Run) {
 	})
 }
 
-// follow makes a subject on which a worker reports on a job.
+// follow makes a subject for a worker's reports on a job.
 func (r *remote) follow(policy string) (reply string, answers chan *nats.Msg) {
 	answers = make(chan *nats.Msg, mostUnread)
 	r.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lend runs a process that only lends, and returns when it has subscribed.
+// lend runs a process with LendOnly, and returns when it has subscribed.
 func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
 	b.t.Helper()
 	ready := make(chan struct{})
@@ -41,14 +41,14 @@ func (b *bench) receive(what string, from <-chan struct{}) {
 	}
 }
 
-// scripted is a worker that a test writes message by message.
+// scripted is a worker whose messages the test writes.
 type scripted struct {
 	b   *bench
 	nc  *nats.Conn
 	sub *nats.Subscription
 }
 
-// script begins a worker; offered is called for each offer.
+// script starts a worker that calls offered for each offer.
 func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) *scripted {
 	b.t.Helper()
 	s := &scripted{b: b, nc: b.connect()}
@@ -64,7 +64,7 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 	return s
 }
 
-// claim claims a job and returns the valve's answer, nil when none came.
+// claim claims a job and returns the valve's reply, or nil.
 func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	claim := nats.NewMsg(offer.Reply)
 	claim.Header.Set("Penstock-Status", "claim")
@@ -75,8 +75,7 @@ func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	return answer
 }
 
-// outcome tells the valve about a job, again when there is no answer, as workers do, and returns
-// what it says.
+// outcome sends a job's outcome until the valve replies, as workers do, and returns the reply.
 func (s *scripted) outcome(job *nats.Msg, status string) string {
 	m := nats.NewMsg(job.Reply)
 	m.Header.Set("Penstock-Status", status)
@@ -100,12 +99,12 @@ func (s *scripted) stop() {
 	}
 }
 
-// sameSet reports whether two lists hold the same, in whatever order.
+// sameSet reports whether two lists have the same elements in any order.
 func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// starts is a log handler that keeps the instants of the last checks, and whose they were.
+// starts is a log handler that records the instants of last checks with their jobs.
 type starts struct {
 	slog.Handler
 	mu   sync.Mutex
@@ -149,7 +148,7 @@ func (s *starts) all() (all []time.Duration) {
 	return all
 }
 
-// ids returns the jobs in the order of their first starts: on a busy machine a worker may be late.
+// ids returns the jobs in the order of their first starts; a worker on a busy machine may be late.
 func (s *starts) ids() (ids []string) {
 	s.all()
 	s.mu.Lock()
@@ -162,7 +161,7 @@ func (s *starts) ids() (ids []string) {
 	return ids
 }
 
-// gauge knows how many handlers run.
+// gauge counts running handlers.
 type gauge struct{ now, most atomic.Int64 }
 
 func (g *gauge) enter() {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// TestRemoteLate has workers that are late in both ways: with their claim, and with their start.
+// TestRemoteLateCountsNoAttempt covers a late claim and a late start.
 func TestRemoteLateCountsNoAttempt(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1
@@ -31,7 +31,7 @@ func TestRemoteLateCountsNoAttempt(t *testing.T) {
 			if answer := s.claim(offer); answer != nil {
 				answers <- answer.Header.Get("Penstock-Status")
 			}
-		case !told: // on a busy machine it may be late with its claim here too
+		case !told: // its claim may be late here too on a busy machine
 			if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
 				told = true
 				answers <- "go"
@@ -72,7 +72,7 @@ func TestRemoteWorkerDiesWhileItRuns(t *testing.T) {
 	b.runsElsewhere(2)
 }
 
-// runsElsewhere lends a worker, which must run the only job, as the attempt of that number.
+// runsElsewhere lends a worker, which must run the only job as the given attempt.
 func (b *bench) runsElsewhere(attempt int) {
 	b.t.Helper()
 	var ran seen
@@ -83,8 +83,8 @@ func (b *bench) runsElsewhere(attempt int) {
 	}
 }
 
-// TestRemoteWorkerLeavesBeforeItsJob pins that a job which reached nobody counts as no attempt: the
-// server says so.
+// TestRemoteWorkerLeavesBeforeItsJob: a job that reached no worker, as the server reports, counts
+// as no attempt.
 func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1
@@ -93,7 +93,7 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	left := make(chan struct{})
 	b.script("api", func(s *scripted, offer *nats.Msg) {
 		claim := nats.NewMsg(offer.Reply)
-		claim.Reply = nats.NewInbox() // to which nobody listens
+		claim.Reply = nats.NewInbox() // without listeners
 		claim.Header.Set("Penstock-Status", "claim")
 		_ = s.nc.PublishMsg(claim)
 		_ = s.nc.Flush()
@@ -108,7 +108,7 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
-	// a busy machine may well need one to send a message and to take it
+	// a busy machine may need a second to deliver a message
 	p.Timeout = policy.Duration(2 * time.Second)
 	p.Retry.MaxAttempts = 1
 	b := newBench(t, p)
@@ -121,7 +121,7 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 			return
 		}
 		jobs.Add(1)
-		// later than the time-out and what the valve adds to it
+		// later than the time limit and the valve's allowance
 		end := time.Now().Add(time.Duration(p.Timeout) + 2*travel)
 		for time.Now().Before(end) {
 			m := nats.NewMsg(job.Reply)
@@ -130,7 +130,7 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 			wait(t.Context(), 50*time.Millisecond)
 		}
 		answer <- s.outcome(job, "done")
-		answer <- s.outcome(job, "done") // again, as if the answer had been lost
+		answer <- s.outcome(job, "done") // repeated, as if the reply had been lost
 	})
 	b.valve(Options{})
 	for _, want := range []string{"ok", "gone"} {
@@ -190,8 +190,8 @@ func TestRemoteOutcomes(t *testing.T) {
 	}
 }
 
-// TestRemoteHandover hands a partition over while a job runs elsewhere, for longer than its
-// time-out.
+// TestRemoteHandoverRepeatsNothing hands a partition over while a job runs elsewhere for longer
+// than its time limit.
 func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
@@ -217,7 +217,7 @@ func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 		stop()
 	}()
 	b.until("the successor starts the others", func() bool { return len(ran.all()) == 20 })
-	// in which the job must not be given up
+	// meanwhile the job must not be abandoned
 	wait(t.Context(), time.Duration(p.Timeout)+travel+time.Second)
 	select {
 	case <-stopped:
@@ -237,8 +237,8 @@ func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRemoteGraceEnds stops a drainer whose job elsewhere does not end in time: the worker is told,
-// and no attempt counts.
+// TestRemoteGraceEndsWithStop stops a drainer whose remote job does not end in time: the worker
+// gets a stop, and no attempt counts.
 func TestRemoteGraceEndsWithStop(t *testing.T) {
 	for _, ends := range []string{"valve", "lender"} {
 		t.Run(ends, func(t *testing.T) {

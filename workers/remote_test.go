@@ -65,7 +65,7 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	b.valve(Options{})
 	b.publish("api", "a", 0, 100)
 	b.empty("api")
-	if got := ran.bodies("a"); !sameSet(got, numbers(100)) { // workers begin side by side
+	if got := ran.bodies("a"); !sameSet(got, numbers(100)) { // workers start concurrently
 		t.Errorf("ran %v", got)
 	}
 	if declined.Load() == 0 {
@@ -194,8 +194,8 @@ func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 	b.empty("api")
 }
 
-// Under a total outflow it is the turn of the bucket that hangs, for it has had the fewest: a
-// worker with room left that refuses it is asked for another.
+// Under a total outflow, the hanging bucket is next, because it has had the fewest starts. A worker
+// with room refuses it, and is then asked for another bucket.
 func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 	t.Parallel()
 	p := total("1000/s")
@@ -214,7 +214,7 @@ func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 		return nil
 	}})
 	b.valve(Options{})
-	t.Cleanup(release) // first of all, so that everybody can stop
+	t.Cleanup(release) // first, so that everything can stop
 	b.publish("mail", "hangs", 0, 20)
 	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
 	b.publish("mail", "fine", 0, 20)

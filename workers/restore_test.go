@@ -17,11 +17,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestABackupOfOneServerIsRestoredOntoThree, and what these have onto three others, whose
-// directories are empty: each stream has the settings' replicas, all jobs run in their order, and
-// one that had failed is at its second attempt.
+// TestABackupOfOneServerIsRestoredOntoThree, and a backup of these onto three others with empty
+// directories: each stream has the configured replicas, all jobs run in order, and a failed one is
+// at its second attempt.
 func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
-	const jobs = 100 // of each of two keys
+	const jobs = 100 // for each of two keys
 	p := leaky("api", "1000/s")
 	p.Partitions, p.Retry.Backoff = 1, policy.Duration(time.Hour)
 	one := newBench(t, p)
@@ -64,7 +64,7 @@ func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
 	}
 }
 
-// attempts is how often the first job of the policy api has failed, as it is stored.
+// attempts returns the stored number of failed attempts of the first job of policy api.
 func (b *bench) attempts() int {
 	r, err := b.broker.Tables().Attempts.Read(b.t.Context(), "api.0.1")
 	var stored record.Attempt
@@ -77,7 +77,7 @@ func (b *bench) attempts() int {
 	return stored.Attempts
 }
 
-// backup is what a backup of all that there is holds.
+// backup returns a full backup.
 func (b *bench) backup() []byte {
 	b.t.Helper()
 	var file bytes.Buffer
@@ -89,7 +89,7 @@ func (b *bench) backup() []byte {
 	return file.Bytes()
 }
 
-// newRestored is a bench on three new servers, onto which a backup was restored.
+// newRestored restores a backup onto three new servers.
 func newRestored(t *testing.T, file []byte) *bench {
 	t.Helper()
 	_, urls := threeNodes(t)

@@ -12,14 +12,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// calls are the calls to NATS that the loop has made. Those of one policy for one purpose make a
-// line: some of them are under way, the others wait, which costs little however many there are.
-// What NATS does not answer, because one stream or one KV bucket has no leader, so holds up nothing
-// but itself. A call that failed goes back to the end of its line after a pause, so that what
-// cannot succeed holds up nothing that can. Anybody may call its methods.
+// calls runs the loop's calls to NATS in one queue per policy and purpose, each with bounded
+// concurrency; waiting calls are cheap. A stream or KV bucket without a leader thus only delays its
+// own calls. A failed call returns to the end of its queue after a pause, so calls that cannot
+// succeed do not block others. It is safe for concurrent use.
 type calls struct {
 	*loop
-	patience  time.Duration // how long one may take
+	patience  time.Duration // time limit of a call
 	struggles struggles
 
 	mu    sync.Mutex
@@ -35,24 +34,24 @@ func newCalls(l *loop, patience time.Duration) *calls {
 	}
 }
 
-// purpose is what a call is for.
+// purpose identifies a queue of calls.
 type purpose struct{ policy, what string }
 
 type line struct {
 	waiting []func() error
 	running int
-	failing bool // the last call that has ended failed
+	failing bool // the last call that ended has failed
 }
 
 const (
-	// mostCalls is how many calls of one line are under way at once, mostFailing how many while
-	// they fail.
+	// mostCalls bounds the concurrent calls of one queue, mostFailing while they fail.
 	mostCalls, mostFailing = 64, 8
-	// retryPause is the wait before a call that failed is made again.
+	// retryPause is the wait before a failed call is repeated.
 	retryPause = 250 * time.Millisecond
-	// triesUntold is how often a call fails before it is worth a line in the log.
+	// triesUntold is the number of failures before a call is logged.
 	triesUntold = 4
-	// wellFor is how long what goes on for ever must last not to have failed at once.
+	// wellFor is how long a permanent task must run for its end not to count as another failure in
+	// a row.
 	wellFor = 10 * time.Second
 )
 
@@ -68,7 +67,7 @@ func (c *calls) add(p purpose, f func() error) {
 	c.proceed(p, l)
 }
 
-// proceed begins as many calls of a line as there is room for.
+// proceed starts as many calls of a queue as there is room for.
 func (c *calls) proceed(p purpose, l *line) {
 	for len(l.waiting) > 0 && l.running < l.room() {
 		f := l.waiting[0]
@@ -106,7 +105,7 @@ func (c *calls) call(ctx context.Context, p purpose, f func() error) {
 	})
 }
 
-// persist calls try until it succeeds or the context ends, and then tells the core what is done.
+// persist calls try until it succeeds or the context ends, and then sends done to the core.
 func (c *calls) persist(ctx context.Context, p purpose, try func() error,
 	done func() core.Event) {
 	c.try(ctx, p, 0, try, done)
@@ -138,7 +137,7 @@ func (c *calls) try(ctx context.Context, p purpose, failures int, try func() err
 	})
 }
 
-// forever calls f again until the context ends.
+// forever calls f repeatedly until the context ends.
 func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	c.retry(ctx, what, func() error {
 		if err := f(); err != nil {
@@ -148,8 +147,8 @@ func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry calls f until it succeeds or the context ends, with a pause between, and reports whether it
-// succeeded. It waits in no line. Some failures in a row are logged, unless what is empty.
+// retry calls f with pauses until it succeeds or the context ends, and reports success. It bypasses
+// the queues. Repeated failures are logged unless what is empty.
 func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	told := false
 	for tries := 0; ; tries++ {
@@ -177,8 +176,8 @@ func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	}
 }
 
-// struggles are calls that have failed several times in a row: a line about them in ten seconds,
-// and one when none is left.
+// struggles logs calls that failed several times in a row, at most once in ten seconds, and once
+// more when none is left.
 type struggles struct {
 	lines *seldom.Log
 	log   *slog.Logger
@@ -198,7 +197,7 @@ func (s *struggles) begin(what string, err error) {
 	}
 }
 
-// end takes that a call succeeded, or that it is given up because its context has ended.
+// end removes a call that succeeded, or that was abandoned because its context ended.
 func (s *struggles) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// callsBench counts what is under way.
+// callsBench counts concurrent calls.
 type callsBench struct {
 	*calls
 	mu    sync.Mutex
@@ -43,8 +43,7 @@ func (b *callsBench) call(p purpose, f func() error) {
 	})
 }
 
-// Calls that NATS does not answer, of however many policies, and for whatever purpose, hold up no
-// other policy's.
+// Unanswered calls, of any number of policies and purposes, do not block other policies.
 func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	b := newCallsBench()
 	answered, answer := context.WithCancel(t.Context())
@@ -73,7 +72,7 @@ func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// A line whose calls fail has few under way, and as many as ever once one succeeds.
+// A queue whose calls fail has few in flight, and the full number again once one succeeds.
 func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	b := newCallsBench()
 	p := purpose{"api", "record attempt"}
@@ -103,8 +102,8 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	}
 }
 
-// What is given up while it waits in its line struggles no more: else nobody would hear that all
-// goes well again.
+// A call abandoned while it waits in its queue no longer counts as failing; otherwise recovery
+// would not be logged.
 func TestACallThatIsGivenUpInItsLineStrugglesNoMore(t *testing.T) {
 	c := newTestCalls()
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -121,7 +120,7 @@ func TestACallThatIsGivenUpInItsLineStrugglesNoMore(t *testing.T) {
 	}
 }
 
-// A letter that cannot be stored keeps only its own job waiting, however many there are.
+// A letter that cannot be stored delays only its own job, however many there are.
 func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 	c := newTestCalls()
 	var failing atomic.Int32

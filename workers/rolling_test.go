@@ -14,9 +14,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestARollingRestartRunsNoJobTwice restarts the servers of a cluster one after another under a
-// queue of waiting jobs, while two drainers go on. Each restart breaks backlogs, which are read
-// again from servers that have just come back. No process ends, so no job may run twice.
+// TestARollingRestartRunsNoJobTwice restarts a cluster's servers one by one under a queue of
+// waiting jobs, while two drainers run. Each restart breaks backlogs, which are read again from
+// servers that have just returned. No process ends, so no job may run twice.
 func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	const (
 		jobs  = 20_000 // at first; 400/s of them start

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits
-// for its end. Its lease is long enough for a busy machine: one that is lost is a crash as well.
+// cutDrainer runs a drainer; cut closes its connection and waits for its end. The lease is long
+// enough for a busy machine, because a lost one counts as a crash too.
 func (b *bench) cutDrainer(handle Handler) (cut func()) {
 	b.t.Helper()
 	nc := b.connect()
@@ -57,7 +57,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	b := newBench(t, p)
 	b.publish("api", "poison", 0, 1)
 	var calls atomic.Int32
-	var before string // the owner that crashed last, whose checkpoint lists the job as well
+	var before string // the last owner that crashed, whose checkpoint lists the job too
 	for crash := range int32(valve.MostCrashes) {
 		cut := b.cutDrainer(func(ctx context.Context, _ Job) error {
 			calls.Add(1)
@@ -88,7 +88,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	}
 }
 
-// checkpoint is what the owner of a partition noted, empty when there is nothing.
+// checkpoint returns a partition's stored checkpoint, or "".
 func (b *bench) checkpoint(share string) string {
 	r, err := b.broker.Tables().Partitions.Read(b.t.Context(), share+record.CheckpointSuffix)
 	if err != nil {
@@ -139,8 +139,8 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 	}
 }
 
-// TestAttemptsTimeOut times out one handler that returns its context's error, here and in a process
-// that lends a worker. The dead letter says how long the policy waits.
+// TestAttemptsTimeOut times out a handler that returns its context's error, locally and remotely.
+// The dead letter names the policy's timeout.
 func TestAttemptsTimeOut(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(50 * ms)
@@ -176,8 +176,8 @@ func TestAttemptsTimeOut(t *testing.T) {
 	}
 }
 
-// When the grace period ends, handlers are interrupted, and what they were doing is done again by
-// another: no attempt.
+// When the grace period ends, handlers are interrupted, and another drainer repeats their jobs: no
+// attempt counts.
 func TestGraceEndsWithoutAnAttempt(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	b.publish("api", "a", 0, 1)
@@ -263,7 +263,7 @@ func TestLargeBodiesThroughADrainer(t *testing.T) {
 	}
 }
 
-// Of a job whose body was not delivered, the dead letter has it all the same.
+// The dead letter of a job delivered without its body still includes it.
 func TestDeadLettersOfLargeBodies(t *testing.T) {
 	b := newBench(t, leaky("api", "1/m"))
 	want := strings.Repeat("y", 64<<10)
@@ -281,7 +281,7 @@ func TestDeadLettersOfLargeBodies(t *testing.T) {
 	}
 }
 
-// A drainer leaves no goroutine behind, whether it ended in order or its connection was closed.
+// A drainer leaves no goroutines, whether it ended in order or its connection was closed.
 func TestRunLeavesNothingBehind(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	var ran seen
@@ -306,7 +306,7 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// ours counts the goroutines that run code of this module, tests excepted.
+// ours counts goroutines in this module's code, except tests.
 func ours() (n int) {
 	stacks := make([]byte, 4<<20)
 	for _, stack := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {

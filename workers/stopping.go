@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// A drainer stops in three steps: it takes nothing new and hands over what it has (beginToLeave);
-// after the grace period it interrupts what still runs (cutOff); and after another lease nobody
-// waits for what became of that (tooLate).
+// A drainer stops in three steps: it accepts no new work and hands over its partitions
+// (beginToLeave); after the grace period it interrupts running jobs (cutOff); after another lease
+// it stops waiting for them (tooLate).
 
 func (d *Drainer) beginToLeave() {
 	d.leave = nil
@@ -42,8 +42,8 @@ func (d *Drainer) tooLate() error {
 	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 
-// unfinished counts what a drainer that stops waits for: partitions to hand over, and jobs that run
-// here, for this process's valves or others'.
+// unfinished counts what a stopping drainer waits for: partitions to hand over, and jobs running
+// here, for its own valves or others'.
 func (d *Drainer) unfinished() (partitions, jobs int) {
 	for _, n := range d.backlogs.owned {
 		partitions += n
@@ -51,7 +51,7 @@ func (d *Drainer) unfinished() (partitions, jobs int) {
 	return partitions, d.core.Running()
 }
 
-// resign deletes the lease, so that nobody waits for it to expire.
+// resign deletes the lease, so that others need not wait for it to expire.
 func (d *Drainer) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()

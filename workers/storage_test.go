@@ -17,8 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// hog fills the store with a stream that is none of Penstock's, until nothing more is taken, and
-// returns what ends that.
+// hog fills the store with a foreign stream until nothing more is accepted; release removes it.
 func (b *bench) hog() (release func()) {
 	b.t.Helper()
 	js, err := jetstream.New(b.nc)
@@ -42,8 +41,8 @@ func (b *bench) hog() (release func()) {
 	}
 }
 
-// TestALeaseThatCannotBeRenewedIsSaid: when the store has no room for a lease, the drainer's log,
-// its observer and its health say so, and again when there is room.
+// TestALeaseThatCannotBeRenewedIsSaid: if the store has no room for a lease, the drainer's log,
+// observer and health report it, and report when there is room again.
 func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
@@ -84,8 +83,8 @@ func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	}
 }
 
-// TestThreeNodesKeepRoomForLeases: on three nodes, too, a policy that fills its part of what the
-// account may store leaves room for leases and for the jobs of others.
+// TestThreeNodesKeepRoomForLeases: on three nodes too, a policy that fills its part of the
+// account's storage leaves room for leases and for other jobs.
 func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 	servers, urls := threeNodes(t)
 	const most = 96 << 20 // 32 MiB on each of the three

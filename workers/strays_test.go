@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// TestWildcardPublishesHoldNobodyUp: who publishes with wildcards for tokens, again and again, gets
-// dead letters and does not make the owner of partition 0 begin anew.
+// TestWildcardPublishesHoldNobodyUp: repeated publishes with wildcards as tokens become dead
+// letters, and do not make the owner of partition 0 reopen its backlog.
 func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
@@ -60,7 +60,7 @@ func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
 	if letters != strays {
 		t.Errorf("%d letters of %d strays", letters, strays)
 	}
-	for line := range strings.Lines(log.String()) { // but a busy machine may be silent
+	for line := range strings.Lines(log.String()) { // a busy machine may miss heartbeats
 		if strings.Contains(line, "opens a backlog anew") &&
 			!strings.Contains(line, "no heartbeat") {
 			t.Errorf("log:\n%s", log.String())

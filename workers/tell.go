@@ -18,7 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// teller tells operators, observers and whoever listens for events what the core has decided.
+// teller reports the core's decisions to operators, observers and event subscribers.
 type teller struct {
 	*loop
 	broker  *queue.Broker
@@ -71,12 +71,12 @@ func (t *teller) TellLost() {
 	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
 }
 
-// tallies tells operators of dead letters: a policy whose target refuses everything makes as many
-// as it starts jobs, so there is a line per policy and pause, with their number and the last one's
-// reason. It belongs to the loop.
+// tallies logs dead letters in sum: if a target refuses everything, each start makes one. Each
+// policy gets at most one line per lettersEvery, with their number and the last reason. It belongs
+// to the loop.
 type tallies struct {
 	log      *slog.Logger
-	policies map[string]*tally // with letters that are not told, or told less than lettersEvery ago
+	policies map[string]*tally // with unreported letters, or reported within lettersEvery
 }
 
 type tally struct {
@@ -86,7 +86,7 @@ type tally struct {
 	toldAt    pace.Instant // 0: never
 }
 
-// lettersEvery is the least time between two lines about one policy.
+// lettersEvery is the minimum time between two lines about a policy.
 const lettersEvery = 5 * time.Second
 
 func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
@@ -104,7 +104,7 @@ func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
 	y.last.Header, y.last.Body = nil, nil
 }
 
-// tell writes what is due, and at the end of a drainer everything.
+// tell logs what is due, or everything when the drainer ends.
 func (t *tallies) tell(now pace.Instant, end bool) {
 	for name, y := range t.policies {
 		if y.toldAt != 0 && now.Since(y.toldAt) < lettersEvery && !end {
@@ -126,25 +126,25 @@ func (t *tallies) tell(now pace.Instant, end bool) {
 	}
 }
 
-// outages tells operators of targets that are down, and that they are back: a line for each policy,
-// and none more often than every lettersEvery. It belongs to the loop.
+// outages logs targets that go down and recover: one line per policy, at most every lettersEvery.
+// It belongs to the loop.
 type outages struct {
 	log      *slog.Logger
 	observe  func(policy string, open int)
-	policies map[string]*outage // that had a breaker open
+	policies map[string]*outage // that had an open breaker
 }
 
 type outage struct {
 	open   int          // breakers
-	since  pace.Instant // there is one
+	since  pace.Instant // when the first of them opened
 	key    job.Key
-	err    string // of the last that opened
-	told   bool   // that the target is down
+	err    string // of the last breaker that opened
+	told   bool   // the outage was logged
 	known  bool   // the core has a valve of the policy
 	toldAt pace.Instant
 }
 
-// opened takes that a breaker opened.
+// opened records that a breaker opened.
 func (o *outages) opened(policy string, key job.Key, err string, now pace.Instant) {
 	p := o.policies[policy]
 	if p == nil {
@@ -154,7 +154,7 @@ func (o *outages) opened(policy string, key job.Key, err string, now pace.Instan
 	p.key, p.err = key, err
 }
 
-// tell writes what is due.
+// tell logs what is due.
 func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) {
 	for _, p := range o.policies {
 		p.known = false
@@ -165,21 +165,21 @@ func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) 
 			if b.Open() == 0 {
 				continue
 			}
-			p = &outage{} // it was inherited
+			p = &outage{} // inherited
 			o.policies[name] = p
 		}
 		p.known = true
 		o.look(name, p, b, now)
 	}
 	for name, p := range o.policies {
-		if !p.known { // the policy is gone, or another drainer's: nothing is known of its target
+		if !p.known { // gone or another drainer's: its target's state is unknown
 			o.count(name, p, 0, now)
 			delete(o.policies, name)
 		}
 	}
 }
 
-// look tells of one policy.
+// look updates one policy.
 func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instant) {
 	open := b.Open()
 	o.count(name, p, open, now)
@@ -199,7 +199,7 @@ func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instan
 	}
 }
 
-// count tells the observer how many breakers are open, when that has changed.
+// count reports a changed number of open breakers to the observer.
 func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	if open == p.open {
 		return
@@ -211,31 +211,32 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	o.observe(name, open)
 }
 
-// unreadable is what operators hear of records that cannot be read. A damaged one is set aside and
-// replaced. One of a newer format stops what it is about: the version that wrote it may still run,
-// and only that version can read it.
+// unreadable reports unreadable records to operators. A damaged record is set aside and replaced. A
+// record of a newer format blocks what it describes: the version that wrote it may still run, and
+// only that version can read it.
 type unreadable struct {
 	log   *slog.Logger
-	table *kv.Table // that keeps damaged records
+	table *kv.Table // keeps damaged records
 	told  Observer
 
 	mu      sync.Mutex
 	newer   []string
-	damaged []string // the last few
+	damaged []string // the most recent
 }
 
 const (
-	// asidePrefix begins the names of damaged records that are kept, before that of their KV
-	// bucket. No policy's partition has a name of that form.
+	// asidePrefix begins the keys of kept damaged records, followed by their KV bucket. No policy's
+	// partition has such a key.
 	asidePrefix = "damaged."
-	// asideFor is how long they are kept, as dead letters are, and mostAside how many of them.
+	// asideFor is how long damaged records are kept, as for dead letters; mostAside bounds their
+	// number.
 	asideFor  = 14 * 24 * time.Hour
 	mostAside = 1000
-	// damagedTold is of how many the process itself tells.
+	// damagedTold is the number of damaged records in Notes.
 	damagedTold = 10
 )
 
-// setAside keeps the bytes of a damaged record, before it is replaced.
+// setAside keeps the bytes of a damaged record before it is replaced.
 func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, bytes []byte) error {
 	kept, err := u.table.Count(ctx, asidePrefix+">")
 	if err != nil {
@@ -259,7 +260,7 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 	return nil
 }
 
-// look takes the records of a newer format that stand now.
+// look updates the current records of a newer format.
 func (u *unreadable) look(newer []string) {
 	u.mu.Lock()
 	changed := !slices.Equal(u.newer, newer)
@@ -275,7 +276,7 @@ func (u *unreadable) look(newer []string) {
 	}
 }
 
-// notes are what an operator should know.
+// notes returns the warnings of [Drainer.Notes].
 func (u *unreadable) notes() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// origin is when the tests of this file begin.
 const origin = pace.Instant(time.Hour)
 
 // TestDeadLettersAreToldInSum: one line per policy every few seconds, however many letters there
-// are, and none is left out.
+// are, which counts all of them.
 func TestDeadLettersAreToldInSum(t *testing.T) {
 	var out bytes.Buffer
 	l := tallies{log: slog.New(slog.NewTextHandler(&out, nil))}

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// The same on a server, with two drainers: nobody keeps the partitions, and the jobs of a policy
-// that comes back run.
+// With two drainers on a real server, none keeps partitions of a retired policy, and when the
+// policy returns its jobs run.
 func TestPartitionsOfARetiredPolicyAreLetGoUntilItComesBack(t *testing.T) {
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,

@@ -16,7 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// On a server, with jobs that run and wait: none is lost, none runs twice, and the rate is kept.
+// When their tables vanish, drainers on a real server lose no running or waiting job, run none
+// twice, and keep the rate.
 func TestDrainersOutliveTheirTables(t *testing.T) {
 	t.Parallel()
 	for name, buckets := range map[string][]string{
@@ -35,7 +36,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			end := sync.OnceFunc(func() { close(finish) })
 			defer end()
 			handle := func(ctx context.Context, job Job) error {
-				if string(job.Body) == "0" { // runs all the while
+				if string(job.Body) == "0" { // runs throughout
 					held <- struct{}{}
 					<-finish
 				}
@@ -60,7 +61,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// makes them anew
+			// recreates them
 			b.drain(Options{Lease: 5 * time.Second}, map[string]Handler{"api": handle})
 			b.until("the tables are there", func() bool {
 				_, owners := b.broker.Tables().Partitions.Created(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// watchConnection tells the loop of the connection.
+// watchConnection reports the connection's state to the loop.
 func (d *Drainer) watchConnection() {
 	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED,
 		nats.CLOSED)
@@ -36,8 +36,8 @@ func (d *Drainer) watchConnection() {
 	})
 }
 
-// watch tells the loop of the records that drainers share, of the policies and their overrides; and
-// once it has told all that there was to begin with, it says so.
+// watch reports shared records, policies and overrides to the loop, and signals when it has
+// reported all existing ones.
 func (d *Drainer) watch() {
 	watches := map[string]func(synced func()) error{
 		"overrides": func(synced func()) error {
@@ -54,7 +54,7 @@ func (d *Drainer) watch() {
 		},
 		"policies": func(synced func()) error {
 			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
-				// It waits for the loop, so that changes that come meanwhile are one.
+				// Wait for the loop, so that concurrent changes are merged.
 				ask(d.loop, func() bool { d.setPolicies(set, d.now()); return true })
 				synced()
 			})
@@ -81,13 +81,13 @@ func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error
 	}, synced)
 }
 
-// connected is that the connection was lost or is back, perhaps to a server with other bounds.
+// connected is the event of a lost or restored connection, perhaps to a server with other limits.
 func (d *Drainer) connected(up bool) core.Connected {
 	return core.Connected{Up: up, Most: record.Bytes(d.broker.Conn().MaxPayload())}
 }
 
-// SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may
-// not own any more are handed over.
+// SetPolicies changes [Options.Policies] of a running drainer, which then hands over partitions of
+// policies that it may no longer own.
 func (d *Drainer) SetPolicies(names []string) {
 	d.post(func(now pace.Instant) {
 		d.options.Policies = names
@@ -97,7 +97,7 @@ func (d *Drainer) SetPolicies(names []string) {
 	})
 }
 
-// setPolicies takes the set of policies, as it is now.
+// setPolicies updates the set of policies.
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.backlogs.policiesChange(d.set, set)
 	d.set = set
@@ -124,7 +124,7 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.lender.serve(d.catalog.running)
 }
 
-// observe tells the observer which policies have become known, and which have gone.
+// observe reports new and removed policies to the observer.
 func (d *Drainer) observe(policies map[string]bool) {
 	for name := range policies {
 		if !d.observed[name] {
