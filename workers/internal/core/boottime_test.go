@@ -168,6 +168,11 @@ func TestAClockThatDriftsStaysKnown(t *testing.T) {
 			if off := c.Wall(sent).Sub(stored).Abs(); off > 5*ms {
 				t.Fatalf("off by %v at stamp %d, which took %v", off, i, seen)
 			}
+			for _, hour := range []time.Duration{-time.Hour, time.Hour} {
+				if _, off := c.clock(sent.Add(hour)); off < 700*ms { // 200 ppm
+					t.Fatalf("%v from stamp %d the clock is known within %v", hour, i, off)
+				}
+			}
 		}
 	}
 }
