@@ -1,5 +1,5 @@
-// Package config reads the settings of a process: its YAML file, its environment and its flags.
-// [Load] is the only door: what comes out of it has been checked and is complete.
+// Package config reads the settings of a process from its YAML file, environment and flags. [Load]
+// returns a complete, valid configuration.
 package config
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// AdmitterListen is where an admitter serves HTTP unless http.listen says otherwise. A drainer then
-// serves none.
+// AdmitterListen is the default of http.listen for an admitter. A drainer has no default and serves
+// no HTTP.
 const AdmitterListen = "127.0.0.1:8080"
 
-// Config is the whole configuration of a process.
+// Config is the configuration of a process.
 type Config struct {
 	HTTP  HTTP  `json:"http"`
 	Envoy Envoy `json:"envoy"`
@@ -30,121 +30,118 @@ type Config struct {
 	// Targets says where HTTP targets may be.
 	Targets Targets `json:"targets"`
 	Log     Log     `json:"log"`
-	// Grace is how long running jobs and requests may take to finish when the process is asked to
-	// stop: 0 to 24h, default 30s.
+	// Grace is the time for running jobs and requests to finish when the process stops: 0 to 24h,
+	// default 30s.
 	Grace time.Duration `json:"grace" zero:"meant"`
-	// Set names the file's policies as a set of their own: 1 to 32 of a-z, 0-9 and -, default
-	// "default". Admitters with different files need different sets; a policy belongs to one of
-	// them.
+	// Set is the name of the set of the file's policies: 1 to 32 of a-z, 0-9 and -, default
+	// "default". Admitters with different files need different sets; a policy belongs to one set.
 	Set string `json:"set"`
-	// Prune retires policies of the set that are not in the file any more, once no job waits in
-	// them. Without it they stay, with a warning.
+	// Prune retires policies of the set that left the file, once they have no waiting jobs. Without
+	// it they stay, with a warning.
 	Prune bool `json:"prune"`
-	// Audit has the admitter listen to all starts and judge them by the limits.
+	// Audit lets the admitter check all starts against the limits.
 	Audit bool `json:"audit"`
-	// Policies are valid and named differently. What the file leaves out is left out here, too:
-	// [policy.Policy.WithDefaults] fills it in.
+	// Policies are valid and have different names. Values that the file leaves out are left out;
+	// see [policy.Policy.WithDefaults].
 	Policies []policy.Policy `json:"-"`
-	// Schedules are those of the file, which are possible with its policies; nil: it has no list.
+	// Schedules are the file's schedules, valid with its policies; nil: it has no list.
 	Schedules []schedules.Entry `json:"-"`
-	// Warnings are oddities to log that are no reason to refuse the configuration.
+	// Warnings are to be logged, but are no errors.
 	Warnings []string `json:"-"`
 }
 
-// HTTP is the server of APIs, health and metrics.
+// HTTP is the server of the API, health and metrics.
 type HTTP struct {
 	// Listen is host:port. Not given, an admitter serves 127.0.0.1:8080 ([AdmitterListen]) and a
 	// drainer nothing.
 	Listen string `json:"listen"`
-	// Tokens is the file of clients, who are known by tokens or certificates, and what they may do;
-	// empty: everybody may do everything, and Listen is a loopback address unless Insecure.
+	// Tokens is the file of clients, identified by tokens or certificates, and their rights; empty:
+	// no access control, and Listen must be a loopback address unless Insecure.
 	Tokens   string    `json:"tokens"`
 	TLS      ServerTLS `json:"tls"`
 	Insecure bool      `json:"insecure"`
-	// LameDuck is how long HTTP is served at least when the process is asked to stop, with /readyz
-	// answering 503, so that a load balancer notices before the listener closes: 0 to 5m, default
-	// 0.
+	// LameDuck is the least time that HTTP is served after the process is told to stop, with
+	// /readyz answering 503, so that a load balancer notices before the listener closes: 0 to 5m,
+	// default 0.
 	LameDuck time.Duration `json:"lame_duck" zero:"meant"`
-	// Hosts are the names that requests may know the process by besides IP addresses, localhost,
-	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
+	// Hosts are further host names of the process, in addition to IP addresses, localhost,
+	// *.localhost and the host of Listen; "*.example.com" matches all names below example.com.
 	Hosts []string `json:"hosts,omitempty"`
-	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no
-	// bound of their own; default loopback.
+	// TrustedProxies are the networks that may set Penstock-IP, and are exempt from the limit
+	// of connections per client; default loopback.
 	TrustedProxies Networks `json:"trusted_proxies,omitempty"`
-	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
-	// many of one address, default 1024: 1 to 1,000,000.
+	// MaxConnections is the number of concurrent connections, default 16384, MaxPerClient that per
+	// address, default 1024: 1 to 1,000,000.
 	MaxConnections int `json:"max_connections"`
 	MaxPerClient   int `json:"max_per_client"`
 }
 
-// ServerTLS names the files of a server's certificate and key, and of the authorities of clients'
+// ServerTLS names the files of a server's certificate and key, and of the authorities of client
 // certificates.
 type ServerTLS struct {
 	Cert     string `json:"cert"`
 	Key      string `json:"key"`
-	ClientCA string `json:"client_ca"` // empty: clients show no certificates
+	ClientCA string `json:"client_ca"` // empty: no client certificates
 }
 
-// guard says how HTTP is guarded.
 func (h HTTP) guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
 }
 
-// Envoy is the server of Envoy's rate limit service, for gateways. It knows who asks as HTTP does:
-// by its tokens and certificates.
+// Envoy is the server of Envoy's rate limit service, for gateways. It authenticates clients like
+// HTTP.
 type Envoy struct {
-	Listen string   `json:"listen"`          // "host:port"; empty: it is not served
-	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of such
-	// Headers has gateways tell their clients of the limits.
+	Listen string   `json:"listen"`          // "host:port"; empty: not served
+	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of them
+	// Headers lets gateways tell their clients the limits.
 	Headers bool `json:"headers"`
-	// OnStoreError is what happens while the store of limits does not answer: open, closed or
-	// local; default closed, where the gateway does as it is configured to.
+	// OnStoreError applies while the store of limits is unavailable: open, closed or local; default
+	// closed, which leaves the decision to the gateway's configuration.
 	OnStoreError string `json:"on_store_error"`
 }
 
-// guard says how the service is guarded, beside a server of HTTP.
 func (e Envoy) guard(h HTTP) guard.Options {
 	o := h.guard()
 	o.Listen = e.Listen
 	return o
 }
 
-// NATS says where JetStream is and how its streams are made.
+// NATS locates JetStream and configures its streams.
 type NATS struct {
-	// one URL, or several with commas between them; empty: start the embedded server
+	// one URL, or several separated by commas; empty: start the embedded server
 	URL string `json:"url"`
-	// Prefix begins subjects, and in upper case streams and KV buckets; default penstock.
+	// Prefix of subjects, and in upper case of streams and KV buckets; default penstock.
 	Prefix   string `json:"prefix"`
 	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5, default 1
-	// Credentials are for URL; a password or token is better in a file, or in the environment.
+	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
 	natsconn.Credentials
-	// TLS is part of the credentials, in a group of the file.
+	// TLS belongs to the credentials; it is a group in the file.
 	TLS      ClientTLS `json:"tls"`
 	Embedded Embedded  `json:"embedded"`
 }
 
-// ClientTLS names the files of authorities to trust, and of a client's certificate and key.
+// ClientTLS names the files of trusted authorities, and of a client's certificate and key.
 type ClientTLS struct {
 	CA   string `json:"ca"`
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
 }
 
-// Embedded is the NATS server inside the admitter.
+// Embedded is the NATS server in the admitter.
 type Embedded struct {
-	Dir string `json:"dir"` // where it stores, default ./data/nats
+	Dir string `json:"dir"` // directory of its data, default ./data/nats
 	// "host:port", default 127.0.0.1:4222; empty: only this process can connect
 	Listen string `json:"listen"`
-	// Users is the file of users, and what each may do; empty: everybody who reaches Listen may do
-	// everything, and it is a loopback address unless Insecure.
+	// Users is the file of users and their permissions; empty: full access for every connection,
+	// and Listen must be a loopback address unless Insecure.
 	Users    string `json:"users"`
 	Insecure bool   `json:"insecure"`
-	// TLS is what clients at Listen are served with; with client_ca each must show a certificate.
+	// TLS of Listen; with client_ca clients need a certificate.
 	TLS  ServerTLS `json:"tls"`
 	Sync Sync      `json:"sync"`
-	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already
-	// holds of it.
+	// MaxStore is the most it may store; 0, the default: half of the disk space that is free or
+	// already used by it.
 	MaxStore policy.Size `json:"max_store" zero:"meant"`
 }
 
@@ -169,80 +166,77 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// guard says how the server inside is guarded.
 func (e Embedded) guard() guard.Options {
 	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}
 }
 
-// State says where the limits of door policies and meters keep their state.
+// State says where door policies and meters keep their state.
 type State struct {
-	// Store is memory, in each admitter by itself, or redis, shared by all; default memory.
+	// Store is memory, separate in each admitter, or redis, shared by all; default memory.
 	Store string `json:"store"`
-	// Cache is the file in which an admitter keeps the policies as it last knew them, so that one
-	// that is started while NATS is away answers checks by them. Empty, the default: it answers by
-	// those of the configuration file then.
+	// Cache is the file in which an admitter keeps the last known policies, so that it can answer
+	// checks when started without NATS. Empty, the default: it uses the policies of the
+	// configuration file.
 	Cache string `json:"cache"`
 	Redis Redis  `json:"redis"`
 }
 
-// Redis says where the store of that name is, and how long it may take.
+// Redis locates the store and bounds its time.
 type Redis struct {
-	// Addrs are host:port of the server, of several nodes of a cluster, or of the sentinels;
-	// default 127.0.0.1:6379.
+	// Addrs are host:port of the server, of cluster nodes, or of sentinels; default 127.0.0.1:6379.
 	Addrs   []string `json:"addrs,omitempty"`
-	Prefix  string   `json:"prefix"`  // that all keys begin with, default penstock
-	Cluster bool     `json:"cluster"` // the addresses are those of a Redis Cluster
-	// the name by which sentinels know the server; empty: the addresses are not those of sentinels
+	Prefix  string   `json:"prefix"`  // of all keys, default penstock
+	Cluster bool     `json:"cluster"` // Addrs are nodes of a Redis Cluster
+	// the server's name for sentinels; empty: Addrs are not sentinels
 	Master string `json:"master_name"`
-	DB     int    `json:"db" zero:"meant"` // the number of the database, 0 in a cluster
+	DB     int    `json:"db" zero:"meant"` // number of the database, 0 in a cluster
 	TLS    TLS    `json:"tls"`
 
-	// of the server's ACL
+	// for the server's ACL
 	Username         string `json:"username"`
 	Password         string `json:"password" secret:"true"` // better in a variable
-	SentinelUsername string `json:"sentinel_username"`      // of the sentinels ACL
+	SentinelUsername string `json:"sentinel_username"`      // for the sentinels' ACL
 	SentinelPassword string `json:"sentinel_password" secret:"true"`
 
-	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says
-	// what happens.
+	// Timeout bounds a decision, 1ms to 2s, default 50ms. After it the policy's on_store_error
+	// applies.
 	Timeout time.Duration `json:"timeout"`
 }
 
-// TLS says how a connection is secured.
+// TLS secures a connection.
 type TLS struct {
-	Enabled bool   `json:"enabled"` // speak TLS
-	CA      string `json:"ca"`      // file of certificates to trust; empty: those of the system
-	// files of the client's own certificate; empty: none
+	Enabled bool   `json:"enabled"` // use TLS
+	CA      string `json:"ca"`      // file of trusted certificates; empty: the system's
+	// files of a client certificate; empty: none
 	Cert       string `json:"cert"`
 	Key        string `json:"key"`
 	ServerName string `json:"server_name"` // in the server's certificate; empty: the host
 }
 
-// Drain is what a drainer needs beyond its policies.
+// Drain configures a drainer.
 type Drain struct {
-	// Lease is the drainer's proof that it is alive, and about the time that another needs to take
-	// over after a crash: 1s to 10m. The default is 5s, and 15s with replicas; see
-	// [installation.Lease].
+	// Lease is the drainer's proof of life, and about the time until another takes over after a
+	// crash: 1s to 10m. The default is 5s, and 15s with replicas; see [installation.Lease].
 	Lease time.Duration `json:"lease" zero:"meant"`
-	// Memory is how much jobs that wait may take in the drainer, about: default 512MiB, at least
+	// Memory is about the most that waiting jobs may take in the drainer: default 512MiB, at least
 	// 1MiB. See [workers.Options].
 	Memory   policy.Size `json:"memory"`
-	Policies []string    `json:"policies,omitempty"` // whose partitions this drainer may own; empty: all
+	Policies []string    `json:"policies,omitempty"` // that this drainer may own; empty: all
 }
 
 // Targets says where HTTP targets may be.
 type Targets struct {
-	// Allow are networks that are allowed besides the usual: link-local addresses are for no
-	// target, addresses of the drainer's own machine and clouds' metadata services not for those of
-	// policies that come through the API.
+	// Allow are further permitted networks. By default link-local addresses are forbidden for all
+	// targets; addresses of the drainer's machine and of cloud metadata services are forbidden for
+	// policies from the API.
 	Allow Networks `json:"allow,omitempty"`
 }
 
-// Networks are networks in CIDR notation; an address is the network of itself alone.
+// Networks are networks in CIDR notation, or single addresses.
 type Networks []netip.Prefix
 
-// UnmarshalTexts reads the networks of a list.
+// UnmarshalTexts parses a list of networks.
 func (n *Networks) UnmarshalTexts(texts []string) error {
 	*n = nil
 	for _, text := range texts {
@@ -251,7 +245,7 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 			network, err = address.Prefix(address.BitLen())
 		}
 		if address := network.Addr(); address.Is4In6() {
-			// what is compared with networks has lost that form
+			// addresses are compared in this form
 			network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
 		}
 		if err != nil || !network.IsValid() {
@@ -262,14 +256,14 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 	return nil
 }
 
-// Log says what is logged and how.
+// Log configures the log.
 type Log struct {
 	Level  string `json:"level"`  // debug, info, warn or error; default info
 	Format string `json:"format"` // text or json; default text
 }
 
-// defaults returns the configuration of an empty file, except for the lease, which depends on the
-// replicas.
+// defaults returns the configuration of an empty file, without the lease, whose default depends on
+// the replicas.
 func defaults() Config {
 	return Config{
 		HTTP: HTTP{

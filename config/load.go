@@ -23,12 +23,10 @@ const (
 	configEnv  = envPrefix + "CONFIG"
 )
 
-// Flags defines --config, which names the file for [LoadFile], and the flags that override what the
-// file says.
+// Flags defines --config, the file for [LoadFile], and the flags of settings.
 func Flags(flags *pflag.FlagSet) { define(flags) }
 
-// DrainerFlags is [Flags] for a program without an embedded server, without limits and without
-// gateways: those of the three are left out.
+// DrainerFlags is [Flags] without the flags of the embedded server, the limits and the gateways.
 func DrainerFlags(flags *pflag.FlagSet) { define(flags, "nats.embedded.", "state.", "envoy.") }
 
 func define(set *pflag.FlagSet, without ...string) {
@@ -42,7 +40,7 @@ func define(set *pflag.FlagSet, without ...string) {
 	}
 }
 
-// FileName returns the file that --config or the variable PENSTOCK_CONFIG names, empty for none.
+// FileName returns the file named by --config or PENSTOCK_CONFIG, or "".
 func FileName(flags *pflag.FlagSet) string {
 	if f := flags.Lookup(configFlag); f != nil && f.Changed {
 		return f.Value.String()
@@ -50,7 +48,7 @@ func FileName(flags *pflag.FlagSet) string {
 	return os.Getenv(configEnv)
 }
 
-// LoadFile is [Load] of the file with the name that [FileName] returns.
+// LoadFile loads the file from [FileName].
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	name := FileName(flags)
 	switch {
@@ -67,16 +65,14 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such
-// as PENSTOCK_NATS_URL or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given
-// (flags may be nil). An empty variable counts as not set. Policies and schedules come from the
-// file alone.
+// Load reads a YAML file, or nil. Environment variables PENSTOCK_<KEY>, such as PENSTOCK_NATS_URL
+// or PENSTOCK_NATS_EMBEDDED_DIR, override it, and flags, which may be nil, override these. An empty
+// variable is ignored. Policies and schedules come only from the file.
 //
-// The error joins every problem that there is, in the order of the file, each with its line and its
-// place: `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no
-// Name as an [*os.File] has. A variable that begins with PENSTOCK_ and means nothing is no error
-// but one of the Warnings, because orchestrators set some of their own: Kubernetes sets
-// PENSTOCK_PORT for a service that is called penstock.
+// The error joins all problems in the order of the file, each with its line and place:
+// `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" if the file has no Name method
+// like [*os.File]. An unknown variable beginning with PENSTOCK_ is only a warning, because
+// orchestrators set some: Kubernetes sets PENSTOCK_PORT for a service called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	f, err := strict.Read(file)
 	if err != nil {
@@ -109,7 +105,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// possible returns what keeps this installation from having a policy.
+// possible returns why this installation cannot have a policy.
 func (c Config) possible(p policy.Policy) []policy.Problem {
 	problems := p.CheckPrefix(c.NATS.Prefix)
 	if c.State.Store == "redis" {

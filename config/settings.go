@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// flags are the settings that have one.
+// flags lists the settings with flags.
 var flags = []struct{ key, name, usage string }{
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`"},
 	{"http.tokens", "http-tokens",
@@ -59,8 +59,7 @@ var flags = []struct{ key, name, usage string }{
 	{"grace", "grace", "`duration` that jobs and requests may take to finish at the end"},
 }
 
-// Changed lists the keys of the settings in which two configurations differ. The policies are no
-// setting.
+// Changed lists the keys of the settings that differ, without policies.
 func Changed(before, after Config) (keys []string) {
 	was := strict.Fields(&before)
 	for i, is := range strict.Fields(&after) {
@@ -76,8 +75,7 @@ func env(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// override puts the variables that are set over a file, and the flags that are given over these. An
-// empty variable counts as not set.
+// override applies environment variables, then flags. An empty variable is ignored.
 func override(f *strict.File, given *pflag.FlagSet) {
 	for _, s := range strict.Fields(new(Config)) {
 		if text := os.Getenv(env(s.Place)); text != "" {
@@ -94,11 +92,11 @@ func override(f *strict.File, given *pflag.FlagSet) {
 	}
 }
 
-// clients are the variables of the client, cmd/penstock, which say who it asks.
+// clients are the variables of cmd/penstock.
 var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
 	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
 
-// strangers warns of environment variables that look like ours and are not.
+// strangers warns of unknown environment variables with our prefix.
 func strangers(environ []string) (warnings []string) {
 	names := append(slices.Clone(clients), configEnv)
 	for _, s := range strict.Fields(new(Config)) {

@@ -19,13 +19,13 @@ import (
 
 var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// leastMemory is the least that jobs may wait in.
+// leastMemory is the least value of drain.memory.
 const leastMemory = policy.MiB
 
-// leastStore is the smallest store that leaves room for what processes must write to go on.
+// leastStore is the smallest store with room for the records that processes need.
 const leastStore = 16 * policy.MiB
 
-// checker reports what is wrong with values that could be read. Policies check themselves.
+// checker checks values that were parsed; policies validate themselves.
 type checker struct{ *strict.File }
 
 func (found checker) config(c Config) {
@@ -65,7 +65,7 @@ func (p checker) between(place string, d, least, most time.Duration) {
 	}
 }
 
-// address checks where to listen; nowhere is fine.
+// address checks an address to listen on; empty is fine.
 func (p checker) address(place, value string) {
 	if value != "" {
 		if reason := badAddress(value); reason != "" {
@@ -148,7 +148,7 @@ func (p checker) ofNATS(n NATS) {
 	}
 }
 
-// badAddress returns what is wrong with an address to listen on, nothing if it can be used.
+// badAddress returns the problem of an address to listen on, or "".
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -160,8 +160,8 @@ func badAddress(address string) string {
 	return ""
 }
 
-// badServers returns what is wrong with a list of NATS URLs. It quotes none of them, because they
-// may hold passwords.
+// badServers returns the problem of a list of NATS URLs, without quoting them, since they may hold
+// passwords.
 func badServers(servers string) string {
 	if servers == "" {
 		return ""
@@ -181,7 +181,7 @@ func badServers(servers string) string {
 	return ""
 }
 
-// ofRedis checks the settings of Redis. Passwords are not quoted.
+// ofRedis checks the settings of Redis, without quoting passwords.
 func (p checker) ofRedis(r Redis) {
 	add := func(field, format string, args ...any) {
 		p.Add("state.redis."+field, format, args...)

@@ -8,17 +8,16 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Changes are the differences of two documents, one for each field, in the documents' order and
-// words such as "outflow 20/s → 50/s".
+// Changes lists the differences of two documents, one per field in the documents' order, such as
+// "outflow 20/s → 50/s".
 type Changes []string
 
-// String joins the changes to one line, for a log.
+// String joins the changes for a log.
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
-// Diff returns what is different in after, field by field; nothing when both are the same. A field
-// that only one of them has is "none" in the other. Policies are compared with their defaults, so
-// it makes no difference whether [Policy.WithDefaults] was applied before. Documents whose numbers
-// no policy can have may compare as the same.
+// Diff lists the fields that differ; a missing field is "none". Policies are compared with their
+// defaults, whether or not [Policy.WithDefaults] was applied. Invalid documents may compare as
+// equal.
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
@@ -43,16 +42,16 @@ func Diff[T Policy | Override](before, after T) Changes {
 	return changes
 }
 
-// flatten lists the fields of a policy or an override, those inside others as in "retry.backoff"
-// and "limits[1].key", with text as it is read by people.
+// flatten lists the fields of a policy or an override as text, with nested ones such as
+// "retry.backoff" and "limits[1].key".
 func flatten(document any) []strict.Leaf {
 	if p, ok := document.(Policy); ok {
 		document = p.WithDefaults()
 	}
 	data, err := json.Marshal(document)
 	if err != nil {
-		return nil // a rate that cannot be written, which nothing valid has
+		return nil // an invalid rate
 	}
-	leaves, _ := strict.Leaves(data) // it has just been encoded
+	leaves, _ := strict.Leaves(data) // just encoded
 	return leaves
 }

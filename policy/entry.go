@@ -2,35 +2,34 @@ package policy
 
 import "time"
 
-// Entry is a policy as all processes share it.
+// Entry is a stored policy with its metadata.
 type Entry struct {
-	Policy   Policy    // with its defaults
-	Revision uint64    // of the record; a higher one is newer
-	Stored   time.Time // when JetStream stored the record
-	Retired  bool      // it takes no new jobs and ends when its queue is empty
-	Deleting bool      // it is retired, and its record goes with its stream
-	Paused   bool      // its jobs wait until an operator resumes it
-	Source   string    // SourceAPI or SourceFile: who wrote the content
-	// SourceAPI or SourceFile: who wrote the target. It is the file's until another target is
-	// written, and decides where the target may be and whether it may use files of the drainer.
+	Policy   Policy    // with defaults
+	Revision uint64    // of the record; higher is newer
+	Stored   time.Time // storage time of the record
+	Retired  bool      // takes no new jobs, and ends when its queue is empty
+	Deleting bool      // retired, and its record goes with its stream
+	Paused   bool      // by an operator
+	Source   string    // of the content: SourceAPI or SourceFile
+	// of the target: SourceAPI or SourceFile. It determines where the target may be, and whether it
+	// may use the drainer's files.
 	TargetSource string
-	// the set of the file that it is in, or was until it left the file; empty: it is in none
+	// set of the last file with the policy; empty: none
 	Set string
-	// what it became last, since it was made; nil: what it was made, or not known
+	// nil: unchanged since its creation, or unknown
 	Last *LastChange
 }
 
-// LastChange is the last change of a policy's content, by whoever wrote it.
+// LastChange is the last change of a policy's content.
 type LastChange struct {
-	At      time.Time `json:"at"`      // by the clock of the process that wrote it
+	At      time.Time `json:"at"`      // by the writer's clock
 	Changed Changes   `json:"changed"` // at most [MaxTold] fields
 }
 
-// MaxTold is how many fields a [LastChange] tells of.
+// MaxTold is the number of fields in a [LastChange].
 const MaxTold = 10
 
-// Next returns the last change of a policy that becomes another, which is the one before if that
-// changes nothing.
+// Next returns the last change after a policy becomes another; c if nothing changes.
 func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 	changed := Diff(before, after)
 	if len(changed) == 0 {
@@ -40,11 +39,11 @@ func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
-// Entries is all policies by name.
+// Entries holds all policies by name.
 type Entries map[string]Entry
 
-// Where a policy's content came from.
+// Sources of a policy's content.
 const (
-	SourceAPI  = "api"  // a program, or an operator through the API
+	SourceAPI  = "api"  // the API, or a program
 	SourceFile = "file" // a configuration file
 )

@@ -7,23 +7,22 @@ import (
 	"strings"
 )
 
-// Forward is what producers may forward to a target in headers: nil for whatever can be, else these
-// names in any case.
+// Forward lists the headers that producers may forward, in any case; nil: all that can be
+// forwarded.
 type Forward []string
 
-// neverForwarded are headers that belong to the way of a message and not to the message: a
-// connection's (RFC 9110, 7.6.1), a proxy's, or a NATS server's.
+// neverForwarded are headers of a hop instead of the message: of a connection (RFC 9110, 7.6.1), a
+// proxy, or a NATS server.
 var neverForwarded = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "HTTP2-Settings", "Keep-Alive",
 	"Status", "TE", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Via", "X-Real-IP",
 }
 
-// neverForwardedPrefixes begin others.
 var neverForwardedPrefixes = []string{"Nats-", "Penstock-", "Proxy-", "X-Forwarded-"}
 
-// NeverForwarded reports whether no producer may forward a header of this name, in whatever case.
-// Servers that hand fields to programs as variables (CGI, WSGI) take an underscore for the hyphen.
+// NeverForwarded reports whether a header can never be forwarded, in any case. Underscores count as
+// hyphens, because CGI and WSGI do not distinguish them.
 func NeverForwarded(name string) bool {
 	name = strings.ReplaceAll(name, "_", "-")
 	return among(neverForwarded, name) ||
@@ -37,12 +36,11 @@ func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
 
-// overriding are headers by which some frameworks take another method or path than that of the
-// request.
+// overriding are headers that some frameworks accept as the method or path of the request.
 var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
 	"X-Original-URL", "X-Rewrite-URL"}
 
-// Forwards reports whether a producer may forward a header to the target. One that could get round
+// Forwards reports whether a producer may forward a header to the target. Headers that could bypass
 // the target's methods or path prefix must be listed.
 func (t *HTTPTarget) Forwards(name string) bool {
 	narrowed := t.Methods != nil || t.PathPrefix != nil
@@ -52,7 +50,7 @@ func (t *HTTPTarget) Forwards(name string) bool {
 	return t.Forward.Allows(name)
 }
 
-// among reports whether a header's name is listed, in whatever case.
+// among reports whether a header is listed, in any case.
 func among(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
@@ -73,14 +71,13 @@ func (f Forward) check(c *checker, field string) {
 var (
 	tokenPattern  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 	methodPattern = regexp.MustCompile(`^[A-Z]{1,32}$`)
-	// prefixPattern has no escapes, so that a prefix can be compared with a path as it was given.
+	// prefixPattern excludes escapes, so that prefixes compare literally.
 	prefixPattern = regexp.MustCompile(`^(/[A-Za-z0-9._~!$&'()*+,=:@-]+)+/?$`)
 )
 
-// NeverMethod reports whether no job can have a method: CONNECT, which asks for a tunnel.
+// NeverMethod reports whether no job can have the method: CONNECT requests a tunnel.
 func NeverMethod(method string) bool { return method == "CONNECT" }
 
-// checkProducers checks what producers may say to an HTTP target.
 func (t *HTTPTarget) checkProducers(c *checker) {
 	t.Forward.check(c, "target.http.forward")
 	if t.Methods != nil && len(t.Methods) == 0 {
@@ -105,7 +102,7 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 	}
 }
 
-// Method is that of jobs that name none: the first of the target's list, else POST.
+// Method is the default method of jobs: the first of the target's list, or POST.
 func (t *HTTPTarget) Method() string {
 	if len(t.Methods) > 0 {
 		return t.Methods[0]
@@ -113,13 +110,13 @@ func (t *HTTPTarget) Method() string {
 	return "POST"
 }
 
-// AllowsMethod reports whether a job may have a method.
+// AllowsMethod reports whether a job may have the method.
 func (t *HTTPTarget) AllowsMethod(method string) bool {
 	return !NeverMethod(method) && (t.Methods == nil || slices.Contains(t.Methods, method))
 }
 
-// AllowsPath reports whether a job may have an escaped path: the prefix itself, or one below it.
-// Paths that lead elsewhere by dots are refused before.
+// AllowsPath reports whether a job may have an escaped path: the prefix or one below it. Paths with
+// dot segments were rejected before.
 func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	if t.PathPrefix == nil {
 		return true
@@ -128,9 +125,8 @@ func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	return escaped == prefix || strings.HasPrefix(escaped, prefix+"/")
 }
 
-// CheckPrefix returns why an installation whose subjects begin with a prefix cannot have the
-// policy: its target is one of those, and not that of other policies' jobs. Valves, admitted work
-// and dead letters are Penstock's own.
+// CheckPrefix returns why an installation with this subject prefix cannot have the policy: its
+// target is one of the installation's own subjects other than that of another policy's jobs.
 func (p Policy) CheckPrefix(prefix string) []Problem {
 	if p.Target == nil || p.Target.NATS == nil {
 		return nil

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// TargetHeaders are header fields that a drainer adds to each request, by their names. They are for
-// credentials, so values are not among them: the drainer reads these from files of its own, and
-// only for policies of the operator's file.
+// TargetHeaders are header fields that the drainer adds to each request. They are for credentials,
+// so the values come from files on the drainer's machine, and only for policies of the operator's
+// file.
 type TargetHeaders map[string]HeaderFile
 
-// HeaderFile is where the value of a header field is: a file of the drainer's machine, without its
-// last line break. It is read again when it has changed.
+// HeaderFile is the file of a header's value, without its last line break. It is reread when it
+// changes.
 type HeaderFile struct {
 	File string `json:"file"` // an absolute path
 }
 
-// check demands names that are ours to add, and files that are found wherever the drainer was
-// started.
+// check requires names that may be added, and absolute paths.
 func (t TargetHeaders) check(c *checker) {
 	const field = "target.http.headers"
 	if len(t) > 16 {
@@ -46,7 +45,7 @@ func (t TargetHeaders) check(c *checker) {
 	}
 }
 
-// check demands a file that is found wherever the drainer was started.
+// check requires an absolute path.
 func (s *Signing) check(c *checker) {
 	const field = "target.http.sign.hmac_file"
 	switch {

@@ -11,37 +11,34 @@ import (
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
-// Limit is one of several under the name of a policy: a rule, and what it counts by.
+// Limit is one of several limits of a policy: a rule, and the key it counts by.
 type Limit struct {
-	// Name distinguishes the limits of one policy, and their states in a store: 1 to 32 of a-z, 0-9
-	// and -. Needed when there are several: by its name a limit keeps its state when the list
-	// changes.
+	// Name distinguishes the limits of a policy and their stored states: 1 to 32 of a-z, 0-9 and -.
+	// It is required if there are several, and keeps a limit's state when the list changes.
 	Name string `json:"name,omitempty"`
-	// Key is a template of what is counted together: "{key}" is the key of the request, "{ip}" the
-	// address of its client, and a text without either, such as "global", is one count for all
-	// requests. Limits on starts count by "{key}", which is their default, or all starts of the
-	// policy together, by "global": that needs one partition.
+	// Key is the template of the counted key: "{key}" is the key of the request, "{ip}" the
+	// client's address, and a text without either, such as "global", counts all requests together.
+	// Limits on starts count by "{key}", their default, or by "global", which needs one partition.
 	Key string `json:"key"`
-	// Cost is the name of what a limit on starts counts, when it is another thing than the slots of
-	// the job: with tokens a job takes what its header Penstock-Cost-Tokens says.
+	// Cost is the name of another cost that a limit on starts counts: with tokens a job takes its
+	// header Penstock-Cost-Tokens.
 	Cost string `json:"cost,omitempty"`
-	// Shadow makes the limit decide and hold nothing back: it counts what it would have refused or
-	// delayed, also of requests that other limits refuse.
+	// Shadow lets the limit decide without holding anything back; its refusals and delays are
+	// counted. It decides independently of the other limits.
 	Shadow bool `json:"shadow,omitempty"`
-	// Shared is the name of a limit on starts that several policies obey together, whose rule this
-	// is. All of them have the same one, and one partition each. A file says it once, under
-	// shared_limits, and names it in the policies: see [Limit.CheckAsShared].
+	// Shared is the name of a limit on starts that several policies obey together. They have the
+	// same rule and one partition each. A file defines it under shared_limits and names it in the
+	// policies; see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
 	Rule
 }
 
-// Limits is the `limits:` field.
 type Limits []Limit
 
-// Together reports whether a limit on starts is one for all keys of its policy.
+// Together reports whether the limit counts all keys of its policy together.
 func (l Limit) Together() bool { return l.Key == KeyGlobal }
 
-// together is which of the policy's limits on starts is one for all keys, −1: none.
+// together returns the index of the limit on starts for all keys, or −1.
 func (p Policy) together() int {
 	if !p.Paced() {
 		return -1
@@ -49,24 +46,24 @@ func (p Policy) together() int {
 	return slices.IndexFunc(p.Limits, Limit.Together)
 }
 
-// KeyGlobal is the [Limit.Key] of a limit on the starts of all keys together.
+// KeyGlobal is the [Limit.Key] of a limit for all keys together.
 const KeyGlobal = "global"
 
-// The placeholders of [Limit.Key].
+// Placeholders of [Limit.Key].
 const (
 	PlaceholderKey = "{key}"
 	PlaceholderIP  = "{ip}"
 )
 
-// MaxLimits is how many limits a policy may list, and maxTemplate how long the key of one may be,
-// in bytes.
+// MaxLimits is the number of limits that a policy may list; maxTemplate is the length of a key
+// template in bytes.
 const (
 	MaxLimits   = 8
 	maxTemplate = 256
 )
 
-// AllLimits returns what the policy decides by at the door: its limits, or its own rule by key. For
-// a policy whose queue alone decides it is what the rule says, too.
+// AllLimits returns the policy's limits at the door, or its own rule by key. For a policy with only
+// a queue it returns its rule as well.
 func (p Policy) AllLimits() Limits {
 	if p.Door() && len(p.Limits) > 0 {
 		return p.Limits
@@ -74,14 +71,14 @@ func (p Policy) AllLimits() Limits {
 	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
 }
 
-// Enforced returns those of Limits that hold something back.
+// Enforced returns the limits except shadows.
 func (p Policy) Enforced() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shadow || p.Shadow
 	})
 }
 
-// Candidates returns the limits that only count what they would have done.
+// Candidates returns the shadow limits.
 func (p Policy) Candidates() Limits {
 	of := p.Limits
 	if p.Door() || p.Meter() {
@@ -92,7 +89,7 @@ func (p Policy) Candidates() Limits {
 	})
 }
 
-// withDefaults returns the limit as one of several.
+// withDefaults fills in the defaults of a listed limit.
 func (l Limit) withDefaults() Limit {
 	if l.Shared != "" {
 		l.Name, l.Key = cmp.Or(l.Name, l.Shared), cmp.Or(l.Key, KeyGlobal)
@@ -106,7 +103,7 @@ func (l Limit) withDefaults() Limit {
 	return l
 }
 
-// Most is the largest cost that the limit can ever let pass.
+// Most returns the largest cost that can ever pass.
 func (l Limit) Most() int64 {
 	switch l.Algorithm {
 	case TokenBucket:
@@ -117,8 +114,7 @@ func (l Limit) Most() int64 {
 	return l.Limit
 }
 
-// Takes is what a job takes of a limit on starts: its cost of the name that the limit counts, or
-// else its cost.
+// Takes returns the units that a job takes: the cost that the limit names, or its plain cost.
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	if n, given := costs[l.Cost]; given && l.Cost != "" {
 		return n
@@ -126,13 +122,13 @@ func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	return cost
 }
 
-// BeyondLimits returns which limit on the policy's starts can never let a job of these costs start,
-// which of the costs is too large, and the most that the limit lets pass; empty when all can.
+// BeyondLimits returns the limit on starts that can never let a job of these costs start, the name
+// of the excessive cost, and the limit's maximum; empty if there is none.
 func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
 	}
-	for i := range p.Limits { // those that are enforced, without copying them
+	for i := range p.Limits { // enforced ones, without copying them
 		if l := &p.Limits[i]; !l.Shadow && l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
@@ -143,7 +139,7 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	return "", "", 0
 }
 
-// Expand returns what a request of a key and a client's address is counted by.
+// Expand returns the counted key of a request.
 func (l Limit) Expand(key, ip string) string {
 	if l.Key == PlaceholderKey {
 		return key
@@ -151,11 +147,11 @@ func (l Limit) Expand(key, ip string) string {
 	return strings.NewReplacer(PlaceholderKey, key, PlaceholderIP, ip).Replace(l.Key)
 }
 
-// ByIP reports whether the client's address must be known.
+// ByIP reports whether the limit needs the client's address.
 func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
 
-// Share is an n-th part of the limit, for one of n that decide without knowing of each other: a
-// whole number of units, at least 1, at an n-th of the rate, but not less than one per 366 days.
+// Share returns an n-th part of the limit, for n processes that decide independently: a whole
+// number of units, at least 1, at an n-th of the rate, at least one per 366 days.
 func (l Limit) Share(n int) Limit {
 	if n <= 1 {
 		return l
@@ -169,7 +165,7 @@ func (l Limit) Share(n int) Limit {
 	l.Capacity, l.Limit, l.Burst = part(l.Capacity), part(l.Limit), part(l.Burst)
 	l.Outflow, l.Refill = slower(l.Outflow, n), slower(l.Refill, n)
 	for _, rate := range []algorithms.Rate{l.Outflow, l.Refill} {
-		if !rate.IsZero() { // rounded down, it may make too little for the capacity
+		if !rate.IsZero() { // rounding down may leave it too slow for the capacity
 			l.Capacity = max(1,
 				min(l.Capacity, int64(rate.PerSecond()*time.Duration(longestDrain).Seconds())))
 		}
@@ -178,7 +174,7 @@ func (l Limit) Share(n int) Limit {
 	return l
 }
 
-// slower is an n-th of a rate, exact unless its period would become longer than a rate's may be.
+// slower returns an n-th of a rate, exact unless its period would be too long.
 func slower(r algorithms.Rate, n int) algorithms.Rate {
 	switch per := r.Per * time.Duration(n); {
 	case r.IsZero():
@@ -190,7 +186,7 @@ func slower(r algorithms.Rate, n int) algorithms.Rate {
 	return r
 }
 
-// checkCalendar checks windows that are days or months of a zone.
+// checkCalendar checks windows of days or months in a zone.
 func (r Rule) checkCalendar(c *checker) {
 	months := r.Window > 0 && time.Duration(r.Window)%algorithms.Month == 0
 	switch {
@@ -210,7 +206,7 @@ func (r Rule) checkCalendar(c *checker) {
 	}
 }
 
-// Fixed returns the rule of a fixed window. Its zone is one that Validate has found.
+// Fixed returns the rule of a fixed window. The zone must be valid.
 func (r Rule) Fixed() algorithms.FixedWindow {
 	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window)}
 	if r.Zone == "" {
@@ -222,11 +218,11 @@ func (r Rule) Fixed() algorithms.FixedWindow {
 	return rule
 }
 
-// OnRedis reports why the limits of a policy cannot be kept in Redis, whose scripts know no zones
-// and no months.
+// OnRedis reports why the limits cannot be kept in Redis, whose scripts know neither zones nor
+// months.
 func (p Policy) OnRedis() (problems []Problem) {
 	if p.Paced() {
-		return nil // what limits starts is not kept there
+		return nil // limits on starts are not kept there
 	}
 	for i, l := range p.AllLimits() {
 		if l.Algorithm != FixedWindow || !l.Fixed().ByCalendar() {
@@ -245,11 +241,11 @@ func (p Policy) OnRedis() (problems []Problem) {
 	return problems
 }
 
-// OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one question must
-// lie in one slot there, which they do when all limits count by the same.
+// OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one decision must
+// be in one slot, so all limits must count by the same key.
 func (p Policy) OnCluster() []Problem {
 	if p.Paced() {
-		return nil // what limits starts is not kept there
+		return nil // limits on starts are not kept there
 	}
 	var problems []Problem
 	enforced := p.Enforced()
@@ -264,7 +260,7 @@ func (p Policy) OnCluster() []Problem {
 	return problems
 }
 
-// checkLimits checks the limits of a policy that lists some, and that it has no algorithm besides.
+// checkLimits checks the limits of a policy without a rule of its own.
 func (p Policy) checkLimits(c *checker) {
 	given := given(p)
 	for _, field := range append([]string{"algorithm"}, algorithmNumbers...) {
@@ -275,7 +271,6 @@ func (p Policy) checkLimits(c *checker) {
 	p.checkEach(c)
 }
 
-// checkEach checks the limits, and that their names differ.
 func (p Policy) checkEach(c *checker) {
 	if len(p.Limits) > MaxLimits {
 		c.add("limits", "must be at most %d, not %d", MaxLimits, len(p.Limits))
@@ -308,7 +303,7 @@ func (l Limit) checkName(c *checker) {
 	}
 }
 
-// checkStartLimits checks the limits of a policy whose starts obey them, and the guard beside them.
+// checkStartLimits checks limits on starts and the guard.
 func (p Policy) checkStartLimits(c *checker) {
 	if p.Meter() {
 		c.add("limits", "belong to policies with a queue, or take the place of the algorithm")
@@ -338,7 +333,7 @@ func (p Policy) checkStartLimits(c *checker) {
 
 const leastGuard = Duration(time.Millisecond)
 
-// shortestWindow is that of the limits; 0: none has one.
+// shortestWindow returns the shortest window of the limits; 0: none.
 func (p Policy) shortestWindow() (shortest Duration) {
 	for _, l := range p.Limits {
 		if l.Window > 0 && (shortest == 0 || l.Window < shortest) {
@@ -348,11 +343,11 @@ func (p Policy) shortestWindow() (shortest Duration) {
 	return shortest
 }
 
-// leastWindow is that of a limit on starts: an eighth of it is a guard.
+// leastWindow is the shortest window of a limit on starts, so that an eighth of it is a guard.
 const leastWindow = 8 * leastGuard
 
-// checkStarts checks a limit on starts. The queue holds what waits, so that a leaking bucket is the
-// rate at which units leave it.
+// checkStarts checks a limit on starts. The queue holds waiting jobs, so a leaking bucket here only
+// limits the rate.
 func (l Limit) checkStarts(c *checker) {
 	switch {
 	case l.Shared == "":

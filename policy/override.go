@@ -9,22 +9,21 @@ import (
 // MaxWeight is the largest weight of a key, and of a policy.
 const MaxWeight = 1000
 
-// Override is what one key of a policy follows instead of the policy's own numbers. What is nil
-// stays the policy's.
+// Override holds the settings of one key. Nil fields follow the policy.
 type Override struct {
 	Outflow *algorithms.Rate `json:"outflow,omitempty"`
-	// Peak is that of the key's outflow; without it the peak stands to the outflow as the policy's.
+	// Peak of the key's outflow; without it the policy's ratio applies.
 	Peak  *algorithms.Rate `json:"peak,omitempty"`
 	Burst *int64           `json:"burst,omitempty"`
-	// no limit, whatever the policy says
+	// 0: unlimited, even if the policy has a limit
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
-	// Weight is the key's share of the policy's turns under its outflow_total, and under limits for
-	// all keys or for several policies: 1 (what keys without one have) to 1000.
+	// Weight is the key's share of the policy's turns under outflow_total and limits for all keys
+	// or several policies: 1 (default) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
-	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it
+	Paused bool   `json:"paused,omitempty"` // by an operator
 }
 
-// PeakRatio returns the peak of the key as a multiple of its outflow.
+// PeakRatio returns the key's peak as a multiple of its outflow.
 func (o Override) PeakRatio(p Policy) float64 {
 	if o.Peak == nil {
 		return p.PeakRatio()
@@ -32,7 +31,7 @@ func (o Override) PeakRatio(p Policy) float64 {
 	return peakRatio(*o.Peak, o.outflow(p))
 }
 
-// outflow is the key's: its own or the policy's.
+// outflow returns the key's outflow: its own or the policy's.
 func (o Override) outflow(p Policy) algorithms.Rate {
 	if o.Outflow != nil {
 		return *o.Outflow
@@ -43,12 +42,12 @@ func (o Override) outflow(p Policy) algorithms.Rate {
 // IsZero reports whether the override changes nothing.
 func (o Override) IsZero() bool { return o == Override{} }
 
-// ParseOverride reads an override from JSON as strictly as [Parse] reads a policy. What is wrong is
-// in an [*InvalidError]. Whether it suits a policy is for [Override.Validate] to say.
+// ParseOverride reads an override from JSON as strictly as [Parse]. Errors are an [*InvalidError].
+// Use [Override.Validate] to check it against a policy.
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
-// Validate reports everything that keeps the override from being one of the policy's keys': numbers
-// out of range, and fields that would do nothing.
+// Validate reports all problems of the override for a key of the policy: values out of range, and
+// fields without effect.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {

@@ -9,14 +9,12 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Parse reads one policy from JSON. It is strict: unknown, misspelt and repeated fields, wrong
-// types, durations without a unit, explicit zeros where zero would silently mean the default, and
-// anything after the object are refused. All that is wrong is reported at once in an
-// [*InvalidError]. Parse neither fills in defaults nor checks ranges: see [Policy.WithDefaults] and
-// [Policy.Validate].
+// Parse reads a policy from JSON, strictly: it rejects unknown and repeated fields, wrong types,
+// durations without a unit, zeros that would mean the default, and text after the object. It
+// reports all problems in an [*InvalidError]. It neither fills in defaults nor checks ranges: see
+// [Policy.WithDefaults] and [Policy.Validate].
 func Parse(data []byte) (Policy, error) { return parse[Policy](data) }
 
-// parse returns a document, or an [*InvalidError].
 func parse[T any](data []byte) (document T, err error) {
 	if unread := read(data, &document); len(unread) > 0 {
 		var none T
@@ -25,7 +23,7 @@ func parse[T any](data []byte) (document T, err error) {
 	return document, nil
 }
 
-// read reads what can be read and reports the rest.
+// read decodes the readable fields and reports the others.
 func read(data []byte, into any) (problems []Problem) {
 	for _, p := range strict.JSON(data, into) {
 		problems = append(problems, Problem{p.Place, p.Reason})
@@ -33,9 +31,8 @@ func read(data []byte, into any) (problems []Problem) {
 	return problems
 }
 
-// Read is [Parse], [Policy.WithDefaults] and [Policy.Validate] in one: a policy that is ready for
-// use, or an [*InvalidError] with everything that is wrong with it. A field that cannot be read is
-// not also reported as missing.
+// Read combines [Parse], [Policy.WithDefaults] and [Policy.Validate]. It returns a usable policy,
+// or an [*InvalidError] with all problems. An unreadable field is not reported as missing as well.
 func Read(data []byte) (Policy, error) {
 	var p Policy
 	unread := read(data, &p)
@@ -51,7 +48,7 @@ func Read(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// given returns which fields of a struct are set, by their names in JSON.
+// given returns the fields of a struct that are set, by JSON name.
 func given(document any) map[string]bool {
 	names := map[string]bool{}
 	for field, value := range reflect.ValueOf(document).Fields() {

@@ -2,10 +2,9 @@ package policy
 
 import "encoding/json"
 
-// Patch returns the policy, with its defaults, after a JSON merge patch (RFC 7396): fields that the
-// patch names get its values, null is the default, and what is inside target, queue and retry is
-// merged in the same way. It is as strict as [Parse], with the patch too. Whether the result can be
-// used is for [Policy.Validate] to say.
+// Patch applies a JSON merge patch (RFC 7396) and returns the policy with its defaults. null
+// restores a default; target, queue and retry are merged field by field. The patch is as strict as
+// [Parse]. Use [Policy.Validate] to check the result.
 func (p Policy) Patch(patch []byte) (Policy, error) {
 	if _, err := Parse(patch); err != nil {
 		return Policy{}, err
@@ -13,9 +12,8 @@ func (p Policy) Patch(patch []byte) (Policy, error) {
 	return patched(p.WithDefaults(), patch, Parse)
 }
 
-// Patch returns the override after a JSON merge patch (RFC 7396): fields that the patch names get
-// its values, and null is what the policy says. It is as strict as [ParseOverride]. Whether the
-// result suits a policy is for [Override.Validate] to say.
+// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value. The patch is as
+// strict as [ParseOverride]. Use [Override.Validate] to check the result.
 func (o Override) Patch(patch []byte) (Override, error) {
 	if _, err := ParseOverride(patch); err != nil {
 		return Override{}, err
@@ -32,7 +30,7 @@ func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T,
 	return parse(merge(before, patch))
 }
 
-// merge returns the merge patch of two JSON values, as RFC 7396 spells it out.
+// merge applies a merge patch (RFC 7396).
 func merge(document, patch json.RawMessage) json.RawMessage {
 	var changes, members map[string]json.RawMessage
 	if json.Unmarshal(patch, &changes) != nil || changes == nil {
@@ -50,7 +48,7 @@ func merge(document, patch json.RawMessage) json.RawMessage {
 	}
 	merged, err := json.Marshal(members)
 	if err != nil {
-		panic(err) // values that were just read
+		panic(err) // just read
 	}
 	return merged
 }

@@ -1,6 +1,5 @@
-// Package policy defines what a named rule is: its algorithm and numbers, its queue and its target.
-// It is the one form that configuration files, the policies' bucket in JetStream and every process
-// share.
+// Package policy defines policies: an algorithm with its numbers, a queue and a target.
+// Configuration files, JetStream and all processes use this form.
 package policy
 
 import (
@@ -13,7 +12,7 @@ import (
 // Algorithm names one of the five rate-limiting algorithms.
 type Algorithm string
 
-// The five algorithms, as configuration spells them.
+// The five algorithms.
 const (
 	TokenBucket    Algorithm = "token_bucket"
 	LeakingBucket  Algorithm = "leaking_bucket"
@@ -22,22 +21,20 @@ const (
 	SlidingCounter Algorithm = "sliding_counter"
 )
 
-// DefaultSet is the set that the policies of a file belong to unless the file names its own.
+// DefaultSet is the set of a file that names none.
 const DefaultSet = "default"
 
-// Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s",
-// "1d").
+// Duration is a time.Duration as text with units up to days and weeks ("30s", "1d").
 type Duration time.Duration
 
-// Rule is an algorithm and its numbers: those of a policy, or of one of its limits. They are read,
-// distinguished and compared by their fields here. algorithmFields says which algorithm has which,
-// checkNumbers what their ranges are, and [Limit.Share] divides them.
+// Rule is an algorithm with its numbers, of a policy or of one of its limits. algorithmFields lists
+// the fields of each algorithm, checkNumbers has their ranges, and [Limit.Share] divides them.
 type Rule struct {
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
-	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start
-	// together after idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing
-	// off and running.
+	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst the number that may
+	// start together after idleness (default 1), Capacity the most jobs a bucket holds: waiting,
+	// backing off and running.
 	Outflow  algorithms.Rate `json:"outflow,omitzero"`
 	Burst    int64           `json:"burst,omitempty"`
 	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
@@ -46,61 +43,59 @@ type Rule struct {
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
 	Window Duration        `json:"window,omitempty"` // the same three
 
-	// Zone is whose days, weeks or months the windows of a fixed window are, which Window must be
-	// whole ones of; default UTC.
+	// Zone is the time zone of a fixed window of whole days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
 
-	// Count is what a sliding log records: default all, accepted in one of several limits.
+	// Count selects the requests that a sliding log records: all by default, accepted in one of
+	// several limits.
 	Count Count `json:"count,omitempty"`
 }
 
-// Policy is one named rule, or several limits under one name. Field names in JSON are those of the
-// YAML file. A zero number means "not given"; see [Policy.WithDefaults].
+// Policy is a named rule, or several limits under one name. JSON uses the names of the YAML file.
+// A zero number means "not given"; see [Policy.WithDefaults].
 type Policy struct {
 	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed at creation
 	Rule
 
-	// Limits take the place of the rule: a request passes if all of them let it pass, and a refusal
-	// takes nothing from any. Those of a leaking bucket with a queue stand beside its rule: every
-	// start of a bucket obeys all of them, and the Outflow may be left out.
+	// Limits replace the rule: a request passes if all of them let it pass, and a refusal takes
+	// nothing from any. For a leaking bucket with a queue they apply to its starts, in addition to
+	// the rule, and Outflow may be left out.
 	Limits Limits `json:"limits,omitempty"`
 
-	// Shadow has a policy that decides at the door, or a meter, refuse nothing and count what it
-	// would have refused.
+	// Shadow makes a door policy or a meter allow everything, and count the refusals.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// Guard is by how much longer the windows of limits on starts are kept, since the other side
-	// counts what arrives there and not what starts here; default 50ms, or an eighth of the
-	// shortest window.
+	// Guard extends the windows of limits on starts, because the target counts arrivals instead of
+	// starts; default 50ms, or an eighth of the shortest window.
 	Guard Duration `json:"guard,omitempty"`
 
-	// Adapt has each bucket learn at which rate its target throttles, below the Outflow: for
-	// targets whose limit is not known.
+	// Adapt lets each bucket learn the rate at which its target throttles, below Outflow, for
+	// targets with an unknown limit.
 	Adapt *Adapt `json:"adapt,omitempty"`
 
-	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start
-	// jobs, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
-	// partition, which is the default then.
+	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue start jobs
+	// together, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
+	// partition, the default in this case.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
-	// Weight is the policy's share of the turns that it takes with those that share a limit with
-	// it, 1 to 1000 ([MaxWeight]), default 1. Its keys share its turns by their own.
+	// Weight is the policy's share of the turns under shared limits, 1 to 1000 ([MaxWeight]),
+	// default 1. Its keys divide it by their own weights.
 	Weight int64 `json:"weight,omitempty"`
 
-	// Peak is the rate that a bucket's starts keep to in any window of a second or more while it
-	// makes up for lateness: at least the Outflow, which is the rate on average. Default 1.25 %
-	// above it. PeakTotal is the same beside OutflowTotal.
+	// Peak is the rate that a bucket's starts never exceed in any window of a second or more while
+	// it catches up: at least Outflow, the average rate. Default 1.25 % above it. PeakTotal is the
+	// same for OutflowTotal.
 	Peak      algorithms.Rate `json:"peak,omitzero"`
 	PeakTotal algorithms.Rate `json:"peak_total,omitzero"`
 
 	Queue *Queue `json:"queue,omitempty"`
 
-	// OnStoreError is how requests are answered while the store of the limits cannot be asked;
-	// default closed.
+	// OnStoreError is how requests are answered while the store of limits is unavailable; default
+	// closed.
 	OnStoreError OnStoreError `json:"on_store_error,omitempty"`
 
-	// How jobs run. Concurrency is how many jobs of one bucket run at once, 0 for no limit; Workers
-	// how many jobs of this policy run at once in one drainer (default 64).
+	// Concurrency is the number of jobs of one bucket that run at once, 0 for no limit; Workers the
+	// number of jobs of this policy that run at once in one drainer (default 64).
 	Concurrency int `json:"concurrency,omitempty" zero:"meant"`
 	Workers     int `json:"workers,omitempty"`
 	// default 1; fixed at creation
@@ -108,155 +103,146 @@ type Policy struct {
 	Timeout    Duration `json:"timeout,omitempty"` // of one attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is for how long after a job was accepted another one with its
-	// Idempotency-Key, or its Nats-Msg-Id, is its repeat; default 10m, 1s to 7d. The server keeps
-	// the ids of all jobs of that time in memory, at some 150 bytes.
+	// DuplicateWindow is how long another job with the same Idempotency-Key or Nats-Msg-Id counts
+	// as a repeat; default 10m, 1s to 7d. The server keeps the ids of that time in memory, about
+	// 150 bytes each.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// KeepDone is for how long it is kept how jobs ended, the last 100,000 of them at most; not
-	// given, only dead letters and what repeats need are. 1s to 7d.
+	// KeepDone is how long ended jobs are remembered, at most the last 100,000; not given, only
+	// dead letters and the ids of repeats are. 1s to 7d.
 	KeepDone Duration `json:"keep_done,omitempty"`
 
-	// PriorityStep is the time of waiting that one step of priority is worth: a job goes before
-	// those of a lower priority that came less than a step earlier for each step between the two.
-	// So one of the least priority starts in the end, however many others come. Not given, the
-	// highest priority goes first, whoever waits.
+	// PriorityStep is the waiting time that one step of priority is worth: per step, a job
+	// overtakes jobs of lower priority that came up to this much earlier, so every job starts
+	// eventually. Not given, the highest priority always goes first.
 	PriorityStep Duration `json:"priority_step,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
-	// Callbacks names the queue policy through which the outcomes of jobs are posted to the URLs
-	// that their submitters name. Its target's URL is "{callback}". Empty: jobs may name none.
+	// Callbacks names the queue policy that posts the outcomes of jobs to the URLs given by their
+	// submitters. Its target's URL is "{callback}". Empty: jobs may not name any.
 	Callbacks string `json:"callbacks,omitempty"`
-	// MaxJobs is the most jobs that the policy holds over all its buckets; what is more is refused.
-	// See [Policy.QueueJobs].
+	// MaxJobs is the most jobs in all buckets; more are refused. See [Policy.QueueJobs].
 	MaxJobs int64 `json:"max_jobs,omitempty"`
-	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30
-	// bytes for each job. What does not fit is refused. Not given, it is a share of the store,
-	// where that has a known size.
+	// MaxBytes bounds the policy's stream over all buckets: headers, bodies and about 30 bytes per
+	// job. More is refused. Not given, it is a share of the store, if its size is known.
 	MaxBytes Size  `json:"max_bytes,omitempty"`
 	Dead     Dead  `json:"dead,omitzero"`
 	Retry    Retry `json:"retry,omitzero"`
 }
 
-// Count says which requests a sliding log records.
+// Count selects the requests that a sliding log records.
 type Count string
 
-// CountAll records refused requests too, so that a client that hammers stays out; CountAccepted
-// only accepted ones.
+// CountAll also records refused requests, which keeps a hammering client out; CountAccepted only
+// accepted ones.
 const (
 	CountAll      Count = "all"
 	CountAccepted Count = "accepted"
 )
 
-// OnStoreError is one of three ways to go on without the store.
+// OnStoreError is the behaviour without the store.
 type OnStoreError string
 
-// Open lets every request pass. Closed refuses all of them, as an error and not as a refusal of the
-// limit. Local decides in memory, by a fair share of the limit for each live admitter.
+// Open lets every request pass. Closed answers with an error, not a refusal. Local decides in
+// memory, by an equal share of the limit per live admitter.
 const (
 	Open   OnStoreError = "open"
 	Closed OnStoreError = "closed"
 	Local  OnStoreError = "local"
 )
 
-// Queue is the `queue:` field: false, or {capacity: N}. It is nil if it was not given.
+// Queue is the `queue:` field: false, or {capacity: N}; nil: not given.
 type Queue struct {
 	Off      bool  `json:"-"` // queue: false
 	Capacity int64 `json:"capacity,omitempty"`
 }
 
-// Target is where jobs of a policy go when no Go handler runs them: exactly one of these.
+// Target is where jobs go without a Go handler: exactly one of these.
 type Target struct {
 	HTTP *HTTPTarget `json:"http,omitempty"`
 	NATS *NATSTarget `json:"nats,omitempty"`
 }
 
-// SameTarget reports whether two policies have the same target.
 func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Target, other.Target) }
 
-// NATSTarget is the subject of a service that answers requests: a NATS micro service or any other
-// responder.
+// NATSTarget is the subject of a NATS service that answers requests.
 type NATSTarget struct {
-	Subject string `json:"subject"` // gets each job as a request
+	Subject string `json:"subject"` // receives each job as a request
 	// headers that producers may forward; default: as for HTTP
 	Forward Forward `json:"forward,omitzero"`
 }
 
-// CallbackURL stands for the URL of a policy's target whose jobs are outcomes of others, and go
-// where these say.
+// CallbackURL is the placeholder URL of a target whose jobs are callbacks.
 const CallbackURL = "{callback}"
 
-// Calls reports whether the jobs of a target are outcomes of others, on their way to those who
-// asked for them.
+// Calls reports whether the target's jobs are callbacks.
 func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL == CallbackURL }
 
-// HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
+// HTTPTarget is the base URL of requests; a job's path is appended.
 type HTTPTarget struct {
 	URL string `json:"url"` // https:// or http://, a host, and perhaps a path
 
-	// Headers are added to each request, over those that jobs forward. Only policies of the
+	// Headers are added to each request and override forwarded ones. Only policies of the
 	// operator's file have them.
 	Headers TargetHeaders `json:"headers,omitempty"`
-	// Sign has each request signed, so that the target knows that it comes from here and when. Only
-	// policies of the operator's file have it.
+	// Sign signs each request, as proof of its origin and time. Only policies of the operator's
+	// file have it.
 	Sign *Signing `json:"sign,omitempty"`
 
-	// Settle says where an answer tells what its job turned out to cost, by the names of costs that
+	// Settle says where an answer reports the actual cost of its job, by the names of costs that
 	// limits count.
 	Settle Settle `json:"settle,omitempty"`
 
-	// Hints is whether the bucket of a job pauses when an answer says that nothing is left of what
-	// the target allows, until there is; default true.
+	// Hints is whether a bucket pauses when an answer reports that the target's limit is used up,
+	// until it is not; default true.
 	Hints *bool `json:"hints,omitempty"`
 
-	// What producers may ask of the target. Forward are the headers that they may forward (default:
-	// all but those of a connection, a proxy, NATS and Penstock), Methods the methods of jobs, of
-	// which the first is the default (default: any, POST), PathPrefix where the paths of jobs lie
-	// (default: anywhere below the URL). A job without a path goes to the URL itself.
+	// Forward are the headers that producers may forward (default: all but those of a connection, a
+	// proxy, NATS and Penstock), Methods the methods of jobs, the first being the default (default:
+	// any, POST), PathPrefix the prefix of their paths (default: the URL). A job without a path
+	// goes to the URL itself.
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
 
-// ReadsHints reports whether answers are looked at for what they say of the target's limits.
+// ReadsHints reports whether rate-limit headers of answers are used.
 func (t *HTTPTarget) ReadsHints() bool { return t.Hints == nil || *t.Hints }
 
-// Signing is where the key is that requests are signed with: a file of the drainer's machine.
+// Signing names the key file, on the drainer's machine, that requests are signed with.
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // at least 16 bytes
 }
 
-// Adapt says how buckets learn the limit of their target.
+// Adapt configures how buckets learn the limit of their target.
 type Adapt struct {
-	// Min is the rate that a bucket keeps however often its target throttles; default a hundredth
-	// of the outflow.
+	// Min is the lowest rate, however often the target throttles; default a hundredth of the
+	// outflow.
 	Min algorithms.Rate `json:"min,omitzero"`
 }
 
-// DefaultAdaptMin is the least rate of [Adapt] as a part of the outflow.
+// DefaultAdaptMin is the default of Min as a part of the outflow.
 const DefaultAdaptMin = 0.01
 
-// Dead says how many dead letters of a policy are kept.
+// Dead bounds a policy's dead letters.
 type Dead struct {
-	// MaxBytes bounds the letters; the oldest go when there are more. Not given, it is a share of
-	// the store, where that has a known size, and 1GiB elsewhere.
+	// MaxBytes bounds the letters; the oldest go first. Not given, it is a share of the store if
+	// its size is known, otherwise 1GiB.
 	MaxBytes Size `json:"max_bytes,omitempty"`
-	// Bodies is whether a letter has its job's body, without which it cannot be replayed; default
-	// true.
+	// Bodies is whether a letter keeps its job's body, which a replay needs; default true.
 	Bodies *bool `json:"bodies,omitempty"`
 }
 
-// KeepsBodies reports whether letters have their jobs' bodies.
 func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 
-// Retry says how failed attempts are repeated.
+// Retry configures repeated attempts.
 type Retry struct {
 	MaxAttempts int `json:"max_attempts,omitempty"` // default 25
-	// before the second attempt, then doubled; default 1s. Of each wait half is certain, the rest
+	// before the second attempt, then doubled; default 1s. Half of each wait is fixed, the rest
 	// random
 	Backoff Duration `json:"backoff,omitempty"`
 	// default 1h; with the other defaults a job is tried for 7 to 13 hours
 	MaxBackoff Duration `json:"max_backoff,omitempty"`
-	// longest pause a throttling target can ask for; default 1h
+	// longest pause that a throttling target can request; default 1h
 	MaxCooldown Duration `json:"max_cooldown,omitempty"`
 }

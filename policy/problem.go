@@ -2,14 +2,14 @@ package policy
 
 import "strings"
 
-// Problem is one thing that is wrong with a policy. Field is its place as the file spells it
-// ("retry.backoff"), empty for the policy as a whole.
+// Problem is one problem of a policy. Field is its place in the file ("retry.backoff"), empty for
+// the whole policy.
 type Problem struct {
 	Field  string
 	Reason string
 }
 
-// String is "field: reason".
+// String returns "field: reason".
 func (p Problem) String() string {
 	if p.Field == "" {
 		return p.Reason
@@ -17,7 +17,7 @@ func (p Problem) String() string {
 	return p.Field + ": " + p.Reason
 }
 
-// InvalidError holds everything that is wrong with a policy, or with a change of one.
+// InvalidError holds all problems of a policy or of a change.
 type InvalidError struct{ Problems []Problem }
 
 // Error lists the problems in one line.
@@ -29,7 +29,7 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Invalid returns an [*InvalidError] of what [Policy.Validate] found; nil if there are no problems.
+// Invalid returns an [*InvalidError], or nil without problems.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

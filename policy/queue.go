@@ -29,8 +29,8 @@ func (q *Queue) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("%s: want false or {capacity: N}", data)
 }
 
-// HasQueue reports whether jobs of the policy wait in a stream: a leaking bucket unless it says
-// queue: false, any other policy only if it says queue: {capacity: N}.
+// HasQueue reports whether jobs wait in a stream: for a leaking bucket unless queue is false, for
+// others only with queue: {capacity: N}.
 func (p Policy) HasQueue() bool {
 	if p.Algorithm == LeakingBucket {
 		return p.Queue == nil || !p.Queue.Off
@@ -45,12 +45,11 @@ func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue
 // delay.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door: every algorithm but the leaking bucket, and
+// Door reports whether the policy decides at the door: any algorithm but the leaking bucket, and
 // limits.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
-// QueueCapacity returns the most accepted jobs that one bucket's queue holds, 0 when the policy has
-// no queue.
+// QueueCapacity returns the most jobs in one bucket's queue, 0 without a queue.
 func (p Policy) QueueCapacity() int64 {
 	switch {
 	case !p.HasQueue():
@@ -62,11 +61,11 @@ func (p Policy) QueueCapacity() int64 {
 	}
 }
 
-// DefaultJobs is how many jobs a policy holds that says nothing of it.
+// DefaultJobs is the default of MaxJobs.
 const DefaultJobs = 1_000_000
 
-// QueueJobs returns the most jobs that the queues of all buckets hold together: the policy's
-// number, or a million and at least the capacity; 0 when the policy has no queue.
+// QueueJobs returns the most jobs in all buckets: MaxJobs, or a million but at least the capacity;
+// 0 without a queue.
 func (p Policy) QueueJobs() int64 {
 	if !p.HasQueue() {
 		return 0
@@ -74,7 +73,7 @@ func (p Policy) QueueJobs() int64 {
 	return cmp.Or(p.MaxJobs, max(DefaultJobs, p.QueueCapacity()))
 }
 
-// decider names what decides for the policy, in messages.
+// decider names the deciding part of the policy, in messages.
 func (p Policy) decider() string {
 	if p.Algorithm == "" && len(p.Limits) > 0 {
 		return "limits"

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Settle says where answers tell costs, by the costs' names.
+// Settle maps names of costs to the places in answers that report them.
 type Settle map[string]SettleFrom
 
-// SettleFrom is one place: a header of the answer, or a number in its JSON body, by the names on
-// the way to it with dots between them.
+// SettleFrom is a header of the answer, or a number in its JSON body by its path, separated by
+// dots.
 type SettleFrom struct {
 	Header string `json:"header,omitempty"` // of the answer
 	JSON   string `json:"json,omitempty"`   // such as usage.total_tokens
 }
 
-// check demands one place for each cost, and that a limit counts it.
+// check requires one place per cost, and a limit that counts it.
 func (s Settle) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {
 		from, field := s[cost], "target.http.settle."+cost

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// CheckAsShared reports what keeps a limit that a file lists under shared_limits from being shared:
-// it is a limit on starts, with the name that policies share it by.
+// CheckAsShared reports why a limit cannot be listed under shared_limits: it must be a limit on
+// starts, named as in the policies that share it.
 func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
@@ -25,14 +25,14 @@ func (l Limit) CheckAsShared() []Problem {
 	return c.problems
 }
 
-// SharedLimits returns those of Limits that other policies may share.
+// SharedLimits returns the limits that other policies may share.
 func (p Policy) SharedLimits() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shared == "" || !p.Paced()
 	})
 }
 
-// Alone returns the policy as if no other shared its limits.
+// Alone returns the policy without sharing.
 func (p Policy) Alone() Policy {
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {
@@ -41,8 +41,8 @@ func (p Policy) Alone() Policy {
 	return p
 }
 
-// CheckShared returns where the limits that a policy shares with another are not the same, nil when
-// they are. The error is an [*InvalidError].
+// CheckShared returns the differences between the limits that two policies share, or nil. The error
+// is an [*InvalidError].
 func (p Policy) CheckShared(other Policy) error {
 	p, other = p.WithDefaults(), other.WithDefaults()
 	var problems []Problem
@@ -59,9 +59,9 @@ func (p Policy) CheckShared(other Policy) error {
 	return Invalid(problems)
 }
 
-// numbers are a limit's algorithm and numbers as a file has them.
+// numbers returns a limit's algorithm and numbers as in a file.
 func (l Limit) numbers() string {
-	l.Count = "" // as that of all limits on starts
+	l.Count = "" // always CountAccepted for limits on starts
 	data, err := json.Marshal(struct {
 		Cost string `json:"cost,omitempty"`
 		Rule

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes that reads and writes text with binary units ("64MiB", "10GiB"). 0
-// means "not given".
+// Size is a number of bytes, as text with binary units ("64MiB", "10GiB"). 0 means "not given".
 type Size int64
 
 // Units of a [Size].
@@ -20,15 +19,13 @@ const (
 	TiB
 )
 
-// sizeUnits are the units, largest first.
 var sizeUnits = []struct {
 	name  string
 	bytes Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
 
-// ParseSize reads a whole number of bytes, with or without one of the units KiB, MiB, GiB and TiB.
-// It reads nothing else: no sign, no fraction, no MB, which means a million bytes to some and
-// 1,048,576 to others.
+// ParseSize reads a whole number of bytes, optionally in KiB, MiB, GiB or TiB. It rejects signs,
+// fractions, and the ambiguous MB.
 func ParseSize(text string) (Size, error) {
 	for _, unit := range sizeUnits {
 		number, found := strings.CutSuffix(text, unit.name)
@@ -47,7 +44,7 @@ func ParseSize(text string) (Size, error) {
 	return 0, fmt.Errorf("%s: want a size such as 64MiB or 10GiB, or bytes", quote(text))
 }
 
-// String returns the text that [ParseSize] reads, in the largest unit that leaves a whole number.
+// String uses the largest unit with a whole number.
 func (s Size) String() string {
 	for _, unit := range sizeUnits {
 		if s%unit.bytes == 0 && s != 0 {
@@ -60,8 +57,7 @@ func (s Size) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a bare number, which is
-// bytes.
+// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a number of bytes.
 func (s *Size) UnmarshalJSON(data []byte) error {
 	text := string(bytes.TrimSpace(data))
 	if unquoted, err := strconv.Unquote(text); err == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// The largest values that Validate accepts. Every duration lies between a millisecond and 366 days.
+// The largest valid values. Durations are from a millisecond to 366 days.
 const (
-	MaxCapacity    = 1_000_000     // of a bucket that is not a queue
+	MaxCapacity    = 1_000_000     // of a bucket without a queue
 	MaxJobs        = 10_000_000    // of a queue, and of all queues of a policy
 	MaxLimit       = 1_000_000_000 // of a fixed window and a sliding counter
 	MaxLogLimit    = algorithms.MaxLogLimit
@@ -29,25 +29,23 @@ const (
 	MaxBytes       = 1024 * TiB // of max_bytes; the least is [MinBytes]
 )
 
-// MinBytes is the least that a policy's jobs, or its dead letters, may be bounded by: the largest
-// job fits in.
+// MinBytes is the smallest bound for jobs or dead letters: the largest job fits.
 const MinBytes = 2 * MiB
 
 const (
 	shortest = Duration(time.Millisecond)
 	longest  = 366 * day
 
-	// longestDrain bounds how long a full bucket may take to empty or refill, so that every wait
-	// fits a time.Duration.
+	// longestDrain bounds the time to empty or refill a bucket, so that waits fit a time.Duration.
 	longestDrain = 100 * 365 * day
 )
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-// IsName reports whether a policy can have this name: 1 to 32 of a-z, 0-9 and -, but not dead.
+// IsName reports whether name is valid for a policy: 1 to 32 of a-z, 0-9 and -, but not dead.
 func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
 
-// CheckSet refuses what a set of policies cannot be called.
+// CheckSet returns an error for an invalid name of a set.
 func CheckSet(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%s: %s", quote(name), nameForm)
@@ -55,19 +53,20 @@ func CheckSet(name string) error {
 	return nil
 }
 
-// nameForm describes the names of policies, of their limits and of sets, in messages.
+// nameForm describes valid names, in messages.
 const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 
-// reservedName would make PENSTOCK_dead of a policy's stream, beside PENSTOCK_DEAD.
+// reservedName is not available because the stream PENSTOCK_dead would clash with PENSTOCK_DEAD on
+// some file systems.
 const reservedName = "dead"
 
-// runFields are the fields that say how queued jobs run.
+// runFields are the fields for running queued jobs.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
 	"duplicate_window", "keep_done", "priority_step", "target", "callbacks", "retry", "max_jobs",
 	"max_bytes", "dead"}
 
-// algorithmFields says which fields each algorithm demands and which it may have, besides those of
-// its queue.
+// algorithmFields lists the required and optional fields of each algorithm, without the
+// fields of its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket: {demands: []string{"capacity", "refill"}},
 	LeakingBucket: {demands: []string{"outflow", "capacity"},
@@ -77,7 +76,7 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	SlidingCounter: {demands: []string{"limit", "window"}},
 }
 
-// algorithmNumbers are the numbers of all algorithms, in the order in which problems are reported.
+// algorithmNumbers lists the numbers of all algorithms in the order of reports.
 var algorithmNumbers = func() (names []string) {
 	for field := range reflect.TypeFor[Rule]().Fields() {
 		names = append(names, jsonName(field))
@@ -85,16 +84,15 @@ var algorithmNumbers = func() (names []string) {
 			names = append(names, "outflow_total", "peak", "peak_total")
 		}
 	}
-	return names[1:] // what is first is the algorithm
+	return names[1:] // without the algorithm
 }()
 
-// algorithmOrder is the order in which messages list the algorithms.
+// algorithmOrder is the order of algorithms in messages.
 var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
 	SlidingCounter}
 
-// Validate reports everything that is wrong with the policy, nothing when it can be used. What was
-// not given counts as its default, so it makes no difference whether [Policy.WithDefaults] was
-// applied before.
+// Validate reports all problems of the policy, or none if it is usable. It applies defaults itself,
+// so [Policy.WithDefaults] makes no difference.
 func (p Policy) Validate() []Problem {
 	p = p.WithDefaults()
 	var c checker
@@ -140,8 +138,7 @@ func (p Policy) Validate() []Problem {
 	return c.problems
 }
 
-// checkAlgorithm checks that there is an algorithm and that the fields are its own. It reports
-// whether it is known.
+// checkAlgorithm checks the algorithm and its fields, and reports whether it is known.
 func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
@@ -184,7 +181,7 @@ func (p Policy) checkStoreError(c *checker) {
 	}
 }
 
-// checkFields holds the policy to the fields of its algorithm.
+// checkFields reports missing fields and fields of other algorithms.
 func (p Policy) checkFields(c *checker, demands, allows []string) {
 	given := given(p)
 	for _, field := range algorithmNumbers {
@@ -199,7 +196,7 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 	}
 }
 
-// owners lists the algorithms that a field belongs to.
+// owners lists the algorithms with a field.
 func owners(field string) string {
 	return algorithmList(slices.DeleteFunc(slices.Clone(algorithmOrder), func(a Algorithm) bool {
 		known := algorithmFields[a]
@@ -215,7 +212,7 @@ func algorithmList(algorithms []Algorithm) string {
 	return enumerate(names)
 }
 
-// checkNumbers checks the range of whatever was given.
+// checkNumbers checks the ranges of the given values.
 func (p Policy) checkNumbers(c *checker) {
 	c.rate("outflow", p.Outflow)
 	c.rate("outflow_total", p.OutflowTotal)
@@ -284,7 +281,7 @@ func (p Policy) checkNumbers(c *checker) {
 	c.size("dead.max_bytes", p.Dead.MaxBytes)
 }
 
-// checkQueue checks the queue and, when there is none, that nothing speaks of how its jobs run.
+// checkQueue checks the queue, or without one that no field needs it.
 func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	if p.Target != nil {
 		p.checkTarget(c)
@@ -320,8 +317,7 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	}
 }
 
-// checkTotal checks what a rate of all buckets together asks of the rest: one valve must see them
-// all.
+// checkTotal checks the requirements of outflow_total: one valve must see all buckets.
 func (p Policy) checkTotal(c *checker) {
 	if p.Algorithm != LeakingBucket || p.OutflowTotal.IsZero() {
 		return
@@ -334,7 +330,7 @@ func (p Policy) checkTotal(c *checker) {
 	}
 }
 
-// checkTarget checks that there is one target, and that it can be used.
+// checkTarget requires one valid target.
 func (p Policy) checkTarget(c *checker) {
 	switch {
 	case p.Target.HTTP != nil && p.Target.NATS != nil:
@@ -353,12 +349,12 @@ func (p Policy) checkTarget(c *checker) {
 	}
 }
 
-// mostSubject is the largest length of a NATS target's subject: servers take a line of at most 4
-// KiB for all of a message but its headers and payload.
+// mostSubject is the longest subject of a NATS target: a protocol line is at most 4 KiB without
+// headers and payload.
 const mostSubject = 1024
 
-// check demands a subject that a message can be published to. Those that begin with $ command the
-// server itself.
+// check requires a subject that can be published to. Subjects beginning with $ belong to the
+// server.
 func (t *NATSTarget) check(c *checker) {
 	const field = "target.nats.subject"
 	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }
@@ -382,8 +378,8 @@ func (t *NATSTarget) check(c *checker) {
 	}
 }
 
-// check checks the base URL. It is stored where every process can read it, hence no password in it;
-// and paths are appended to it, hence no query.
+// check checks the base URL. It must not hold a password, since every process can read it, or a
+// query, since paths are appended.
 func (t *HTTPTarget) check(c *checker) {
 	const field = "target.http.url"
 	text := t.URL
@@ -400,7 +396,7 @@ func (t *HTTPTarget) check(c *checker) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		// The error of url.Parse quotes the URL, whose password should not come into a log.
+		// The error of url.Parse quotes the URL, and with it a password.
 		c.add(field, "is not a URL: want http://HOST or https://HOST")
 		return
 	}
@@ -421,10 +417,10 @@ func (t *HTTPTarget) check(c *checker) {
 	}
 }
 
-// checker collects problems. Its checks pass over what was not given and report whether the value
-// is good.
+// checker collects problems. Its checks skip values that were not given, and report whether a value
+// is valid.
 type checker struct {
-	at       string // goes before each field
+	at       string // prefix of each field
 	problems []Problem
 }
 
@@ -447,7 +443,7 @@ func (c *checker) duration(field string, d Duration) bool {
 	return true
 }
 
-// remembered checks for how long a server is to remember something of each job.
+// remembered checks how long the server must remember each job.
 func (c *checker) remembered(field string, d Duration) {
 	if d != 0 && (d < Duration(time.Second) || d > 7*day) {
 		c.add(field, "must be 1s to 7d, not %s", d)
@@ -469,7 +465,7 @@ func (c *checker) rate(field string, r algorithms.Rate) {
 	}
 }
 
-// peak checks a peak beside the rate on average.
+// peak checks a peak and its average rate.
 func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow algorithms.Rate) {
 	switch {
 	case peak.IsZero():
@@ -482,14 +478,14 @@ func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow al
 	}
 }
 
-// drain checks that a full bucket of n does not take for ever at a rate.
+// drain checks that a full bucket drains in finite time.
 func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 	if r.Validate() == nil && float64(n)*float64(r.Per)/float64(r.Count) > float64(longestDrain) {
 		c.add(field, "%s: a full bucket of %d would take more than 100 years", r, n)
 	}
 }
 
-// quote shows a text from a file in a message, shortened.
+// quote shortens and quotes a text from a file.
 func quote(s string) string { return strict.Quote(s) }
 
 // enumerate joins words as in "a, b or c".

@@ -1,9 +1,9 @@
-// Package envoy answers for gateways as Envoy's rate limit service does: it reads the files of
-// envoyproxy/ratelimit ([Load]), finds the limit of a descriptor in them, and decides by the
-// limiters of package limiter ([Service]). It speaks no protocol: internal/envoyapi does.
+// Package envoy implements Envoy's rate limit service without its protocol, which internal/envoyapi
+// serves: it reads the files of envoyproxy/ratelimit ([Load]), finds the limit of a descriptor, and
+// decides with the limiters of package limiter ([Service]).
 //
-// Which limit a descriptor has is decided exactly as envoyproxy/ratelimit does it, which a test
-// compares. docs/tools.md says where answers differ.
+// Limits are matched exactly as envoyproxy/ratelimit matches them, which a test compares.
+// docs/tools.md lists the differences in answers.
 package envoy
 
 import (
@@ -17,14 +17,13 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Prefix begins the names by which metrics, fallbacks and the rights of clients know a domain and
-// its limits. No policy has such a name.
+// Prefix is the prefix of domains and limits in metrics, fallbacks and clients' rights. Policies
+// cannot have such names.
 const Prefix = access.Envoy
 
-// Unit is the length of a window, by its number in Envoy's API.
+// Unit is the unit of a window, by its number in Envoy's API.
 type Unit int32
 
-// unit is what is known of a unit.
 type unit struct {
 	name   string
 	length time.Duration
@@ -37,7 +36,7 @@ var units = map[Unit]unit{
 	4: {"day", day}, 5: {"month", 30 * day}, 6: {"year", 365 * day}, 7: {"week", 7 * day},
 }
 
-// unitOf returns the unit of a name, in any case.
+// unitOf returns a unit by its name, in any case.
 func unitOf(name string) (Unit, bool) {
 	for u, known := range units {
 		if strings.EqualFold(known.name, name) {
@@ -47,21 +46,21 @@ func unitOf(name string) (Unit, bool) {
 	return 0, false
 }
 
-// String is the unit as files spell it.
+// String returns the unit as in files.
 func (u Unit) String() string { return units[u].name }
 
-// Window is how long a window of the unit is; 0 for a number that is no unit.
+// Window returns the length of the unit; 0 for an unknown number.
 func (u Unit) Window() time.Duration { return units[u].length }
 
-// Rate is how many requests pass in each window. None do when it is zero.
+// Rate is the number of requests per window; zero: none.
 type Rate struct {
 	Requests uint32
 	Unit     Unit
-	Units    *uint32 // that a window lasts; nil: one
-	Name     string  // of the limit in its file; may be empty
+	Units    *uint32 // per window; nil: one
+	Name     string  // in the file; may be empty
 }
 
-// Window is how long a window is; 0 when that is no length, or longer than windows may be.
+// Window returns the length of a window; 0 if it is invalid or too long.
 func (r Rate) Window() time.Duration {
 	length, n := r.Unit.Window(), uint32(1)
 	if r.Units != nil {
@@ -73,7 +72,7 @@ func (r Rate) Window() time.Duration {
 	return time.Duration(n) * length
 }
 
-// per is the length of a window, as what is counted and metrics name it: day, 30second.
+// per names the window in keys and metrics: day, 30second.
 func (r Rate) per() string {
 	if r.Units == nil {
 		return r.Unit.String()
@@ -81,16 +80,16 @@ func (r Rate) per() string {
 	return strconv.FormatUint(uint64(*r.Units), 10) + r.Unit.String()
 }
 
-// Limit is what a file says of a descriptor with a rate_limit.
+// Limit is a descriptor with a rate_limit in a file.
 type Limit struct {
 	Rate
-	// Path is the domain and the keys and values down to the descriptor, as the statistics of
-	// envoyproxy/ratelimit name it: domain.key_value.key.
+	// Path is the domain, keys and values of the descriptor, as in the statistics of
+	// envoyproxy/ratelimit: domain.key_value.key.
 	Path      string
 	Unlimited bool
-	// Shadow says that it refuses nothing: shadow_mode or quota_mode.
+	// Shadow: it refuses nothing (shadow_mode or quota_mode).
 	Shadow   bool
-	Replaces []string // names of limits that do not count in a request for which this one does
+	Replaces []string // names of limits that this one suspends in the same request
 
 	counter counter
 }
@@ -98,33 +97,33 @@ type Limit struct {
 // Entry is a part of a descriptor.
 type Entry struct{ Key, Value string }
 
-// Descriptor is what a gateway knows of a request, and asks about.
+// Descriptor describes a request in a question of a gateway.
 type Descriptor struct {
 	Entries []Entry
-	Limit   *Rate   // in place of what the files say; nil: none is given
-	Hits    *uint64 // how many are counted; 0 asks only. nil: the request says
-	Refund  bool    // the hits are given back
+	Limit   *Rate   // overrides the files; nil: none
+	Hits    *uint64 // units to count, 0 to peek; nil: as in the request
+	Refund  bool    // return the hits
 }
 
-// Config is what the files say. It does not change.
+// Config holds the limits of files. It is immutable.
 type Config struct {
 	domains map[string]*node
 	limits  []*Limit
 }
 
-// Limits are all that the files have, in their order.
+// Limits returns all limits in the order of the files.
 func (c *Config) Limits() []*Limit { return c.limits }
 
-// node is a descriptor of a file, or a domain.
+// node is a domain or a descriptor of a file.
 type node struct {
-	children map[string]*node // by key, or key_value
-	wild     []string         // those that end with a *, in the order of the file
+	children map[string]*node // by key or key_value
+	wild     []string         // wildcards, in the order of the file
 	limit    *Limit
-	pattern  string // the wildcard whose values share one count; empty: each has its own
+	pattern  string // the wildcard whose values share one count; empty: separate counts
 }
 
-// child returns the node of an entry, and how it was found: by a wildcard that is shared, or else
-// empty. What it is called in full goes before wildcards, and these before its key alone.
+// child returns the node of an entry, and the shared wildcard that matched, if any. Full names
+// precede wildcards, which precede the key alone.
 func (n *node) child(e Entry) (found *node, shared string) {
 	var room [128]byte
 	full := append(append(append(room[:0], e.Key...), '_'), e.Value...)
@@ -139,8 +138,8 @@ func (n *node) child(e Entry) (found *node, shared string) {
 	return n.children[e.Key], ""
 }
 
-// Find returns the limit of a descriptor in a domain, nil if it has none, and what it is counted
-// by: equal texts are counted together.
+// Find returns the limit of a descriptor, or nil, and its counting key: descriptors with equal keys
+// are counted together.
 func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
@@ -166,11 +165,11 @@ func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string)
 	return at.limit, counts(at.limit.per(), entries, patterns)
 }
 
-// longestKey is how long, in bytes, what is counted by may be as it is.
+// longestKey is the length in bytes from which counting keys are hashed.
 const longestKey = 256
 
-// counts is what a descriptor is counted by, with the patterns of some entries in place of their
-// values. It is one to one, up to a hash.
+// counts returns the counting key of a descriptor, with the patterns of some entries instead of
+// their values. It is unique, up to a hash.
 func counts(per string, entries []Entry, patterns map[int]string) string {
 	var room [longestKey]byte
 	text := append(append(room[:0], per...), ':')
@@ -191,7 +190,7 @@ func counts(per string, entries []Entry, patterns map[int]string) string {
 	return string(text)
 }
 
-// appendEscaped appends a text without the bytes that stand between texts.
+// appendEscaped appends text with separators escaped.
 func appendEscaped(to []byte, text string) []byte {
 	const hexadecimal = "0123456789ABCDEF"
 	for i := range len(text) {
@@ -205,7 +204,7 @@ func appendEscaped(to []byte, text string) []byte {
 	return to
 }
 
-// own names the limit that a request brings along.
+// own names the limit of a request.
 func (r Rate) own(domain string) string {
 	return Prefix + domain + ".:" + strconv.FormatUint(uint64(r.Requests), 10) + "/" +
 		r.per()

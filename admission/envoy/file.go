@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Load reads files, and of directories those that end with .yaml or .yml: each has a domain, and
-// those of the same domain add up. The error has all that is wrong, each with its file and line.
+// Load reads files, and in directories those ending in .yaml or .yml. Files of the same domain are
+// merged. The error lists all problems with file and line.
 func Load(names []string) (*Config, error) {
 	files, err := expand(names)
 	if err != nil {
@@ -28,8 +28,8 @@ func Load(names []string) (*Config, error) {
 	return p.config, errors.Join(problems...)
 }
 
-// expand puts their files in the place of directories. A name that begins with a dot is not read:
-// so Kubernetes keeps former versions.
+// expand replaces directories by their files. It skips names beginning with a dot, where Kubernetes
+// keeps former versions.
 func expand(names []string) (files []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
@@ -58,7 +58,7 @@ func expand(names []string) (files []string, err error) {
 	return files, nil
 }
 
-// scalar is a scalar as it is written: 007 is not 7.
+// scalar is a scalar as written: 007 is not 7.
 type scalar string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -67,7 +67,6 @@ func (s *scalar) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// descriptor is what a file says of one, and limit its rate_limit.
 type descriptor struct {
 	Key            scalar       `json:"key"`
 	Value          scalar       `json:"value"`
@@ -91,7 +90,7 @@ type limit struct {
 	UnitMultiplier *scalar `json:"unit_multiplier"`
 }
 
-// parser reads files one after the other.
+// parser reads files into a Config.
 type parser struct {
 	*strict.File
 	config *Config
@@ -124,7 +123,7 @@ func (p *parser) file(name string) error {
 	return p.Err()
 }
 
-// descriptors adds what a file lists at a place to a node.
+// descriptors adds the descriptors of a file to a node.
 func (p *parser) descriptors(into *node, path, at string, list []descriptor) {
 	for i, d := range list {
 		p.descriptor(into, path, fmt.Sprintf("%sdescriptors[%d].", at, i), d)

@@ -16,50 +16,51 @@ import (
 )
 
 const (
-	// mostDescriptors is how many a request may ask about.
+	// mostDescriptors bounds the descriptors of a request.
 	mostDescriptors = 256
-	// mostOwn is how many different limits requests may bring along.
+	// mostOwn bounds the distinct limits from requests.
 	mostOwn = 1000
 )
 
-// Options of a [Service]. NewLimit is needed.
+// Options holds the settings of a [Service]. NewLimit is required.
 type Options struct {
-	// NewLimit makes the limiters: [limiter.Factory.Limit].
+	// NewLimit makes limiters: [limiter.Factory.Limit].
 	NewLimit admission.NewLimit
-	// OnStoreError is what happens while their store does not answer; default closed: the request
-	// fails, and the gateway does as it is configured for that.
+	// OnStoreError applies while the store is unavailable; default closed: the request fails, and
+	// the gateway's configuration decides.
 	OnStoreError policy.OnStoreError
-	// Shared says that a decision waits for another process: then those of a request are asked for
-	// at the same time.
+	// Shared means that decisions wait for another process, so those of a request are made
+	// concurrently.
 	Shared bool
-	// Files are what [Load] reads.
+	// Files are the arguments of [Load].
 	Files    []string
 	Observer Observer
 }
 
-// Observer hears of decisions. Functions may be nil. Limits are named by [Prefix] and their path.
+// Observer observes decisions. Its functions may be nil. Limits are named by [Prefix] and their
+// path.
 type Observer struct {
-	// Limits gets the names of all limits that the files have from now on.
+	// Limits receives the names of all limits after each load.
 	Limits func(names []string)
-	// Checked gets each decision.
+	// Checked receives each decision.
 	Checked func(limit string, allowed bool)
-	// Shadowed gets what a limit would have done that refuses nothing.
+	// Shadowed receives decisions of shadow limits.
 	Shadowed func(policy, limit string, over bool, by time.Duration)
 }
 
-// counter is what counts for a limit.
+// counter is the limiter of a limit.
 type counter struct {
 	name    string // in metrics
 	limiter admission.Limiter
 }
 
-// Service answers gateways. It may be used by many goroutines at once.
+// Service answers gateways. It is safe for concurrent use.
 type Service struct {
 	options Options
 	config  atomic.Pointer[Config]
 
 	mu  sync.Mutex
-	own map[string]*Limit // that requests bring along
+	own map[string]*Limit // from requests
 }
 
 // New reads the files.
@@ -78,8 +79,8 @@ func New(o Options) (*Service, error) {
 	return s, s.Reload()
 }
 
-// Reload reads the files again. Bad ones change nothing; what limits have counted goes on
-// counting, unless their unit has changed.
+// Reload reads the files again. Invalid ones change nothing. Limits keep their counts unless their
+// unit changes.
 func (s *Service) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,7 @@ func (s *Service) Reload() error {
 	return nil
 }
 
-// count gives a limit what counts for it. A limit that lets nothing pass, or everything, needs no
-// limiter.
+// count sets the limiter of a limit. A limit of zero, or without a bound, needs none.
 func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
 	l.counter.name = name
 	if l.Unlimited || l.Requests == 0 {
@@ -130,23 +130,23 @@ func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func
 	return made.Commit, nil
 }
 
-// Answer is what a request is answered.
+// Answer is the answer to a request.
 type Answer struct {
 	Over     bool // a descriptor is over its limit
 	Statuses []Status
 }
 
-// Status is what is answered about one descriptor.
+// Status is the answer for one descriptor.
 type Status struct {
 	Over      bool
-	Limit     *Rate // nil: it has none
+	Limit     *Rate // nil: no limit
 	Unlimited bool
 	Remaining uint32
-	Reset     time.Duration // until the window ends; 0 without a limit
+	Reset     time.Duration // end of the window; 0 without a limit
 }
 
-// Tightest is the status that tells most of what is left: the last one over its limit, or the first
-// of those with the least; nil when none has a limit.
+// Tightest returns the status to report: the last one over its limit, or the first with the fewest
+// units left; nil if there is no limit.
 func (a Answer) Tightest() (tightest *Status) {
 	for i := range a.Statuses {
 		s := &a.Statuses[i]
@@ -158,7 +158,6 @@ func (a Answer) Tightest() (tightest *Status) {
 	return tightest
 }
 
-// asked is a question to one limit.
 type asked struct {
 	limit   *Limit
 	counted string
@@ -167,8 +166,8 @@ type asked struct {
 }
 
 // Decide counts a request in a domain: hits for each descriptor, at least 1, unless the descriptor
-// has a number of its own. Each is counted by its own limit, also when another refuses. Errors:
-// [*admission.RequestError], and what the limiters answer, [admission.ErrStore] above all.
+// has its own number. Each descriptor is counted even if another is refused. Errors:
+// [*admission.RequestError] and those of limiters, especially [admission.ErrStore].
 func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
 	hits uint32) (Answer, error) {
 
@@ -194,7 +193,7 @@ func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descr
 	return answer, errors.Join(errs...)
 }
 
-// questions finds the limits of descriptors, less those that others of them replace.
+// questions finds the limits of descriptors, without replaced ones.
 func (s *Service) questions(domain string, descriptors []Descriptor,
 	hits uint32) ([]asked, error) {
 
@@ -242,7 +241,7 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 	return found, nil
 }
 
-// ownLimit returns the limit that a request brings along.
+// ownLimit returns the limit for a rate from a request.
 func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
 	if r.Unit.Window() == 0 {
 		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
@@ -271,7 +270,6 @@ func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
 	return l, nil
 }
 
-// ask asks one limit.
 func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	l := q.limit
 	switch {
@@ -287,7 +285,7 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	}
 	over := !decision.Allowed && err == nil
 	status.Over = over && !l.Shadow
-	status.Remaining = uint32(decision.Remaining) // at most the limit, which is one
+	status.Remaining = uint32(decision.Remaining) // at most the limit, a uint32
 	if status.Reset = decision.ResetAfter; status.Reset <= 0 {
 		status.Reset = l.rest()
 	}
@@ -298,8 +296,8 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	return status, nil
 }
 
-// decide counts the hits of a request. Those that do not fit use up what is left, as they do where
-// a counter only grows: so a gateway that learns afterwards what a request cost can count it.
+// decide counts the hits of a request. Excessive hits use up the rest, like a counter that only
+// grows, so that a gateway can report costs afterwards.
 func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
 	if l.counter.limiter == nil {
 		return algorithms.Decision{}, nil
@@ -331,7 +329,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	return checked.Decision, nil
 }
 
-// rest is how long the window of now lasts, by this machine's clock.
+// rest returns the time to the end of the current window, by this machine's clock.
 func (l *Limit) rest() time.Duration {
 	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// tripAfter is how many flights in a row must fail before the store is no longer asked.
+	// tripAfter is the number of consecutive failures that open the breaker.
 	tripAfter = 5
-	// probeEvery is how often one flight tries a store that is not asked.
+	// probeEvery is the interval of probes while the breaker is open.
 	probeEvery = time.Second
 )
 
-// newBreaker returns a breaker that keeps requests from a Redis that does not answer, and logs each
-// change. It calls answers when Redis answers again.
+// newBreaker returns a breaker for the shared store that logs its changes. It calls answers when
+// the store is back.
 func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -48,7 +48,7 @@ func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[stru
 	})
 }
 
-// lastError is the error that a flight ended with, for the log.
+// lastError keeps the last error for the log.
 type lastError struct {
 	mu   sync.Mutex
 	last error
@@ -68,13 +68,13 @@ func (l *lastError) err() error {
 	return l.last
 }
 
-// guarded is a limiter over a shared store, with what its policy does without the store.
+// guarded is a limiter over a shared store with the policy's on_store_error.
 type guarded struct {
 	factory *Factory
 	policy  policy.Policy
 	shared  *limits
 	quota   admission.Quota
-	local   *share // nil unless on_store_error is local
+	local   *share // only for on_store_error: local
 }
 
 // Take implements [admission.Limiter].
@@ -89,9 +89,9 @@ func (g *guarded) Peek(ctx context.Context, from admission.Caller,
 	return g.ask(ctx, (*limits).Peek, from, n)
 }
 
-// Refund implements [admission.Limiter]. Units go back to what decides now: to the store, to the
-// share while that does not answer, to nobody where all pass then. So what was taken before an
-// outage and comes back during it is lost to the limit, and the other way round.
+// Refund implements [admission.Limiter]. Units return to the current decider: the store, or during
+// an outage the share, or none with on_store_error: open. A limit therefore loses refunds across
+// the start or end of an outage.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
@@ -107,10 +107,10 @@ func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) er
 	return fmt.Errorf("%w: %w", admission.ErrStore, err)
 }
 
-// question is one of the two that a limiter answers.
+// question is Take or Peek.
 type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
 
-// ask puts a question to the store, or decides without it.
+// ask asks the store, or decides without it.
 func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
@@ -122,14 +122,14 @@ func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
 	return g.without(ctx, q, from, n, err)
 }
 
-// isOfTheRequest reports whether an error says nothing about the store: the request cannot be, or
-// its caller has left.
+// isOfTheRequest reports whether an error says nothing about the store: the request is invalid, or
+// its caller is gone.
 func isOfTheRequest(ctx context.Context, err error) bool {
 	_, cost := errors.AsType[*algorithms.CostError](err)
 	return cost || ctx.Err() != nil
 }
 
-// without decides without the store; cause says why it could not be asked.
+// without decides without the store; cause is its error.
 func (g *guarded) without(ctx context.Context, q question, from admission.Caller, n int64,
 	cause error) (
 	admission.Checked, error) {
@@ -138,13 +138,13 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	switch {
 	case g.policy.OnStoreError == policy.Open:
 		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
-			// as a new key would be answered
+			// like a new key
 			Allowed: true, Granted: n, Limit: g.quota.Units, Remaining: g.quota.Units - n,
 		}}, nil
 	case g.local != nil:
 		checked, err := q(g.local.of(g), ctx, from, n)
 		if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok && n > tooMuch.Most {
-			// It could pass under the whole limit, but never under a share of it.
+			// The whole limit could let it pass, but a share never can.
 			return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
 				Limit: tooMuch.Most, RetryAfter: probeEvery, ResetAfter: probeEvery,
 			}}, nil
@@ -154,22 +154,22 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// share is the limiter in memory of one of several admitters that decide each by itself. It begins
-// as if all keys were new, and knows nothing of what the store had counted.
+// share is the in-memory limiter of one of several admitters that decide independently. It starts
+// empty, without the store's counts.
 type share struct {
 	mu      sync.Mutex
 	limits  *limits
 	madeFor shareOf
 }
 
-// shareOf is what a share was made for.
+// shareOf identifies the inputs of a share.
 type shareOf struct {
 	guarded *guarded
 	live    int64
 }
 
-// of returns the limiter of a policy's share among the admitters that are alive now. What keys have
-// used stays used when either changes.
+// of returns the limiter of a policy's share among the live admitters. Used units survive a change
+// of either.
 func (s *share) of(g *guarded) *limits {
 	now := shareOf{g, g.factory.live.Load()}
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (s *share) of(g *guarded) *limits {
 	return s.limits
 }
 
-// drop forgets what keys have used; requests that are being decided end with it.
+// drop forgets used units.
 func (s *share) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package limiter makes the limiters of policies: of one limit or of several at once, in memory or
-// over a store that processes share (package inredis), and what goes on while that does not.
+// Package limiter makes the limiters of policies, for one limit or several, in memory or over a
+// shared store (package inredis), including the behaviour while that store is unavailable.
 package limiter
 
 import (
@@ -17,55 +17,52 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Options of a [Factory]. The zero value makes limiters in memory.
+// Options holds the settings of a [Factory]. The zero value makes limiters in memory.
 type Options struct {
-	// Shared keeps the state of all limiters where other processes have it, too: see package
-	// inredis. The zero value: each limiter keeps its own in memory.
+	// Shared is a store shared by processes, see package inredis. The zero value keeps states in
+	// memory.
 	Shared Shared
-	// Now tells limiters in memory the time, in place of the machine's wall clock: for a world that
-	// is played.
+	// Now is the clock of limiters in memory, for simulations; default the wall clock.
 	Now func() time.Time
-	// Metrics hears whether the shared store answers; nil: nobody does.
+	// Metrics receives the state of the shared store; nil: none.
 	Metrics Metrics
-	// Logger gets one line when the shared store stops answering and one when it answers again;
+	// Logger receives one line when the shared store becomes unavailable and one when it is back;
 	// default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Shared is a store that processes share.
+// Shared is a store shared by processes.
 type Shared struct {
-	// Open makes the place of all states, which asks the breaker before it asks the store. Nil:
-	// there is no such store.
+	// Open makes the place of all states, which consults the breaker before the store. Nil: no
+	// shared store.
 	Open func(Breaker) Place
-	// Timeout bounds one decision. Then, and while the store is known not to answer, a policy's
-	// on_store_error says what happens.
+	// Timeout bounds a decision. After it, and while the breaker is open, on_store_error applies.
 	Timeout time.Duration
-	// Cluster says that all limits of a policy must count by the same: see
+	// Cluster requires all limits of a policy to count by the same key; see
 	// [policy.Policy.OnCluster].
 	Cluster bool
 }
 
-// Breaker keeps questions from a store that is known not to answer: Allow returns an error if none
-// may be asked, and done takes how the question ended.
+// Breaker protects an unavailable store: Allow returns an error if it must not be asked, and done
+// reports the result.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// Place is where states are kept.
+// Place holds the states of limits.
 type Place interface {
-	// Store makes the store of one of a policy's limits. The rule is an [algorithms.Rule] of one of
-	// the states of that package. A store without SetRule for rules of that state begins anew
-	// whenever the policy changes.
+	// Store makes the store of a limit. rule is an [algorithms.Rule] for one of the states of that
+	// package. A store without SetRule for that state restarts when the policy changes.
 	Store(p policy.Policy, l policy.Limit, rule any) Store
-	// Group joins the stores of a policy's limits, which were all made here.
+	// Group joins the stores of a policy's limits, all made here.
 	Group(policy string, stores []Store) Group
 }
 
-// Metrics gets what is known of the shared store. telemetry.Store of our own programs is one.
+// Metrics observes the shared store; see telemetry.Store.
 type Metrics interface {
-	// StoreUp reports whether the store answers.
+	// StoreUp reports whether the store is available.
 	StoreUp(up bool)
-	// FellBack counts a decision that was made without the store, by the policy's on_store_error.
+	// FellBack counts a decision made by on_store_error.
 	FellBack(policy, mode string)
 }
 
@@ -74,19 +71,18 @@ type unheard struct{}
 func (unheard) StoreUp(bool)            {}
 func (unheard) FellBack(string, string) {}
 
-// Factory makes limiters that share a store. It is safe for concurrent use.
+// Factory makes limiters over one store. It is safe for concurrent use.
 type Factory struct {
 	options Options
-	shared  Place // nil in memory
+	shared  Place // nil: in memory
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	live    atomic.Int64 // admitters that share limits while each decides by itself
+	live    atomic.Int64 // live admitters, for shares
 
 	mu     sync.Mutex
 	shares map[string]*share // by policy
 }
 
-// New makes a factory. Nothing is asked of a shared store before the first decision, so it may be
-// down.
+// New makes a factory. It does not contact the shared store.
 func New(o Options) *Factory {
 	if o.Metrics == nil {
 		o.Metrics = unheard{}
@@ -104,9 +100,8 @@ func New(o Options) *Factory {
 	return f
 }
 
-// Health returns that the shared store does not answer, so that policies go on by their
-// on_store_error; nil while it does, and in memory. With [Factory.Run] it is true within seconds,
-// also while nobody asks for decisions.
+// Health returns an error while the shared store is unavailable and on_store_error applies; nil
+// otherwise, and in memory. With [Factory.Run] it is current within seconds even without requests.
 func (f *Factory) Health() error {
 	if f.breaker != nil && f.breaker.State() != gobreaker.StateClosed {
 		return errAway
@@ -114,12 +109,11 @@ func (f *Factory) Health() error {
 	return nil
 }
 
-// probe is a policy that no file can have, whose decisions are asked for when there are no others.
+// probe is a policy with an invalid name, for probing.
 var probe = policy.Policy{Name: "=alive", Rule: policy.Rule{Algorithm: policy.FixedWindow,
 	Limit: 1 << 30, Window: policy.Duration(time.Second)}}
 
-// Run asks the shared store for a decision each second, until ctx ends, unless others do: the
-// breaker learns from either.
+// Run probes the shared store every second without other requests, until ctx ends.
 func (f *Factory) Run(ctx context.Context) error {
 	if f.shared == nil {
 		<-ctx.Done()
@@ -143,7 +137,7 @@ func (f *Factory) Run(ctx context.Context) error {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, f.options.Shared.Timeout)
-		_, _ = made.Limiter.Take(within, admission.Caller{}, 1) // the breaker hears how it went
+		_, _ = made.Limiter.Take(within, admission.Caller{}, 1) // the breaker gets the result
 		cancel()
 		asked = f.breaker.Counts().Requests
 	}
@@ -151,11 +145,10 @@ func (f *Factory) Run(ctx context.Context) error {
 
 var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
 
-// SetLive sets how many admitters are alive, this one among them: with on_store_error: local each
-// decides by its share.
+// SetLive sets the number of live admitters including this one, for on_store_error: local.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
-// Limit makes the limiter of a policy; it is an [admission.NewLimit]. The policy must be valid.
+// Limit makes the limiter of a valid policy; it is an [admission.NewLimit].
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if len(p.Candidates()) > 0 {
 		return f.shadow(p, previous)
@@ -166,7 +159,7 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	return f.enforced(p, previous)
 }
 
-// enforced is Limit for a policy all of whose limits hold something back.
+// enforced is Limit for a policy without shadow limits.
 func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if f.shared == nil {
 		return makeLimit(p, f.memory(), asLimits(previous))
@@ -189,8 +182,8 @@ func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admissi
 
 func (f *Factory) memory() memory { return memory{now: f.options.Now} }
 
-// Possible says what keeps the store from having a policy's limits: Redis knows no zones, and a
-// cluster cannot have all of them.
+// Possible returns why the store cannot hold a policy's limits: Redis knows no zones, and a cluster
+// needs one key.
 func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	if f.shared != nil {
 		problems = p.OnRedis()
@@ -201,7 +194,7 @@ func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	return problems
 }
 
-// share is what a policy decides by without the store; nil unless it decides locally.
+// share returns the policy's local share; nil unless on_store_error is local.
 func (f *Factory) share(p policy.Policy) *share {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,7 +208,7 @@ func (f *Factory) share(p policy.Policy) *share {
 	return f.shares[p.Name]
 }
 
-// dropShares forgets what was decided without the store, which answers again.
+// dropShares forgets local decisions when the store is back.
 func (f *Factory) dropShares() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,15 +222,14 @@ func asLimits(l admission.Limiter) *limits {
 	return before
 }
 
-// Store keeps the states of one limit.
+// Store holds the states of one limit.
 type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group keeps the states of several limits, and takes from all of them or from none. It wants
-// one key for each limit.
+// Group holds the states of several limits and takes from all or none. It needs one key per limit.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)
@@ -246,12 +238,12 @@ type Group interface {
 	Refund(ctx context.Context, keys []string, n int64) error
 }
 
-// limits is the limiter of a policy, which has one limit or several.
+// limits is the limiter of a policy's limits.
 type limits struct {
 	each   policy.Limits
 	quotas []admission.Quota
 	stores []Store
-	all    Group // of the stores; nil when there is one
+	all    Group // of the stores; nil for one limit
 }
 
 // Take implements [admission.Limiter].
@@ -292,8 +284,8 @@ func (l *limits) keys(from admission.Caller) []string {
 	return keys
 }
 
-// makeLimit makes the limiter of a policy's limits at a place. The stores of limits that stay, by
-// name and algorithm, are taken over.
+// makeLimit makes the limiter of a policy's limits at a place. Limits with the same name and
+// algorithm keep their stores.
 func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
 	l := &limits{each: p.AllLimits()}
 	made := admission.Limit{Limiter: l}
@@ -325,7 +317,7 @@ func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, erro
 	return made, nil
 }
 
-// store returns the store of the limit of that name; nil if there is none.
+// store returns the store of a limit by name, or nil.
 func (l *limits) store(name string) Store {
 	if l == nil {
 		return nil

@@ -10,22 +10,22 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// shadow is the limiter of a policy some of whose limits, or all, hold nothing back. Each of these
-// decides by itself about every request, whatever the others say, as if it stood in their place.
+// shadow is the limiter of a policy with shadow limits. Each of these decides about every request
+// independently of the others.
 type shadow struct {
-	enforced   admission.Limiter // nil: nothing holds anything back
+	enforced   admission.Limiter // nil: none
 	candidates []candidate
-	timeout    time.Duration // of one that asks a shared store; 0: none
+	timeout    time.Duration // for candidates in a shared store; 0: none
 }
 
-// candidate is a limit that holds nothing back.
+// candidate is a shadow limit.
 type candidate struct {
 	name   string
 	byIP   bool
 	limits *limits
 }
 
-// shadow makes a limiter.
+// shadow makes the limiter.
 func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	before, _ := previous.(*shadow)
 	if before == nil {
@@ -39,7 +39,7 @@ func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission
 		s.timeout, place = f.options.Shared.Timeout, f.shared
 	}
 	of.Limits, of.Shadow = p.Enforced(), false
-	if len(of.Limits) > 0 { // a rule of the policy's own is a candidate, or there are no candidates
+	if len(of.Limits) > 0 { // otherwise the policy's own rule is a candidate
 		var err error
 		if made, err = f.enforced(of, before.enforced); err != nil {
 			return admission.Limit{}, err
@@ -71,7 +71,7 @@ func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission
 	return made, nil
 }
 
-// candidate returns the limits of a name; nil: there are none.
+// candidate returns a shadow limit by name, or nil.
 func (s *shadow) candidate(name string) *limits {
 	for _, c := range s.candidates {
 		if c.name == name {
@@ -93,8 +93,8 @@ func (s *shadow) Peek(ctx context.Context, from admission.Caller,
 	return s.ask(ctx, admission.Limiter.Peek, (*limits).Peek, from, n)
 }
 
-// ask asks what is enforced, and then the candidates. Of one whose store does not answer nothing is
-// known, and nobody waits for it.
+// ask asks the enforced limits, then the candidates. It ignores a candidate whose store is
+// unavailable.
 func (s *shadow) ask(ctx context.Context,
 	enforced func(admission.Limiter, context.Context, admission.Caller, int64) (
 		admission.Checked, error),
@@ -133,7 +133,7 @@ func (s *shadow) ask(ctx context.Context,
 	return checked, nil
 }
 
-// pass is the answer of a limit that holds nothing back: what is left of it is told.
+// pass returns the answer of a shadow limit: allowed, with the units left.
 func pass(d admission.Checked, quota admission.Quota) admission.Checked {
 	d.Quota, d.Delay, d.RetryAfter, d.Limit = quota, 0, 0, quota.Units
 	return d
@@ -145,7 +145,7 @@ func (s *shadow) Refund(ctx context.Context, from admission.Caller, n int64) err
 		if c.byIP && from.IP == "" {
 			continue
 		}
-		// of a store that does not answer nothing is known, and what is too much was not taken
+		// an unavailable store counts nothing, and an excessive cost was not taken
 		_ = c.limits.Refund(ctx, from, n)
 	}
 	if s.enforced == nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// site is where the store of a limit is made.
+// site identifies the store of a limit.
 type site struct {
 	place  Place
 	policy policy.Policy
 	limit  policy.Limit
 }
 
-// memory is the place of states that no other process has. Its stores are made by openStore,
-// which knows their types. Now is their clock; nil: the machine's.
+// memory is the place of states in this process. openStore makes its stores, with their types. now
+// is their clock; nil: the wall clock.
 type memory struct {
 	Place
 	now func() time.Time
@@ -33,14 +33,14 @@ func (memory) Group(_ string, stores []Store) Group {
 	return memstore.NewGroup(members...)
 }
 
-// limitStore is the store of one limit, and what comes with it.
+// limitStore is the store of one limit with its quota.
 type limitStore struct {
 	store  Store
 	quota  admission.Quota
-	commit func() // puts the rule in force on a store taken over from before a change
+	commit func() // applies the new rule to a store that was kept
 }
 
-// open makes the store of a limit. It is the one place that switches over the names of algorithms.
+// open makes the store of a limit.
 func open(s site, before Store) (limitStore, error) {
 	l := s.limit
 	window := time.Duration(l.Window)
@@ -64,14 +64,13 @@ func open(s site, before Store) (limitStore, error) {
 	return limitStore{}, fmt.Errorf("algorithm %q is not known", l.Algorithm)
 }
 
-// changeable is a store whose rule can be changed.
+// changeable is a store with a changeable rule.
 type changeable[S any] interface {
 	Store
 	SetRule(algorithms.Rule[S]) error
 }
 
-// openStore makes a store for a rule, or takes over the one before if it keeps states of the same
-// kind.
+// openStore makes a store for a rule, or keeps the previous one if its state type is the same.
 func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 	before Store) (limitStore, error) {
 	if err := rule.Validate(); err != nil {
@@ -81,7 +80,7 @@ func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 	o := limitStore{quota: quota, commit: func() {}}
 	if same, ok := before.(changeable[S]); ok {
 		o.store = same
-		o.commit = func() { _ = same.SetRule(rule) } // its only error is that of Validate
+		o.commit = func() { _ = same.SetRule(rule) } // fails only if Validate does
 		return o, nil
 	}
 	if m, here := s.place.(memory); here {

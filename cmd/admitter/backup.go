@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// exitFailed says that something broke, and not that it was asked for in a wrong way.
+// exitFailed means that the operation failed, as opposed to wrong usage.
 const exitFailed = 1
 
 const notInIt = `not in it: leases and locks, which end by themselves; which jobs were done, for repeats of their
@@ -60,7 +60,7 @@ func restore(args []string, stdout, stderr io.Writer) int {
 		})
 }
 
-// tell says what a backup has.
+// tell describes a backup.
 func tell(to io.Writer, what string, c backup.Contents) {
 	fmt.Fprintln(to, what+":")
 	for _, s := range c.Streams {
@@ -68,14 +68,14 @@ func tell(to io.Writer, what string, c backup.Contents) {
 	}
 }
 
-// writeWhole writes a backup under another name, and gives it its own when it is whole.
+// writeWhole writes a backup under a temporary name, and renames it when complete.
 func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Contents, error) {
 	dir, name := filepath.Split(file)
-	part, err := os.CreateTemp(cmp.Or(dir, "."), name+".*.partial") // for its owner alone
+	part, err := os.CreateTemp(cmp.Or(dir, "."), name+".*.partial") // readable only by its owner
 	if err != nil {
 		return backup.Contents{}, err
 	}
-	defer func() { _ = os.Remove(part.Name()) }() // not there any more when all went well
+	defer func() { _ = os.Remove(part.Name()) }() // already renamed on success
 	defer part.Close()
 	c, err := backup.Write(ctx, b, part)
 	if err == nil {
@@ -90,8 +90,7 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 	return c, err
 }
 
-// overInstallation is a command that has to do with all that an installation stores. It returns the
-// exit status.
+// overInstallation runs a command on the whole stored state, and returns the exit status.
 func overInstallation(name, does string, args []string, stderr io.Writer,
 	do func(ctx context.Context, b *queue.Broker, file string) error) int {
 	flags := pflag.NewFlagSet("admitter "+name, pflag.ContinueOnError)
@@ -138,8 +137,8 @@ func overInstallation(name, does string, args []string, stderr io.Writer,
 	return exitMade
 }
 
-// reach connects to the NATS of a configuration. An embedded server is started over its directory;
-// where an admitter has that open, a running one is asked at its address, if it may be running.
+// reach connects to the NATS of a configuration. It starts an embedded server on its directory, or
+// with running set connects to the admitter that has it open.
 func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 	if c.NATS.URL != "" {
 		login, err := c.NATS.Credentials.Options()

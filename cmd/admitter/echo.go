@@ -16,10 +16,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// mostShown bounds what is shown of a body.
+// mostShown bounds the shown part of a body.
 const mostShown = 60
 
-// echo is a target for people who try things out: it prints a line for each request that arrives.
+// echo is a target for trials: it prints a line per request.
 func echo(out io.Writer) http.Handler {
 	var mu sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func echo(out io.Writer) http.Handler {
 	})
 }
 
-// banner returns the policies that there are, which of them are paused, and three things to try.
+// banner returns the policies and three commands to try.
 func banner(address, nats string, set policy.Entries) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s.\nIts console is "+
@@ -69,7 +69,7 @@ func banner(address, nats string, set policy.Entries) string {
 			checked = name
 		}
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	_ = table.Flush() // a strings.Builder does not fail
 	if queued+checked != "" {
 		b.WriteString("\nTry, in another terminal:\n\n")
 	}
@@ -87,7 +87,7 @@ func banner(address, nats string, set policy.Entries) string {
 	return b.String()
 }
 
-// numbers returns in a few words what a policy lets pass.
+// numbers summarizes the limits of a policy.
 func numbers(p policy.Policy) string {
 	switch {
 	case len(p.Limits) > 0:

@@ -17,23 +17,23 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// checkEnvoy says what is wrong with the files of limits for gateways.
+// checkEnvoy checks the files of limits for gateways.
 func checkEnvoy(c config.Config) error {
 	_, err := envoy.Load(c.Envoy.Files)
 	return err
 }
 
-// gateways answers Envoy's rate limit service; the zero value serves nobody.
+// gateways serves Envoy's rate limit service; the zero value serves nothing.
 type gateways struct {
 	files    []string
-	service  *envoy.Service // nil: it is not served
+	service  *envoy.Service // nil: not served
 	guard    *guard.Guard
 	server   *envoyapi.Server
 	listener net.Listener
 	process  *daemon.Process
 }
 
-// openGateways listens, if the configuration says where.
+// openGateways listens if that is configured.
 func openGateways(process *daemon.Process, limits *limiter.Factory,
 	metrics *telemetry.Registry) (g gateways, err error) {
 	c := process.Config
@@ -63,14 +63,12 @@ func openGateways(process *daemon.Process, limits *limiter.Factory,
 	return g, nil
 }
 
-// close stops listening.
 func (g gateways) close() {
 	if g.listener != nil {
 		g.listener.Close()
 	}
 }
 
-// reload reads all files again.
 func (g gateways) reload() error {
 	if g.service == nil {
 		return nil
@@ -81,15 +79,15 @@ func (g gateways) reload() error {
 	return g.guard.Reload()
 }
 
-// gatewayLimits are the files of limits, for a [follow.Status].
+// gatewayLimits is the kind of the limits' files for a [follow.Status].
 const gatewayLimits = "gateway limits"
 
 func (g gateways) reloadLimits() error {
 	return g.process.Files.Note(gatewayLimits, g.service.Reload())
 }
 
-// serving are the parts that go on until the work of the process is done. When it is told to stop,
-// which stopping is, health checks say so at once.
+// serving returns the parts that outlive the process's work. Health checks report the end of
+// stopping at once.
 func (g gateways) serving(stopping context.Context) []func(context.Context) error {
 	if g.service == nil {
 		return nil
@@ -99,7 +97,7 @@ func (g gateways) serving(stopping context.Context) []func(context.Context) erro
 		follow.Files(gatewayLimits, g.files, g.reloadLimits, g.process.Log)}
 }
 
-// ready is what the ready line says.
+// ready returns the addition to the ready line.
 func (g gateways) ready() string {
 	if g.listener == nil {
 		return ""

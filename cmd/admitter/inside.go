@@ -13,21 +13,21 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// inside is the NATS server inside this process, by its settings and the files that they name.
+// inside is the embedded NATS server with the contents of its files.
 type inside struct {
 	config.Embedded
-	users []embedded.User // nil: everybody
-	tls   *guard.Keeper   // nil: connections are plain
+	users []embedded.User // nil: no access control
+	tls   *guard.Keeper   // nil: no TLS
 	files *follow.Status
 }
 
-// The kinds of files of the server inside, for a [follow.Status].
+// Kinds of the server's files for a [follow.Status].
 const (
 	userFiles        = "nats users"
 	certificateFiles = "nats certificates"
 )
 
-// openInside reads the files; those of a server that is elsewhere are not.
+// openInside reads the files, unless the server is external.
 func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 	i.Embedded, i.files = c.Embedded, files
 	if c.URL != "" {
@@ -71,12 +71,12 @@ func (i inside) reloadTLS() error {
 	return i.files.Note(certificateFiles, i.tls.Reload())
 }
 
-// reload reads the files again. What is bad stays as it was.
+// reload reads the files again. Invalid ones change nothing.
 func (i inside) reload(p *penstock.Penstock) error {
 	return errors.Join(i.reloadUsers(p), i.reloadTLS())
 }
 
-// follow reads the files again when they change, until ctx ends.
+// follow reloads changed files until ctx ends.
 func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
 	return []func(context.Context) error{
 		follow.Files(userFiles, []string{i.Users},

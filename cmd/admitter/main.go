@@ -1,23 +1,22 @@
-// Command admitter serves Penstock's APIs: it takes jobs and answers checks over HTTP and NATS.
-// Without nats.url it starts a NATS server inside itself, and with --drain also a drainer, so that
-// one process is enough to begin with.
+// Command admitter serves Penstock's API: it accepts jobs and answers checks over HTTP and NATS.
+// Without nats.url it starts an embedded NATS server, and with --drain a drainer, so that one
+// process is enough to begin with.
 //
 //	admitter --config FILE            serve
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
-//	admitter validate FILE            say what is wrong with a configuration
-//	admitter healthcheck              ask the one that serves whether it is ready
+//	admitter validate FILE            report the problems of a configuration
+//	admitter healthcheck              ask the running admitter if it is ready
 //	admitter token NAME --rights …    make a token for the file of http.tokens
 //	admitter nats-user NAME --role …  make a user for the file of nats.embedded.users
-//	admitter backup FILE              write jobs, policies and all else into a file
-//	admitter restore FILE             make that again, where nothing is
+//	admitter backup FILE              write all jobs, policies and other state to a file
+//	admitter restore FILE             restore a backup into an empty installation
 //
-// It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration
-// again. On SIGTERM or SIGINT /readyz says at once that it stops; it serves on while jobs finish,
-// at least for http.lame_duck, and ends with status 0. A second signal ends it at once. Status 1
-// means that it could not go on, and 2 that its configuration or its arguments are wrong.
+// It prints a line beginning with "ready " when it can be used. SIGHUP reloads the configuration.
+// On SIGTERM or SIGINT /readyz fails at once, while it continues to serve until jobs finish, and at
+// least for http.lame_duck; then it exits with status 0. A second signal ends it immediately.
+// Status 1 means that it failed, 2 that its configuration or arguments are wrong.
 //
-// What it does is package penstock's; here are its flags, its ready line, and a target to try
-// things out with.
+// Package penstock implements it; this package adds flags, the ready line, and a target for trials.
 package main
 
 import (

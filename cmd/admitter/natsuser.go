@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natsusers"
 )
 
-// natsUser makes a user of the NATS server inside an admitter: it prints the seed, which nothing
-// does again, and how the file of nats.embedded.users lists the user. It returns the exit status.
+// natsUser makes a user of the embedded NATS server. It prints the seed, which is stored nowhere,
+// and the entry for the file of nats.embedded.users, and returns the exit status.
 func natsUser(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("admitter nats-user", pflag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -15,19 +15,18 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// redisLog takes what the client of Redis has to say, line by line; what an operator must know is
-// logged once, elsewhere.
+// redisLog logs messages of the Redis client at level Debug; the breaker logs outages.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
-// dialTimeout bounds how long a connection to Redis may take to be made; decisions wait for less.
+// dialTimeout bounds making a connection; decisions have a shorter timeout.
 const dialTimeout = 5 * time.Second
 
-// openRedis returns the client of the store of limits. It does not connect: Redis may be down, and
-// come later. The files of certificates are read for each connection.
+// openRedis returns the client of the store of limits, without connecting. Certificates are read
+// for each connection.
 func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	if _, err := secure(c.TLS); err != nil {
 		return nil, fmt.Errorf("state.redis.tls: %w", err)
@@ -35,7 +34,7 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	var dial func(ctx context.Context, network, address string) (net.Conn, error)
 	if c.TLS.Enabled {
 		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			secured, err := secure(c.TLS) // as the files are now
+			secured, err := secure(c.TLS) // current files
 			if err != nil {
 				return nil, fmt.Errorf("state.redis.tls: %w", err)
 			}
@@ -55,11 +54,11 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 		SentinelPassword:      c.SentinelPassword,
 		Dialer:                dial,
 		ContextTimeoutEnabled: true,
-		DialerRetries:         1, // the next decision tries again
+		DialerRetries:         1, // the next decision retries
 	}), nil
 }
 
-// secure returns the TLS settings of a connection, nil for one in the clear.
+// secure returns the TLS settings of a connection, or nil.
 func secure(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil

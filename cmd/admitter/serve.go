@@ -22,7 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
+// serve runs an admitter until ctx ends, and a target at echoAt if that is set.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) (err error) {
 	metrics := telemetry.NewRegistry()
 	process.Files.Observe = metrics.FileRead()
@@ -90,7 +90,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
 }
 
-// sharedLimits are limits that all admitters keep in Redis.
+// sharedLimits are limits in Redis, shared by all admitters.
 func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 	metrics *telemetry.Registry) *limiter.Factory {
 
@@ -100,7 +100,7 @@ func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 		Shared: inredis.New(rdb, inredis.Options{Prefix: c.Prefix, Timeout: c.Timeout})})
 }
 
-// options returns what the configuration says.
+// options converts the configuration.
 func options(process *daemon.Process, server embedded.Options) penstock.Options {
 	c := process.Config
 	o := penstock.Options{
@@ -126,7 +126,7 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 			MaxPerClient:   c.HTTP.MaxPerClient,
 		},
 		ServeNATS: true,
-		Grace:     max(c.Grace, time.Nanosecond), // zero is none
+		Grace:     max(c.Grace, time.Nanosecond), // zero means none
 		Cache:     c.State.Cache,
 		Audit:     c.Audit,
 		Files:     process.Files,
@@ -138,7 +138,7 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 	return o
 }
 
-// reloadable returns options with what a file says that can change.
+// reloadable sets the options that a reload may change.
 func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
 	o.Schedules = c.Schedules
@@ -148,7 +148,7 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	return o
 }
 
-// announce prints the line that says that the process can be used.
+// announce prints the ready line.
 func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock, more string,
 	toTry bool) error {
 	select {

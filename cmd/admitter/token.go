@@ -11,14 +11,14 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 )
 
-// The exit status of commands that make something.
+// Exit statuses of commands that make something.
 const (
 	exitMade    = 0
 	exitInvalid = 2
 )
 
-// token makes a token: it prints it, which nothing does again, and how the file of http.tokens
-// lists its client. It returns the exit status.
+// token makes a token. It prints the token, which is stored nowhere, and the entry for the file of
+// http.tokens, and returns the exit status.
 func token(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("admitter token", pflag.ContinueOnError)
 	flags.SetOutput(stderr)

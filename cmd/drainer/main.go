@@ -1,17 +1,16 @@
-// Command drainer runs the jobs of Penstock's queues at their policies' rates. Any number of
+// Command drainer runs the jobs of Penstock's queues at the rates of their policies. Any number of
 // drainers share the work.
 //
 //	drainer --config FILE --nats-url nats://127.0.0.1:4222
 //	drainer validate FILE
 //	drainer healthcheck --http-listen 127.0.0.1:8081
 //
-// It runs the jobs of policies with a target; jobs of others are run by programs that use package
-// workers. With http.listen it serves /healthz, /readyz and /metrics. It prints one line that
-// begins with "ready " when it takes part. SIGHUP reads the configuration again: the log level and
-// drain.policies apply, other settings need a restart. On SIGTERM or SIGINT it hands its partitions
-// over, lets running jobs finish for the grace period, and ends with status 0. A second signal ends
-// it at once. Status 1 means that it could not go on, and 2 that its configuration or its arguments
-// are wrong.
+// It runs the jobs of policies with a target; programs with package workers run the others. With
+// http.listen it serves /healthz, /readyz and /metrics. It prints a line beginning with "ready "
+// when it takes part. SIGHUP reloads the configuration: the log level and drain.policies apply,
+// other settings need a restart. On SIGTERM or SIGINT it hands over its partitions, lets running
+// jobs finish within the grace period, and exits with status 0. A second signal ends it
+// immediately. Status 1 means that it failed, 2 that its configuration or arguments are wrong.
 package main
 
 import (

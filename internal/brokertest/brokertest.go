@@ -1,5 +1,4 @@
-// Package brokertest gives a test a NATS server of its own, with what all processes of Penstock
-// share.
+// Package brokertest starts NATS servers with an installation's tables for tests.
 package brokertest
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Start starts a server that stores in a temporary directory, and connects to it. Both end with the
-// test.
+// Start starts a server in a temporary directory and connects to it. Both end with the test.
 func Start(t testing.TB, o embedded.Options) (*embedded.Server, *nats.Conn) {
 	t.Helper()
 	o.Dir = ""
@@ -23,8 +21,7 @@ func Start(t testing.TB, o embedded.Options) (*embedded.Server, *nats.Conn) {
 	return server, natstest.Connect(t, server)
 }
 
-// Open returns a broker on a connection whose tables are made, and which has policies with their
-// streams. The policies have their defaults.
+// Open returns a broker with tables, and with policies with defaults and their streams.
 func Open(t testing.TB, nc *nats.Conn, policies ...policy.Policy) *queue.Broker {
 	t.Helper()
 	broker, err := queue.NewBroker(nc, queue.Options{})

@@ -1,4 +1,4 @@
-// Package buildinfo says which version of Penstock runs.
+// Package buildinfo returns the version of Penstock.
 package buildinfo
 
 import (
@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// number is the version of a program that was not built from a tagged module.
+// number is the version of builds without a tagged module.
 const number = "0.1.0"
 
-// Version is the program's version as semantic versioning spells it, without a "v": that of its
-// module, or the next one with the commit it was built from, such as "0.1.0+a9585c3". A changed
-// tree adds ".dirty".
+// Version returns the semantic version without a "v": the module's, or the next one with the
+// commit, such as "0.1.0+a9585c3". Uncommitted changes add ".dirty".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -23,7 +22,7 @@ func Version() string {
 
 var (
 	semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-	// pseudo is a version that Go makes of a commit without a tag.
+	// pseudo matches Go's versions of commits without a tag.
 	pseudo = regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}`)
 )
 

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// Authority is what signs certificates.
+// Authority signs certificates.
 type Authority struct {
-	File string // its own certificate
+	File string // of its own certificate
 
 	t    testing.TB
 	dir  string
@@ -28,7 +28,7 @@ type Authority struct {
 	n    int64
 }
 
-// New makes an authority, whose files go with the test.
+// New makes an authority with files in the test's directory.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -44,8 +44,7 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate with a name, for servers on this machine and for clients, and returns
-// the files of it and its key.
+// Issue makes a certificate for servers on this machine and for clients, and returns its files.
 func (a *Authority) Issue(name string) (cert, key string) {
 	a.t.Helper()
 	der, private := a.sign(&x509.Certificate{
@@ -61,8 +60,8 @@ func (a *Authority) Issue(name string) (cert, key string) {
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+"-key.pem", "PRIVATE KEY", text)
 }
 
-// Client is the configuration of a client that trusts the authority, and shows a certificate unless
-// the name is empty.
+// Client returns a configuration that trusts the authority, with a client certificate unless the
+// name is empty.
 func (a *Authority) Client(name string) *tls.Config {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
@@ -77,7 +76,7 @@ func (a *Authority) Client(name string) *tls.Config {
 	return config
 }
 
-// sign makes a certificate of a template: the authority's own if there is none yet.
+// sign signs a template; the first one is the authority's own.
 func (a *Authority) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	a.n++

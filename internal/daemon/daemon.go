@@ -1,5 +1,5 @@
-// Package daemon is what Penstock's commands have in common around what they serve: arguments, the
-// configuration and its reading again, the logger, signals and the exit status.
+// Package daemon is the common frame of Penstock's commands: arguments, configuration and reloads,
+// logger, signals and exit status.
 package daemon
 
 import (
@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	_ "time/tzdata" // an image from scratch has no zones
+	_ "time/tzdata" // minimal images have no zones
 
 	"github.com/spf13/pflag"
 
@@ -33,43 +33,42 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// What a process says by its exit status.
+// Exit statuses.
 const (
 	exitStopped = 0
 	exitFailed  = 1
 	exitInvalid = 2
 )
 
-// sameSignal is how long after the first signal another is no second one: programs such as timeout
-// tell a process and then its group.
+// sameSignal is the time in which a repeated signal counts as the first: programs such as timeout
+// signal a process and then its group.
 const sameSignal = 100 * time.Millisecond
 
 // Command is one of Penstock's programs.
 type Command struct {
 	Name string
-	// Does is what it does, in a sentence for --help.
+	// Does describes the command for --help.
 	Does string
-	// Flags defines its flags, those of package config among them.
+	// Flags defines its flags, including those of package config.
 	Flags func(*pflag.FlagSet)
-	// Listen is where HTTP is served unless http.listen says otherwise; empty: nowhere.
+	// Listen is the default of http.listen; empty: none.
 	Listen string
-	// Check says what is wrong with a configuration for this command alone; nil: nothing.
+	// Check returns problems of a configuration for this command; nil: none.
 	Check func(config.Config) error
-	// Live are the keys of settings that [Process.Reloads] need not tell of, because the command
-	// applies them.
+	// Live are the settings that the command itself applies after a reload, so that
+	// [Process.Reloads] does not warn about them.
 	Live []string
-	// Serve runs the command until its context ends, which asks it to stop.
+	// Serve runs the command until its context ends.
 	Serve func(context.Context, *Process) error
 }
 
-// Process is a running command.
 type Process struct {
-	Config config.Config // as it was read at the start
-	// it comes from a file, whose policies it has, and not from the environment alone
+	Config config.Config // at the start
+	// read from a file, including policies
 	HasFile bool
 	Stdout  io.Writer
 	Log     *slog.Logger
-	// Files knows which files have changed and are bad.
+	// Files holds the state of reloadable files.
 	Files *follow.Status
 
 	command Command
@@ -80,8 +79,8 @@ type Process struct {
 	reloads <-chan os.Signal
 }
 
-// Main runs the command and ends the process. SIGTERM and SIGINT end the context of Serve, a second
-// one of them the process at once. SIGHUP reads the configuration again.
+// Main runs the command and ends the process. SIGTERM and SIGINT end Serve's context, a second one
+// the process. SIGHUP reloads the configuration.
 func (c Command) Main() {
 	ctx, stop := context.WithCancel(context.Background())
 	ends, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
@@ -105,7 +104,7 @@ func (c Command) Main() {
 	os.Exit(status)
 }
 
-// stopping says that the process was told to stop; nil: before there is anything to stop.
+// stopping is called when a signal stops the process; nil: nothing to stop yet.
 func (p *Process) stopping(by os.Signal) {
 	if p != nil {
 		p.Log.Info("stopping", "signal", by.String(), "grace", p.Config.Grace,
@@ -120,7 +119,7 @@ func (p *Process) cutOff(by os.Signal) {
 	}
 }
 
-// run is the program without the process around it; the end of ctx asks it to stop.
+// run is Main without signals and exit; the end of ctx stops it.
 func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer,
 	reloads <-chan os.Signal,
 	running *atomic.Pointer[Process]) (status int) {
@@ -224,14 +223,13 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	return exitStopped
 }
 
-// What a command does in place of serving.
+// Commands other than serving.
 const (
 	wordValidate    = "validate"
 	wordHealthcheck = "healthcheck"
 )
 
-// arguments takes what stands beside the flags: nothing, healthcheck, or validate and perhaps a
-// file.
+// arguments accepts nothing, healthcheck, or validate with an optional file.
 func arguments(flags *pflag.FlagSet) error {
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:
@@ -268,9 +266,9 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	return cfg, err
 }
 
-// statusOf is the exit status for an error: one about the file's policies, which only what is
-// stored could show, is about the configuration, and a file that cannot be opened or a port that
-// cannot be taken is none.
+// statusOf returns the exit status for an error. Errors about policies that only their stored state
+// reveals count as errors of the configuration; files that cannot be opened and ports that are
+// taken do not.
 func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
 	_, taken := errors.AsType[*net.OpError](err)
@@ -289,16 +287,16 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 	return level.UnmarshalText([]byte(c.Log.Level))
 }
 
-// configuration is the file of settings and policies, for Process.Files.
+// configuration is the kind of the configuration file in Process.Files.
 const configuration = "configuration"
 
-// Reloads is a part of the process that reads the configuration again at each SIGHUP and when its
-// file has changed, checks all of it, and only then hands it to apply. A bad one, also in the eyes
-// of apply, changes nothing and is an error in the log with every problem. The log level is applied
-// here; settings that need a restart are named in a warning.
+// Reloads returns a part that rereads the configuration on SIGHUP and when its file changes,
+// validates it, and passes it to apply. An invalid one, also by apply's judgement, changes nothing
+// and is logged with all problems. It applies the log level itself, and warns about settings that
+// need a restart.
 func (p *Process) Reloads(
 	apply func(context.Context, config.Config) error) func(context.Context) error {
-	// A connection is known by the nkey that it was made with, also when it is made again.
+	// A connection keeps its nkey when it reconnects.
 	nkey := follow.Watching(p.Config.NATS.Credentials.NKeyFile)
 	return func(ctx context.Context) error {
 		_ = p.Files.Note(configuration, nil)

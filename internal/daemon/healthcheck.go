@@ -15,11 +15,11 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// healthTimeout is how long a process may take to say that it is ready.
+// healthTimeout bounds the answer of the process.
 const healthTimeout = 5 * time.Second
 
-// healthcheck asks the process that serves with a configuration whether it is ready, for containers
-// without a shell. It prints the process's answer, and returns an error unless that is 200.
+// healthcheck asks the running process whether it is ready, for containers without a shell. It
+// prints the answer, and returns an error unless the status is 200.
 func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Writer) error {
 	host, port, err := net.SplitHostPort(cmp.Or(h.Listen, otherwise))
 	if err != nil || port == "0" {
@@ -39,7 +39,7 @@ func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Wr
 	if err != nil {
 		return err
 	}
-	// The certificate names the address for others. Nothing secret is sent.
+	// The certificate is for other names, and nothing secret is sent.
 	client := http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := client.Do(request)

@@ -10,9 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/hosts"
 )
 
-// profiles serves net/http/pprof at an address of this machine until the returned function is
-// called; empty: nowhere. They show what is in memory, so nobody else may ask, and no page whose
-// name was made to lead here.
+// profiles serves net/http/pprof on a loopback address until stop is called; empty: not at all.
+// Profiles reveal memory, so other machines, and pages by DNS rebinding, must not reach it.
 func profiles(address string) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -40,6 +39,6 @@ func profiles(address string) (stop func(), err error) {
 			}
 			mux.ServeHTTP(w, r)
 		})}
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // until closed
 	return func() { _ = server.Close() }, nil
 }

@@ -1,5 +1,5 @@
 // Package envoyapi serves package envoy over gRPC: envoy.service.ratelimit.v3, grpc.health.v1 and
-// server reflection. Only programs link it, because gRPC and Envoy's API are heavy.
+// server reflection. Only programs link it, because gRPC and Envoy's API are large.
 package envoyapi
 
 import (
@@ -31,35 +31,33 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// Name is the service's.
+// Name is the name of the gRPC service.
 const Name = "envoy.service.ratelimit.v3.RateLimitService"
 
 const (
-	// mostBytes is how long a request may be: hundreds of descriptors with long values.
+	// mostBytes bounds a request: hundreds of descriptors with long values.
 	mostBytes = 256 << 10
-	// mostStreams is how many requests of a connection are answered at once.
+	// mostStreams bounds concurrent requests per connection.
 	mostStreams = 1000
-	// stopWithin is how long requests may take that are being answered at the end: longer than any
-	// store of limits is waited for.
+	// stopWithin bounds the requests in progress at the end: longer than the timeout of any store.
 	stopWithin = 3 * time.Second
 )
 
-// Options of [New].
 type Options struct {
-	// Guard knows who may ask, and has the certificates.
+	// Guard authenticates clients and holds the certificates.
 	Guard *guard.Guard
-	// Limits bounds the connections, of all clients and of each: see [lifecycle.Limited].
+	// Limits bounds connections; see [lifecycle.Limited].
 	Limits lifecycle.HTTPOptions
-	// Headers has gateways tell their clients of the limits, in RateLimit-Limit,
-	// RateLimit-Remaining and RateLimit-Reset.
+	// Headers lets gateways send RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to their
+	// clients.
 	Headers bool
-	// Failed gets the code of each request that failed; nil: nobody does.
+	// Failed receives the code of each failed request; it may be nil.
 	Failed func(code string)
-	// Logger gets panics.
+	// Logger receives panics.
 	Logger *slog.Logger
 }
 
-// Server answers gateways.
+// Server serves gateways.
 type Server struct {
 	service  *envoy.Service
 	options  Options
@@ -68,7 +66,7 @@ type Server struct {
 	health   *health.Server
 }
 
-// New makes a server, which answers as soon as it runs.
+// New makes a server. It serves once Run is called.
 func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 	if o.Failed == nil {
 		o.Failed = func(string) {}
@@ -78,7 +76,7 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.MaxConcurrentStreams(mostStreams),
 		grpc.ConnectionTimeout(10 * time.Second),
-		// Gateways may look more often than every five minutes whether they are still connected.
+		// Permit gateways to ping more often than every five minutes.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second,
 			PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute}),
@@ -89,7 +87,7 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 	s := &Server{service: service, options: o, health: health.NewServer(),
 		listener: lifecycle.Limited(listener, o.Limits),
 		grpc:     grpc.NewServer(options...)}
-	for _, name := range []string{Name, "ratelimit"} { // the latter is envoyproxy/ratelimit's word
+	for _, name := range []string{Name, "ratelimit"} { // as envoyproxy/ratelimit calls it
 		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
@@ -99,10 +97,10 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 	return s
 }
 
-// Stopping has health checks say from now on that the server is about to stop.
+// Stopping makes health checks report that the server is stopping.
 func (s *Server) Stopping() { s.health.Shutdown() }
 
-// Run serves until ctx ends; requests that are being answered are, within seconds.
+// Run serves until ctx ends, and finishes requests within seconds.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(s.listener) }()
@@ -112,13 +110,13 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.Stopping()
-	hurry := time.AfterFunc(stopWithin, s.grpc.Stop) // somebody may watch the health for ever
+	hurry := time.AfterFunc(stopWithin, s.grpc.Stop) // a client may watch the health forever
 	defer hurry.Stop()
 	s.grpc.GracefulStop()
 	return <-served
 }
 
-// handle is ShouldRateLimit.
+// handle implements ShouldRateLimit.
 func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	_ grpc.UnaryServerInterceptor) (_ any, err error) {
 	defer func() {
@@ -136,7 +134,7 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 		return nil, err
 	}
 	var r ratelimit.RateLimitRequest
-	if err := read(&r); err != nil { // only now, because it takes memory
+	if err := read(&r); err != nil { // after the checks, because it takes memory
 		return nil, err
 	}
 	if client != nil && !client.MayPolicy(access.Check, envoy.Prefix+r.GetDomain()) {
@@ -161,7 +159,7 @@ func translate(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store of limits does not answer")
 }
 
-// client returns who asks; nil: whoever asks may.
+// client returns the authenticated client; nil without access control.
 func (s *Server) client(ctx context.Context) (*access.Client, error) {
 	known := s.options.Guard.Clients()
 	if known == nil {

@@ -34,8 +34,7 @@ func descriptors(from []*common.RateLimitDescriptor) []envoy.Descriptor {
 	return all
 }
 
-// response encodes an answer. With headers, it describes the tightest limit to the gateway's
-// client.
+// response encodes an answer, with headers for the tightest limit if requested.
 func response(a envoy.Answer, headers bool) *ratelimit.RateLimitResponse {
 	to := &ratelimit.RateLimitResponse{OverallCode: code(a.Over)}
 	for _, s := range a.Statuses {
@@ -71,5 +70,5 @@ func code(over bool) ratelimit.RateLimitResponse_Code {
 	return ratelimit.RateLimitResponse_OK
 }
 
-// seconds rounds up, because gateways pass whole seconds on.
+// seconds rounds up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -1,4 +1,4 @@
-// Package follow notices that files have changed, and remembers which of them are bad.
+// Package follow watches files for changes and remembers which are invalid.
 package follow
 
 import (
@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// Every is how often files are looked at. What is seen changed is read when the next look sees the
-// same, so that nobody reads a file that is half written; so within a second.
+// Every is the polling interval. A change is used once two polls agree, so that half-written files
+// are not read: within a second.
 const Every = 500 * time.Millisecond
 
-// Watch knows how files looked. It is for one goroutine.
+// Watch remembers the state of files. It is not safe for concurrent use.
 type Watch struct {
 	names     []string
 	seen, now []fs.FileInfo
 }
 
-// Watching begins with the files as they are.
+// Watching starts with the current state.
 func Watching(names ...string) *Watch {
 	w := &Watch{names: slices.DeleteFunc(names, func(name string) bool { return name == "" })}
 	w.Seen()
 	return w
 }
 
-// Seen takes the files as they are for known.
+// Seen accepts the current state.
 func (w *Watch) Seen() {
 	w.seen = look(w.names)
 	w.now = w.seen
 }
 
-// Changed looks once, and reports whether a file is another than the one that is known and has not
-// changed since the look before: then it is known. Another is one with another time or size, or one
-// that has taken the name, as Kubernetes does it.
+// Changed polls, and reports whether a file differs from the accepted state and has not changed
+// since the last poll; the new state is then accepted. A file differs by time, size or identity,
+// since Kubernetes replaces files.
 func (w *Watch) Changed() bool {
 	before := w.now
 	w.now = look(w.names)
@@ -47,10 +47,8 @@ func (w *Watch) Changed() bool {
 	return true
 }
 
-// Files returns a part of a process that calls reload when one of the files has changed, or what is
-// in one of them that is a directory. When
-// reload fails it says so, once for each change, and what was there stands. It ends with its
-// context.
+// Files returns a part of a process that calls reload when a file, or a file in one of the
+// directories, has changed. It logs a failed reload once per change. It ends with its context.
 func Files(what string, names []string, reload func() error,
 	log *slog.Logger) func(context.Context) error {
 
@@ -81,8 +79,7 @@ func Files(what string, names []string, reload func() error,
 	}
 }
 
-// look returns what there is to know of files without reading them, and of directories what is in
-// them; nil of what is not there.
+// look returns the metadata of files and of directories' entries; nil for missing ones.
 func look(names []string) []fs.FileInfo {
 	infos := make([]fs.FileInfo, 0, len(names))
 	for _, name := range names {
@@ -93,7 +90,7 @@ func look(names []string) []fs.FileInfo {
 		if infos = append(infos, info); info == nil || !info.IsDir() {
 			continue
 		}
-		inside, _ := os.ReadDir(name) // what cannot be read looks as if it were not there
+		inside, _ := os.ReadDir(name) // unreadable counts as missing
 		for _, entry := range inside {
 			info, err := os.Stat(filepath.Join(name, entry.Name()))
 			if err == nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/penstock-mq/penstock/internal/health"
 )
 
-// Status remembers how each kind of a process's files was read last. The zero value knows of none.
-// It is safe for concurrent use.
+// Status remembers the last read of each kind of file. The zero value is empty. It is safe for
+// concurrent use.
 type Status struct {
-	// Observe gets what is noted; nil: it is not called. It is set before the first note.
+	// Observe, if not nil, is called by Note. Set it before the first note.
 	Observe func(files string, err error)
 
 	mu  sync.Mutex
-	bad map[string]error // by the kind of files
+	bad map[string]error // by kind
 }
 
-// Note takes how files were read, and returns it. An error means that the former ones stand.
+// Note records the result of a read and returns it. On an error the former content stays in use.
 func (s *Status) Note(files string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,8 @@ func (s *Status) Note(files string, err error) error {
 	return err
 }
 
-// Part reports on the files, with a note for each kind that is bad. They are no reason to take a
-// process out of service: it goes on with the former ones.
+// Part reports on the files, with a note for each invalid kind. Invalid files do not affect
+// readiness, because the process continues with the former ones.
 func (s *Status) Part() health.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package guard is what stands between a process's HTTP server and those who ask: TLS, and the
-// clients that are known. It follows their files.
+// Package guard protects a process's HTTP server with TLS and authentication. It follows their
+// files.
 package guard
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/penstock-mq/penstock/internal/hosts"
 )
 
-// Options say how a server is guarded.
+// Options describes the protection of a server.
 type Options struct {
-	Listen   string // "host:port"; empty: nothing is served
-	Tokens   string // the file of clients; empty: everybody may ask for everything
+	Listen   string // "host:port"; empty: no server
+	Tokens   string // file of clients; empty: no access control
 	TLS      Files
-	Insecure bool // others may reach it although everybody may ask for everything
-	// Of is the section of the settings that say so; empty: http. The NATS server inside a process
-	// is guarded by the same rule, with users for tokens.
+	Insecure bool // permits other machines without access control
+	// Of is the section of the settings; empty: http. The same rule applies to the embedded NATS
+	// server, with users instead of tokens.
 	Of string
 }
 
 func (o Options) section() string { return cmp.Or(o.Of, "http") }
 
-// clients names the setting of the file of clients.
+// clients returns the setting for the file of clients.
 func (o Options) clients() string {
 	if o.Of == "" {
 		return "http.tokens"
@@ -36,7 +36,7 @@ func (o Options) clients() string {
 	return o.Of + ".users"
 }
 
-// Check returns what is wrong, without reading the files: the field that it is about, and why.
+// Check returns the invalid field and the reason, without reading files.
 func (o Options) Check() (field string, err error) {
 	if err := o.TLS.Check(); err != nil {
 		return "tls", err
@@ -53,7 +53,7 @@ func (o Options) Check() (field string, err error) {
 	return "", nil
 }
 
-// Warnings returns what is odd and no reason to refuse it.
+// Warnings returns oddities that are not errors.
 func (o Options) Warnings() []string {
 	var found []string
 	if o.Listen == "" || hosts.IsLoopback(o.Listen) {
@@ -70,22 +70,22 @@ func (o Options) Warnings() []string {
 	return found
 }
 
-// The kinds of files, for a [follow.Status].
+// Kinds of files for a [follow.Status].
 const (
 	clientFiles      = "clients"
 	certificateFiles = "certificates"
 )
 
-// Guard is one server's.
+// Guard protects one server.
 type Guard struct {
 	options Options
-	clients *access.File // nil: there are none
-	tls     *Keeper      // nil: connections are plain
+	clients *access.File // nil: no access control
+	tls     *Keeper      // nil: no TLS
 	log     *slog.Logger
 	files   *follow.Status
 }
 
-// Open reads the files, and notes in files how they are read from then on.
+// Open reads the files. files receives the results of later reads.
 func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
 	g := &Guard{options: o, log: log, files: files}
 	if _, err := o.Check(); err != nil {
@@ -103,7 +103,7 @@ func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
 	return g, errors.Join(problems[:]...)
 }
 
-// Clients returns who may ask; nil: everybody may.
+// Clients returns the current clients; nil: no access control.
 func (g *Guard) Clients() func() *access.Clients {
 	if g.clients == nil {
 		return nil
@@ -111,7 +111,7 @@ func (g *Guard) Clients() func() *access.Clients {
 	return g.clients.Clients
 }
 
-// TLS is what the server listens with; nil: connections are plain.
+// TLS returns the server's TLS configuration, or nil.
 func (g *Guard) TLS() *tls.Config {
 	if g.tls == nil {
 		return nil
@@ -119,7 +119,7 @@ func (g *Guard) TLS() *tls.Config {
 	return g.tls.Config()
 }
 
-// Reload reads the files again. What is bad stays as it was.
+// Reload reads the files again. Invalid ones change nothing.
 func (g *Guard) Reload() error {
 	return errors.Join(g.reloadClients(), g.reloadTLS())
 }

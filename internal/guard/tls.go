@@ -9,12 +9,11 @@ import (
 	"sync/atomic"
 )
 
-// Files names the files of a server: its certificate with those that lead to an authority, its
-// key, and the authorities of clients' certificates, which may be left out. The zero value is no
-// TLS.
+// Files names the files of a server: its certificate chain, its key, and optionally the authorities
+// of client certificates. The zero value is no TLS.
 type Files struct{ Cert, Key, ClientCA string }
 
-// Names returns those that there are.
+// Names returns the names that are set.
 func (f Files) Names() []string {
 	var names []string
 	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
@@ -25,7 +24,7 @@ func (f Files) Names() []string {
 	return names
 }
 
-// Check returns what is missing.
+// Check returns an error if a file is missing.
 func (f Files) Check() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
@@ -36,8 +35,7 @@ func (f Files) Check() error {
 	return nil
 }
 
-// Keeper has a server's certificate, and the authorities of its clients' ones, as their files last
-// had them.
+// Keeper holds a server's certificate and client authorities from the last valid files.
 type Keeper struct {
 	files   Files
 	current atomic.Pointer[tls.Config]
@@ -49,7 +47,7 @@ func OpenTLS(files Files) (*Keeper, error) {
 	return k, k.Reload()
 }
 
-// Reload reads the files again. Bad ones change nothing.
+// Reload reads the files again. Invalid ones change nothing.
 func (k *Keeper) Reload() error {
 	config, err := k.files.Load()
 	if err == nil {
@@ -71,7 +69,7 @@ func (f Files) Load() (*tls.Config, error) {
 		Certificates: []tls.Certificate{certificate},
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"http/1.1"},
-		// A session that is resumed does not verify its client's certificate again.
+		// A resumed session would not verify the client certificate again.
 		SessionTicketsDisabled: true,
 	}
 	if f.ClientCA != "" {
@@ -84,14 +82,14 @@ func (f Files) Load() (*tls.Config, error) {
 			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate",
 				f.ClientCA)
 		}
-		// Who shows none may have a token, or ask whether the process lives.
+		// clients without a certificate may have a token, or request health
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return config, nil
 }
 
-// Demanding is a Config for which every client must show a certificate, if there are authorities of
-// such, and that leaves the protocol to who serves it.
+// Demanding returns a Config that requires client certificates, if there are authorities, and
+// leaves the protocol open.
 func (k *Keeper) Demanding() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -106,7 +104,7 @@ func (k *Keeper) Demanding() *tls.Config {
 	}
 }
 
-// Config is what a server listens with: each connection gets what is in force when it begins.
+// Config returns the server's configuration; each connection uses the current files.
 func (k *Keeper) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -1,21 +1,19 @@
-// Package health is what a process says of its parts: a line each, and whether it is ready. It
-// decides nothing; what serves /readyz asks it how to say it.
+// Package health formats the state of a process's parts, and its readiness.
 package health
 
 import "strings"
 
-// Part is one part of a process.
 type Part struct {
 	Name string // a word, such as nats
-	// Err is why the process is not ready because of this part; nil when it is no reason.
+	// Err is why the part makes the process unready, or nil.
 	Err error
-	// Status says in a few words how the part is; it names no policies, keys or files.
+	// Status describes the part briefly, without names of policies, keys or files.
 	Status string
-	// Notes are what an operator should know besides, for those who may read everything.
+	// Notes are additional facts for operators with the right to read everything.
 	Notes []string
 }
 
-// Err returns why the first part that says so keeps the process from being ready; nil: it is ready.
+// Err returns the first error of the parts; nil: ready.
 func Err(parts []Part) error {
 	for _, p := range parts {
 		if p.Err != nil {
@@ -25,7 +23,7 @@ func Err(parts []Part) error {
 	return nil
 }
 
-// Notes returns those of all parts.
+// Notes returns the notes of all parts.
 func Notes(parts []Part) []string {
 	var notes []string
 	for _, p := range parts {
@@ -34,13 +32,13 @@ func Notes(parts []Part) []string {
 	return notes
 }
 
-// Report is how a process is, as JSON has it.
+// Report is the JSON form of a process's state.
 type Report struct {
 	Ready bool   `json:"ready"`
 	Parts []Line `json:"parts"`
 }
 
-// Line is one part of a [Report].
+// Line is a part in a [Report].
 type Line struct {
 	Name   string   `json:"name"`
 	OK     bool     `json:"ok"`
@@ -48,7 +46,7 @@ type Line struct {
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// Of reports on parts, with their notes for a reader who may know all.
+// Of reports on parts, optionally with notes.
 func Of(parts []Part, notes bool) Report {
 	r := Report{Ready: Err(parts) == nil, Parts: make([]Line, len(parts))}
 	for i, p := range parts {
@@ -67,8 +65,7 @@ func Of(parts []Part, notes bool) Report {
 	return r
 }
 
-// Lines is the report for people: [+] before what is well, [-] before what is not, and at the end
-// the sum of it.
+// Lines formats the report: [+] for working parts, [-] for others, and the result.
 func (r Report) Lines() []string {
 	var lines []string
 	for _, p := range r.Parts {

@@ -1,6 +1,5 @@
-// Package hosts tells by its Host field whether a request was meant for this process. A page can
-// make its own name lead to any address (DNS rebinding), and a browser then takes what is there for
-// the page's own site: the name alone tells.
+// Package hosts checks the Host field of requests against DNS rebinding: a page can point its own
+// name at any address, and a browser then treats the service there as the page's site.
 package hosts
 
 import (
@@ -10,12 +9,12 @@ import (
 	"strings"
 )
 
-// Known are the names that a process is known by besides its addresses, localhost and *.localhost:
-// exact ones, or "*.example.com" for all names below example.com.
+// Known are a process's host names, in addition to addresses, localhost and *.localhost: exact
+// ones, or "*.example.com" for all subdomains.
 type Known []string
 
-// Has reports whether a Host field names this process. Ports and the case of letters do not matter.
-// A request without a Host field comes from no browser.
+// Has reports whether a Host field names this process, ignoring port and case. Browsers always send
+// a Host field.
 func (k Known) Has(field string) bool {
 	host, _, err := net.SplitHostPort(field)
 	if err != nil {
@@ -38,8 +37,7 @@ func matches(name, host string) bool {
 	return host == name
 }
 
-// Of are all names of a process that listens at an address, and that others know by these names as
-// well.
+// Of returns the names of a process that listens at an address, and further names.
 func Of(listen string, names []string) Known {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "" {
@@ -48,7 +46,7 @@ func Of(listen string, names []string) Known {
 	return append(slices.Clone(names), host)
 }
 
-// IsLoopback reports whether only this machine can reach what listens at an address.
+// IsLoopback reports whether only this machine can reach an address.
 func IsLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package installation holds what all processes of one installation must take for the same: the
-// prefix of its names, how many servers keep what it stores, and what follows from that.
+// Package installation holds the settings that all processes of an installation must share: the
+// prefix of names and the number of replicas, and values derived from them.
 package installation
 
 import (
@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// DefaultPrefix begins every subject, and in upper case every stream and bucket, unless it is
-// configured otherwise.
+// DefaultPrefix is the default prefix of subjects, and in upper case of streams and buckets.
 const DefaultPrefix = "penstock"
 
 var prefix = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 
-// CheckPrefix refuses what names cannot begin with.
+// CheckPrefix returns an error for an invalid prefix.
 func CheckPrefix(p string) error {
 	if !prefix.MatchString(p) {
 		return fmt.Errorf(
@@ -23,8 +22,8 @@ func CheckPrefix(p string) error {
 	return nil
 }
 
-// CheckReplicas refuses numbers of replicas that nobody should want. NATS takes 2 and 4 as well,
-// but these survive no more failures than 1 and 3, and wait for one more server at each write.
+// CheckReplicas rejects useless numbers of replicas. NATS accepts 2 and 4, which survive no more
+// failures than 1 and 3 but wait for one more server at each write.
 func CheckReplicas(n int) error {
 	if n != 1 && n != 3 && n != 5 {
 		return fmt.Errorf("must be 1, 3 or 5, not %d", n)
@@ -32,8 +31,8 @@ func CheckReplicas(n int) error {
 	return nil
 }
 
-// Lease is how long a drainer's lease lasts by default. With replicas the loss of the leader of a
-// KV bucket stalls writes for 4 to 8 s, which a lease must outlast.
+// Lease returns the default duration of a drainer's lease. With replicas, the loss of a KV bucket's
+// leader stalls writes for 4 to 8 s, which a lease must outlast.
 func Lease(replicas int) time.Duration {
 	if replicas > 1 {
 		return 15 * time.Second

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// Deadlines of one connection, so that a slow or silent client holds nothing for ever. No answer is
-// awaited for longer than seconds.
+// Deadlines of a connection against slow and silent clients. Answers take at most seconds.
 const (
 	headerTimeout = 10 * time.Second
 	writeTimeout  = time.Minute
@@ -24,40 +23,39 @@ const (
 	maxHeader = 64 << 10 // bytes
 )
 
-// What processes grant unless they are configured otherwise.
+// Defaults.
 const (
-	// DefaultGrace is how long jobs and requests may go on when the process is about to stop.
+	// DefaultGrace is the time for jobs and requests when the process stops.
 	DefaultGrace = 30 * time.Second
-	// DefaultMaxConnections is how many connections are served at once.
+	// DefaultMaxConnections bounds concurrent connections.
 	DefaultMaxConnections = 16384
-	// DefaultMaxPerClient is how many connections of one address are served at once.
+	// DefaultMaxPerClient bounds concurrent connections per address.
 	DefaultMaxPerClient = 1024
 )
 
-// HTTPOptions configure [HTTP]. The zero value works.
+// HTTPOptions holds the settings of [HTTP]. The zero value works.
 type HTTPOptions struct {
-	// Grace is how long requests may take that are being served when the server is to stop.
+	// Grace is the time for requests in progress when the server stops.
 	Grace time.Duration
-	// MaxConnections is how many connections are served at once, default [DefaultMaxConnections],
-	// and MaxPerClient how many of one address (of one /64 network with IPv6), default
-	// [DefaultMaxPerClient]. Connections beyond these are answered 503.
+	// MaxConnections bounds concurrent connections, default [DefaultMaxConnections], and
+	// MaxPerClient those of an address (or an IPv6 /64 network), default [DefaultMaxPerClient].
+	// Further connections get 503.
 	MaxConnections, MaxPerClient int
-	// Unbounded are the addresses that MaxPerClient is not for: proxies, which connect for many
-	// clients.
+	// Unbounded are addresses exempt from MaxPerClient, such as proxies.
 	Unbounded []netip.Prefix
-	// BodyGrace is how far a body may fall behind its least rate of 16 KiB/s, and how long it may
-	// take to begin; default 5 s. Reading on fails then with [os.ErrDeadlineExceeded].
+	// BodyGrace is how far a body may fall behind 16 KiB/s, and how long it may take to begin;
+	// default 5 s. Reads then fail with [os.ErrDeadlineExceeded].
 	BodyGrace time.Duration
-	// TLS secures connections; nil: they are plain. HTTP/2 is not spoken.
+	// TLS secures connections; nil: no TLS. HTTP/2 is not supported.
 	TLS *tls.Config
-	// Logger gets panics of handlers and faults of connections as warnings; default [slog.Default].
+	// Logger receives panics of handlers and errors of connections as warnings; default
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
-// HTTP is a part for [Run] that serves handler on listener. When it is to stop it closes the
-// listener at once and lets the requests that are being served finish; after the grace period it
-// cuts off those that remain, with a warning, which is not an error. The listener is closed in any
-// case.
+// HTTP returns a part for [Run] that serves handler on listener. When stopped it closes the
+// listener and lets requests finish; after the grace period it cuts off the rest with a warning,
+// which is not an error. It always closes the listener.
 func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
@@ -105,7 +103,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {
-			err = stopped // it had failed by itself at that moment
+			err = stopped // it failed by itself at that moment
 		}
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("stop http on %s: %w", listener.Addr(), err)

@@ -1,5 +1,5 @@
-// Package lifecycle runs the long-lived parts of a process: they start together, the first to
-// return stops the others, and nobody leaves before all have stopped.
+// Package lifecycle runs the long-lived parts of a process together: the first to return stops the
+// others.
 package lifecycle
 
 import (
@@ -8,11 +8,9 @@ import (
 	"time"
 )
 
-// Run starts every part in a goroutine of its own and waits until all have returned. The end of
-// ctx, or the first part to return for whatever reason, cancels the context of the parts. A part
-// returns nil when it was told to stop; returning the context's cancellation then is the same. All
-// other errors are joined in the order in which the parts returned, so what made the process stop
-// comes first. Without parts Run returns at once.
+// Run runs each part in a goroutine and waits for all. The end of ctx, or of any part, cancels the
+// context of the parts. A stopped part returns nil or the context's error. Other errors are joined
+// in the order of return, so the cause of the stop comes first. Without parts Run returns at once.
 func Run(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -31,10 +29,9 @@ func Run(ctx context.Context, parts ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// InTurn is a part for [Run] that runs two groups of parts and stops them one after the other:
-// those that do the work when its context ends, and those that serve when all of the former have
-// returned and its context has ended at least hold ago. The first part to return for another reason
-// stops both groups, without waiting. There must be work.
+// InTurn returns a part for [Run] with two groups: when its context ends it stops work first, and
+// serving parts after work has returned, at least hold after the end of the context. Any part that
+// returns earlier stops both groups immediately. There must be work.
 func InTurn(hold time.Duration,
 	work, serve []func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {

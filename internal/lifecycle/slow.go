@@ -13,24 +13,23 @@ import (
 	"time"
 )
 
-// leastRate is what a body must come at, in bytes a second, once its grace is used up.
+// leastRate is the minimum rate of a body in bytes per second, after its grace.
 const leastRate = 16 << 10
 
-// paced bounds how long a handler waits for a body: not by its whole time, which would cut off long
-// bodies of slow clients, nor by that between two reads, in which a byte now and then would hold a
-// connection for days.
+// paced bounds the wait for a body by its rate. A total limit would cut off long bodies of slow
+// clients, and a limit between reads would let a trickle hold a connection for days.
 func paced(next http.Handler, grace time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			now := time.Now()
-			// a copy: net/http looks at what its own one has left
+			// a copy, because net/http checks its own body's rest
 			slow := &struct {
 				r    http.Request
 				body pacedBody
 			}{*r, pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), grace: grace,
 				began: now, until: now.Add(grace)}}
-			// A connection without deadlines cannot be slow. The deadline also ends net/http's own
-			// reading of what no handler read.
+			// Connections without deadlines cannot be slow. The deadline also ends net/http's own
+			// reading of unread bodies.
 			if slow.body.conn.SetReadDeadline(slow.body.until) == nil {
 				r = &slow.r
 				r.Body = &slow.body
@@ -40,12 +39,12 @@ func paced(next http.Handler, grace time.Duration) http.Handler {
 	})
 }
 
-// pacedBody moves its connection's deadline on by as much as the bytes that came are worth.
+// pacedBody extends its connection's deadline in proportion to the bytes received.
 type pacedBody struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	grace time.Duration
-	began time.Time // or when the answer was last given its whole time
+	began time.Time // reset when the answer gets its full time
 	until time.Time
 }
 
@@ -57,10 +56,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		b.until = latest
 	}
 	deadline := b.until
-	if err == io.EOF { // from here on reading is waiting for the client to go away
+	if err == io.EOF { // further reads wait for the client to disconnect
 		deadline = time.Time{}
 	}
-	// When a deadline cannot be set the connection is closed, which the next read will find.
+	// If the deadline cannot be set the connection is closed, and the next read fails.
 	_ = b.conn.SetReadDeadline(deadline)
 	if now.Sub(b.began) > time.Second {
 		b.began = now
@@ -69,7 +68,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// crowd counts connections, and turns those away that are too many.
+// crowd counts connections and rejects excess ones.
 type crowd struct {
 	options HTTPOptions
 
@@ -84,7 +83,7 @@ func newCrowd(o HTTPOptions) *crowd {
 	return &crowd{options: o, clients: map[netip.Addr]int{}}
 }
 
-// state follows the connections of a server.
+// state follows a server's connections.
 func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -96,7 +95,7 @@ func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// enter counts a connection, and returns why it must be closed; empty: it may stay.
+// enter counts a connection, and returns why it must be closed, or "".
 func (c *crowd) enter(conn net.Conn) (why string) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
@@ -114,7 +113,7 @@ func (c *crowd) enter(conn net.Conn) (why string) {
 	return ""
 }
 
-// leave forgets a connection that has entered.
+// leave removes a counted connection.
 func (c *crowd) leave(conn net.Conn) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
@@ -128,8 +127,8 @@ func (c *crowd) leave(conn net.Conn) {
 	}
 }
 
-// Limited returns a listener that closes the connections that [HTTP] would refuse by
-// MaxConnections, MaxPerClient and Unbounded, for servers of other protocols.
+// Limited returns a listener with the limits MaxConnections, MaxPerClient and Unbounded of [HTTP],
+// for servers of other protocols.
 func Limited(listener net.Listener, o HTTPOptions) net.Listener {
 	return limited{listener, newCrowd(o)}
 }
@@ -153,7 +152,7 @@ func (l limited) Accept() (net.Conn, error) {
 	}
 }
 
-// member leaves the crowd when it is closed.
+// member leaves the crowd when closed.
 type member struct {
 	net.Conn
 	leave func()
@@ -164,7 +163,7 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// client is by what a connection is counted, and whether it is.
+// client returns the address that a connection counts for, and whether it counts.
 func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -176,15 +175,15 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 			return address, false
 		}
 	}
-	if address.Is6() { // a client has at least this network
-		network, _ := address.Prefix(64) // cannot fail: every IPv6 address has one
+	if address.Is6() { // the least network of a client
+		network, _ := address.Prefix(64) // valid for every IPv6 address
 		address = network.Addr()
 	}
 	return address, true
 }
 
-// refuse answers a connection whose request nobody will read. It is new, so the answer finds room
-// in its buffers; but one with TLS would have to be waited for, and gets none.
+// refuse answers a connection without reading its request. The answer fits the buffers of a new
+// connection; with TLS it would have to wait, so there is none.
 func refuse(conn net.Conn, why string) {
 	if secure, ok := underTLS(conn); ok {
 		_ = secure.NetConn().Close()
@@ -200,9 +199,8 @@ func refuse(conn net.Conn, why string) {
 	_ = conn.Close()
 }
 
-// problemListener makes problem documents of what net/http answers by itself: a request that is no
-// HTTP, or whose header is too large, reaches no handler, and net/http has no setting for its
-// answer.
+// problemListener turns net/http's own answers into problem documents. Malformed requests reach no
+// handler, and net/http has no setting for their answers.
 type problemListener struct{ net.Listener }
 
 func (l problemListener) Accept() (net.Conn, error) {
@@ -215,7 +213,7 @@ func (l problemListener) Accept() (net.Conn, error) {
 
 type problemConn struct{ net.Conn }
 
-// plainRefusal is an answer of net/http's own; those of handlers have a Date.
+// plainRefusal matches net/http's own answers, which have no Date.
 var plainRefusal = regexp.MustCompile(
 	"^HTTP/1.1 ([45][0-9][0-9]) [^\r\n]*\r\nContent-Type: text/plain; charset=utf-8\r\n" +
 		"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
@@ -239,8 +237,7 @@ func (c problemConn) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// CloseWrite lets net/http end an answer before it closes the connection, so that the client can
-// read it.
+// CloseWrite lets net/http flush an answer before closing the connection.
 func (c problemConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

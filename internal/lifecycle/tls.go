@@ -7,10 +7,9 @@ import (
 	"net/http"
 )
 
-// tlsKey is the key of a context's TLS connection.
 type tlsKey struct{}
 
-// underTLS returns the TLS connection below one of problemListener's.
+// underTLS returns the TLS connection below a problemListener's.
 func underTLS(conn net.Conn) (*tls.Conn, bool) {
 	if p, ok := conn.(problemConn); ok {
 		conn = p.Conn
@@ -19,8 +18,8 @@ func underTLS(conn net.Conn) (*tls.Conn, bool) {
 	return secure, ok
 }
 
-// withTLS lets requests know their TLS connection. net/http sees only what problemListener makes of
-// it, and has the handshake done by the first read, within the time of a header.
+// withTLS stores the TLS connection in the context of requests, because net/http only sees
+// problemListener's connection. The first read performs the handshake, within the header timeout.
 func withTLS(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := underTLS(conn); ok {
 		return context.WithValue(ctx, tlsKey{}, secure)
@@ -28,7 +27,7 @@ func withTLS(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// secured fills in what is known of a request's connection, as net/http does.
+// secured sets a request's TLS state, as net/http does.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(tlsKey{}).(*tls.Conn); ok {

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Credentials are how a process shows the NATS server who it is, and knows the server. At most one
-// way of the first three lines; the zero value shows nothing but what the URL holds. Files are read
-// again for each connection.
+// Credentials authenticate a process to the NATS server, and the server to it. At most one of the
+// first three lines may be set; the zero value uses only the URL. Files are read for each
+// connection.
 type Credentials struct {
 	User         string `json:"user"`                   // with a password
 	Password     string `json:"password" secret:"true"` // better in a file or a variable
@@ -21,13 +21,13 @@ type Credentials struct {
 	NKeyFile     string `json:"nkey_file"`              // a seed
 	CredsFile    string `json:"creds_file"`             // a JWT and a seed
 
-	// TLS: authorities to trust, and a certificate of our own
+	// TLS: trusted authorities and a client certificate
 	CA   string `json:"-"`
 	Cert string `json:"-"`
 	Key  string `json:"-"`
 }
 
-// Check returns what is wrong, without reading the files or quoting a secret.
+// Check returns an error, without reading files or quoting secrets.
 func (c Credentials) Check() error {
 	ways := 0
 	for _, given := range []bool{c.User != "" || c.Password != "" || c.PasswordFile != "",
@@ -51,8 +51,8 @@ func (c Credentials) Check() error {
 	return nil
 }
 
-// Options are those of a connection with the credentials. A file that cannot be read is an error
-// now, and later one of the attempt to connect.
+// Options returns the options for a connection. An unreadable file is an error now, and later an
+// error of connecting.
 func (c Credentials) Options() ([]nats.Option, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c Credentials) Options() ([]nats.Option, error) {
 	switch {
 	case c.User != "":
 		options = append(options, nats.UserInfoHandler(func() (string, string) {
-			password, _ := secret(c.PasswordFile, c.Password) // without it the server says no
+			password, _ := secret(c.PasswordFile, c.Password) // without it the server refuses
 			return c.User, password
 		}))
 	case c.Token != "" || c.TokenFile != "":
@@ -92,7 +92,7 @@ func (c Credentials) Options() ([]nats.Option, error) {
 	return options, nil
 }
 
-// secret is what a file holds, without space around it, or without a file what was given.
+// secret returns the trimmed content of a file, or given without one.
 func secret(file, given string) (string, error) {
 	if file == "" {
 		return given, nil

@@ -1,5 +1,5 @@
-// Package natsconn makes the connections of Penstock's programs to NATS: they retry for ever,
-// notice a dead server within seconds, and end only after everything that was written has arrived.
+// Package natsconn makes NATS connections that retry forever, notice a dead server within seconds,
+// and flush before they close.
 package natsconn
 
 import (
@@ -14,29 +14,28 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
-// leaveTimeout bounds the wait for the last bytes of a connection that is about to be closed.
+// leaveTimeout bounds the flush of a closing connection.
 const leaveTimeout = 2 * time.Second
 
-// Watch logs what becomes of a process's connections: one line when the first of them is lost and
-// one when all are back, however many they are, and one in ten seconds about what a subscription
-// cannot take.
+// Watch logs the state of a process's connections: one line when the first is lost, one when all
+// are back, and one in ten seconds about messages that a subscription cannot take.
 type Watch struct {
 	log    *slog.Logger
 	errors *seldom.Log
 
 	mu     sync.Mutex
-	away   map[string]bool // the names of connections that are lost
-	since  time.Time       // when the first of them was
-	denied bool            // it was told that the server refuses us
+	away   map[string]bool // lost connections by name
+	since  time.Time       // when the first was lost
+	denied bool            // the server's refusal was logged
 }
 
-// NewWatch makes a watch for the connections of one process.
+// NewWatch makes a watch for the connections of a process.
 func NewWatch(log *slog.Logger) *Watch {
 	return &Watch{log: log, errors: seldom.New(log), away: map[string]bool{}}
 }
 
-// Options make a connection that never gives up: not when the server is away at first, nor when it
-// refuses the credentials for a while, as it does while its accounts are being changed.
+// Options makes a connection that never gives up: neither when the server is away at first, nor
+// while it refuses the credentials, as during changes of its accounts.
 func (w *Watch) Options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
@@ -45,8 +44,8 @@ func (w *Watch) Options(name string) []nats.Option {
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(2 * time.Second),
-		// What cannot be sent now fails now. Kept back and sent in one clump later, it would reach
-		// JetStream long after its sender was told that it failed.
+		// Fail instead of buffering: buffered messages would arrive after their sender got an
+		// error.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
@@ -68,8 +67,7 @@ func (w *Watch) Options(name string) []nats.Option {
 	}
 }
 
-// lost notes that a connection is away. That the server refuses us is another thing than that it is
-// away, and worth a line of its own.
+// lost records a lost connection. A refusal by the server gets its own line.
 func (w *Watch) lost(name, message string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +82,7 @@ func (w *Watch) lost(name, message string, err error) {
 	w.log.Log(context.Background(), level, message, "connection", name, "error", err)
 }
 
-// back notes that a connection is there.
+// back records a working connection.
 func (w *Watch) back(name string, nc *nats.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,9 +100,8 @@ func (w *Watch) back(name string, nc *nats.Conn) {
 		time.Since(w.since).Round(time.Millisecond))
 }
 
-// report tells of an error that nats.go has no caller for: such as messages that come faster than
-// they are taken, or whose headers cannot be read. A client must not be able to fill the log with
-// them.
+// report logs errors without a caller, such as slow consumers and malformed headers, rarely, so
+// that a client cannot fill the log.
 func (w *Watch) report(name, subject string, err error) {
 	level := slog.LevelWarn
 	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
@@ -114,7 +111,7 @@ func (w *Watch) report(name, subject string, err error) {
 		subject, "error", err)
 }
 
-// Connected waits for the first connection, and reports whether it came before ctx ended.
+// Connected waits for the first connection, and reports whether ctx was still live.
 func Connected(ctx context.Context, nc *nats.Conn) bool {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)
@@ -128,11 +125,10 @@ func Connected(ctx context.Context, nc *nats.Conn) bool {
 	return true
 }
 
-// Leave closes a connection after what was written to it has reached the server: acknowledgements
-// would be lost otherwise.
+// Leave flushes and closes a connection, so that acknowledgements are not lost.
 func Leave(nc *nats.Conn) {
 	if nc.IsConnected() {
-		_ = nc.FlushTimeout(leaveTimeout) // nobody is left to tell
+		_ = nc.FlushTimeout(leaveTimeout) // errors no longer matter
 	}
 	nc.Close()
 }

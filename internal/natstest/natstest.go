@@ -1,4 +1,4 @@
-// Package natstest gives tests a NATS server of their own, in their process.
+// Package natstest starts embedded NATS servers for tests.
 package natstest
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Patience is how long a test waits for what should come at once.
+// Patience is how long tests wait for fast operations.
 var Patience = waittest.Patience()
 
-// Start starts a server, in a directory of the test unless the options name one.
+// Start starts a server, by default in the test's directory.
 func Start(t testing.TB, o embedded.Options) *embedded.Server {
 	t.Helper()
 	if o.Dir == "" {
@@ -29,7 +29,7 @@ func Start(t testing.TB, o embedded.Options) *embedded.Server {
 	return s
 }
 
-// Connect returns a connection to a server, until the end of the test.
+// Connect returns a connection that is closed at the end of the test.
 func Connect(t testing.TB, s *embedded.Server) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect(nats.MaxReconnects(-1))
@@ -40,8 +40,7 @@ func Connect(t testing.TB, s *embedded.Server) *nats.Conn {
 	return nc
 }
 
-// Reconnecting returns a connection, until the end of the test, that looks for its server every 10
-// ms when it is lost.
+// Reconnecting is Connect with a reconnect interval of 10 ms.
 func Reconnecting(t testing.TB, url string, o ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append(o, nats.MaxReconnects(-1),
@@ -53,13 +52,13 @@ func Reconnecting(t testing.TB, url string, o ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// New returns a connection to a server of its own.
+// New returns a connection to a new server.
 func New(t testing.TB) *nats.Conn {
 	t.Helper()
 	return Connect(t, Start(t, embedded.Options{}))
 }
 
-// Context returns a context that ends when a test has waited for too long.
+// Context returns a context that ends after Patience.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)

@@ -11,8 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Load reads a file. Its error joins everything that is wrong, each with its line, and quotes no
-// password.
+// Load reads a file. Its error lists all problems by line, and quotes no password.
 func Load(name string) ([]embedded.User, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -22,7 +21,6 @@ func Load(name string) ([]embedded.User, error) {
 	return Parse(file)
 }
 
-// Parse reads the text of a file.
 func Parse(file io.Reader) ([]embedded.User, error) {
 	f, err := strict.Read(file)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package nearest finds the word that somebody probably meant.
+// Package nearest finds the intended word for a misspelt one.
 package nearest
 
 import "strings"
 
-// Hint is "; did you mean WORD?" with the candidate nearest to a misspelt word, or nothing when
-// none is near. Candidates that are as near as each other are taken in their order.
+// Hint returns "; did you mean WORD?" with the candidate nearest to a misspelt word, or "". The
+// first of equally near candidates wins.
 func Hint(word string, candidates []string) string {
 	if nearest := To(word, candidates); nearest != "" {
 		return "; did you mean " + nearest + "?"
@@ -12,10 +12,10 @@ func Hint(word string, candidates []string) string {
 	return ""
 }
 
-// To is the candidate nearest to a misspelt word, or nothing when none is near: at most a third of
-// the letters differ, whatever their case, or one begins with the other.
+// To returns the candidate nearest to a misspelt word, or "": at most a third of the letters
+// differ, ignoring case, or one is a prefix of the other.
 func To(word string, candidates []string) (nearest string) {
-	const most = 64 // bytes: no name of ours is longer
+	const most = 64 // bytes: longer than any name
 	if len(word) > most {
 		return ""
 	}
@@ -38,8 +38,7 @@ func To(word string, candidates []string) (nearest string) {
 	return ""
 }
 
-// distance is Levenshtein's: how many bytes must be put in, taken out or replaced to make one text
-// the other.
+// distance returns the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

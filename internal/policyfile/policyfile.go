@@ -1,4 +1,4 @@
-// Package policyfile reads the policies of a file, and the limits that they share.
+// Package policyfile reads the policies of a file and their shared limits.
 package policyfile
 
 import (
@@ -12,16 +12,15 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// The fields of a file that [Read] reads.
+// Fields of a file for [Read].
 const (
 	Policies     = "policies"
 	SharedLimits = "shared_limits"
 )
 
-// Read reads the policies of a file, each as it is written: a default is not what the file says,
-// and may be another in the next version, which must not take the file for changed. Shared limits
-// stand where policies name them. check reports what is wrong with a policy, its defaults filled
-// in, beyond what [policy.Policy.Validate] finds; nil: nothing.
+// Read reads the policies of a file without filling in defaults, which may differ in the next
+// version and must not make the file look changed. Shared limits replace their names. check returns
+// problems of a policy with defaults beyond [policy.Policy.Validate]; nil: none.
 func Read(f *strict.File, check func(policy.Policy) []policy.Problem) []policy.Policy {
 	var policies []policy.Policy
 	f.Field(Policies, &policies)
@@ -55,8 +54,8 @@ func add(f *strict.File, at string, problems []policy.Problem) {
 	}
 }
 
-// sharedLimits reads the limits that policies share, by name, as a policy has them. Bad ones are
-// among them, so that each is reported once.
+// sharedLimits reads shared limits by name. It includes invalid ones, so that each is reported only
+// once.
 func sharedLimits(f *strict.File) map[string]policy.Limit {
 	var list []policy.Limit
 	f.Field(SharedLimits, &list)
@@ -68,7 +67,7 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 		if _, twice := limits[l.Name]; twice && l.Name != "" {
 			f.Add(at+".name", "%q is the name of another one already", l.Name)
 		}
-		if len(problems) > 0 { // a good one stands in for it
+		if len(problems) > 0 { // a valid one replaces it
 			l = policy.Limit{Name: l.Name, Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1,
 				Window: policy.Duration(1e9)}}
 		}
@@ -78,7 +77,7 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 	return limits
 }
 
-// putShared puts shared limits where a policy names them, and reports whether it could.
+// putShared replaces the names of shared limits in a policy, and reports success.
 func putShared(f *strict.File, at string, limits policy.Limits,
 	shared map[string]policy.Limit) bool {
 

@@ -1,4 +1,4 @@
-// Package policytest has the policies of tests that care about little but their queues.
+// Package policytest makes policies for tests of queues.
 package policytest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Paced is a leaking bucket with a queue, which starts ten jobs a second.
+// Paced returns a leaking bucket with a queue, which starts ten jobs a second.
 func Paced(name string, capacity int64, partitions int) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: capacity,
@@ -16,7 +16,7 @@ func Paced(name string, capacity int64, partitions int) policy.Policy {
 		Partitions: partitions}
 }
 
-// Door is a door policy with a queue, which lets ten jobs a minute in.
+// Door returns a door policy with a queue, which admits ten jobs a minute.
 func Door(name string, capacity int64, partitions int) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 10,

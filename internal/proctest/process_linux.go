@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithParent has the kernel kill a process when this one dies, even if that is by a signal or a
-// test's time-out.
+// endWithParent makes the kernel kill a process when this one dies for any reason.
 func endWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

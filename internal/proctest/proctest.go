@@ -1,6 +1,5 @@
-// Package proctest runs programs as processes of their own: for tests, and for programs that try
-// others out. Where the system can see to it, no process outlives the one that started it, whatever
-// becomes of that.
+// Package proctest runs programs as processes, for tests and for other programs. Where the system
+// permits, no process outlives its parent.
 package proctest
 
 import (
@@ -24,24 +23,24 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// Patience is how long a process may take for what takes a moment: to be ready, or to end.
+// Patience bounds the time to become ready, and to end.
 const Patience = 60 * time.Second
 
-// unread is how many lines may wait to be read before their process is held up, also at its end.
+// unread is the number of unread lines that a process may have before it blocks.
 const unread = 1 << 16
 
-// Process is a program that this one has started. Nothing else is ever signalled.
+// Process is a program started by this one. Only such processes are signalled.
 type Process struct {
 	Cmd    *exec.Cmd
-	Log    *waittest.Log   // its standard error
-	Lines  <-chan string   // its standard output, without the ready line; closed at its end
-	Exited <-chan struct{} // closed when it has ended, and Cmd.ProcessState is known
+	Log    *waittest.Log   // standard error
+	Lines  <-chan string   // standard output, without the ready line; closed at the end
+	Exited <-chan struct{} // closed when it has ended and Cmd.ProcessState is set
 
 	ready <-chan string
 }
 
-// Start starts a command for a test. It is killed when the test ends; if that has failed, the log
-// is shown.
+// Start starts a command for a test. It is killed when the test ends, and its log is shown if the
+// test failed.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p, err := Open(cmd)
@@ -50,7 +49,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	}
 	t.Cleanup(func() {
 		go func() {
-			for range p.Lines { // what nobody has read must not keep it
+			for range p.Lines { // unread lines must not block it
 			}
 		}()
 		p.Kill()
@@ -61,8 +60,8 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Open is [Start] for programs, and for a TestMain. Its caller must Kill the process. A command
-// with a standard output or error of its own has no Lines or Log.
+// Open is [Start] for programs and TestMain. The caller must Kill the process. A command with its
+// own standard output or error has no Lines or Log.
 func Open(cmd *exec.Cmd) (*Process, error) {
 	lines, ready, exited := make(chan string, unread), make(chan string, 1), make(chan struct{})
 	p := &Process{Cmd: cmd, Log: new(waittest.Log), Lines: lines, Exited: exited, ready: ready}
@@ -93,14 +92,14 @@ func Open(cmd *exec.Cmd) (*Process, error) {
 			}
 		}
 		close(lines)
-		_ = cmd.Wait() // its status is read from ProcessState
+		_ = cmd.Wait() // ProcessState has its status
 	}()
 	return p, nil
 }
 
 func (p *Process) name() string { return filepath.Base(p.Cmd.Path) }
 
-// Ready waits for the line that begins with "ready", and returns its words of the form key=value.
+// Ready waits for the line beginning with "ready", and returns its key=value words.
 func (p *Process) Ready(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -120,29 +119,29 @@ func (p *Process) Ready(ctx context.Context) (map[string]string, error) {
 	}
 }
 
-// Signal sends the process a signal. It may have ended.
+// Signal sends a signal, also to an ended process.
 func (p *Process) Signal(s os.Signal) { _ = p.Cmd.Process.Signal(s) }
 
-// Freeze stops the process as a hanging machine would: connections stay open, nothing is answered.
+// Freeze stops the process like a hanging machine: connections stay open without answers.
 func (p *Process) Freeze() { p.Signal(freeze) }
 
-// Thaw lets a frozen process go on.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw() { p.Signal(thaw) }
 
-// Kill ends the process with SIGKILL, if it still runs, and waits for that.
+// Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
-	_ = p.Cmd.Process.Kill() // its only error is that the process has ended
+	_ = p.Cmd.Process.Kill() // fails only for an ended process
 	<-p.Exited
 }
 
-// Stop asks the process to end, and waits for that as [Process.End] does.
+// Stop asks the process to end, and waits like [Process.End].
 func (p *Process) Stop() error {
 	p.Signal(syscall.SIGTERM)
 	return p.End()
 }
 
-// End waits for the end of the process, and kills it when that takes too long. It returns an error
-// unless the process ended with status 0.
+// End waits for the end of the process, and kills it after a time. It returns an error unless the
+// status is 0.
 func (p *Process) End() error {
 	select {
 	case <-p.Exited:
@@ -156,12 +155,12 @@ func (p *Process) End() error {
 	return nil
 }
 
-// programs is the environment variable that tells the children of a test where its programs are,
-// which take those that begin with PENSTOCK_ for settings.
+// programs is the variable with the directory of programs for a test's children. It does not begin
+// with PENSTOCK_, which programs take for settings.
 const programs = "PROCTEST_PROGRAMS"
 
-// Main builds programs, given as arguments of go build, runs the tests and exits. A TestMain ends
-// with it. Programs are named by their directory, which may be in another module, or by their path.
+// Main builds programs by arguments of go build, runs the tests and exits. It is the last call of a
+// TestMain. Programs are named by their directory or path.
 func Main(m *testing.M, build ...string) {
 	os.Exit(func() int {
 		if os.Getenv(programs) != "" {
@@ -185,7 +184,6 @@ func Main(m *testing.M, build ...string) {
 	}())
 }
 
-// buildInto builds programs into a directory.
 func buildInto(dir string, build []string) error {
 	var flags []string
 	for _, program := range build {
@@ -207,11 +205,11 @@ func buildInto(dir string, build []string) error {
 	return nil
 }
 
-// Program returns the path of a program that [Main] has built.
+// Program returns the path of a program built by [Main].
 func Program(name string) string { return filepath.Join(os.Getenv(programs), name) }
 
-// FreeAddress returns an address of 127.0.0.1 that nobody listens on, and that the system gives to
-// nobody who leaves the choice to it: a server finds it free, again and again.
+// FreeAddress returns an unused address of 127.0.0.1 outside the system's range of dynamic ports,
+// so that a server can bind it repeatedly.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := FreePort()
@@ -221,8 +219,8 @@ func FreeAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// Ports below those that systems choose from, and those that make chaos takes. Processes begin far
-// from one another, and none takes a port twice in a row.
+// Ports below the dynamic ports of systems, and the ports of make chaos. Processes start at
+// different ports and do not reuse one immediately.
 const firstPort, ports = 10000, 10000
 
 var nextPort atomic.Int64

@@ -2,6 +2,5 @@
 
 package race
 
-// Slower is how many times as long a program waits for NATS with the race detector, which it has
-// not.
+// Slower multiplies timeouts for NATS: 1 without the race detector.
 const Slower = 1

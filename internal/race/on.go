@@ -2,6 +2,6 @@
 
 package race
 
-// Slower is how many times as long a program waits for NATS before it gives up: with the race
-// detector everything takes at least five times as long, the server inside included.
+// Slower multiplies timeouts for NATS: with the race detector everything, including an embedded
+// server, is at least five times as slow.
 const Slower = 5

@@ -1,2 +1,2 @@
-// Package race says whether a program was built with the race detector, as for its tests.
+// Package race tells whether the race detector is enabled.
 package race

@@ -1,6 +1,6 @@
-// Package reach says which addresses targets may have. Whoever may write policies through the API
-// could otherwise make a drainer ask what is open to the drainer's machine alone: its own services,
-// and the metadata of its cloud.
+// Package reach restricts the addresses of targets. Otherwise clients with the right to write
+// policies could make a drainer send requests to services of its own machine, or to its cloud's
+// metadata service.
 package reach
 
 import (
@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-// Rules are what the targets of one kind of policy must keep to.
+// Rules are the restrictions for a policy's targets.
 type Rules struct {
-	// Operator is whether the policies are from the operator's own file: those may name this
-	// machine.
+	// Operator: the policy is from the operator's file, and may name this machine.
 	Operator bool
-	// Allow are networks that are allowed in any case.
+	// Allow are networks that are always permitted.
 	Allow []netip.Prefix
 }
 
-// metadata are services of clouds that give away credentials, and are not link-local.
+// metadata are cloud services with credentials that are not link-local.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // AWS, instances
 	netip.MustParseAddr("fd00:ec2::23"),    // AWS, pods of EKS
@@ -33,11 +32,11 @@ var metadata = []netip.Addr{
 
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// carriers are networks whose IPv6 addresses carry an IPv4 address to which routers or this machine
-// may pass packets on, with the places of its bytes.
+// carriers are IPv6 networks with embedded IPv4 addresses, to which packets may be forwarded, and
+// the positions of their bytes.
 var carriers = []carrier{
 	{netip.MustParsePrefix("64:ff9b::/96"), [4]int{12, 13, 14, 15}, false}, // NAT64, RFC 6052
-	// NAT64 of a local prefix (RFC 8215), of whatever length RFC 6052 lets it have
+	// NAT64 with a local prefix (RFC 8215), in all lengths of RFC 6052
 	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{6, 7, 9, 10}, false},
 	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{7, 9, 10, 11}, false},
 	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{9, 10, 11, 12}, false},
@@ -51,10 +50,10 @@ var carriers = []carrier{
 type carrier struct {
 	netip.Prefix
 	at      [4]int
-	flipped bool // all of its bits
+	flipped bool // all bits inverted
 }
 
-// carried is the IPv4 address that one of the network carries.
+// carried returns the embedded IPv4 address.
 func (c carrier) carried(address netip.Addr) netip.Addr {
 	from, v4 := address.As16(), [4]byte{}
 	for i, at := range c.at {
@@ -65,7 +64,7 @@ func (c carrier) carried(address netip.Addr) netip.Addr {
 	return netip.AddrFrom4(v4)
 }
 
-// Check says why a target may not be at an address, nil when it may. Private networks are allowed:
+// Check returns why a target may not have an address, or nil. Private networks are permitted, since
 // targets are there.
 func (r Rules) Check(address netip.Addr) error {
 	address = address.Unmap().WithZone("")
@@ -73,7 +72,7 @@ func (r Rules) Check(address netip.Addr) error {
 		return nil
 	}
 	for _, c := range carriers {
-		// A shorter or longer prefix than the real one mostly reads 0.0.0.0/8, where nothing is.
+		// Assuming a wrong length of the prefix mostly yields 0.0.0.0/8, which is unused.
 		if v4 := c.carried(address); c.Contains(address) && !thisNetwork.Contains(v4) {
 			if err := r.Check(v4); err != nil {
 				return fmt.Errorf("%s leads there: %w", address, err)
@@ -103,7 +102,7 @@ func (r Rules) allows(address netip.Addr) bool {
 	return slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// CheckHost is Check for the host of a URL, as far as it can be told without looking a name up.
+// CheckHost is Check for the host of a URL, without looking up names.
 func (r Rules) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -119,11 +118,11 @@ func (r Rules) CheckHost(host string) error {
 	return r.Check(address)
 }
 
-// isOwn reports whether an address is one of this machine's interfaces.
+// isOwn reports whether an address belongs to this machine.
 func isOwn(address netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // nothing can be said for it
+		return true // assume the worst
 	}
 	return slices.ContainsFunc(own, func(a net.Addr) bool {
 		network, err := netip.ParsePrefix(a.String())

@@ -1,5 +1,4 @@
-// Package redact keeps credentials out of what people read: answers of the API, logs, and the
-// errors of jobs.
+// Package redact removes credentials from answers, logs and errors.
 package redact
 
 import (
@@ -7,15 +6,15 @@ import (
 	"strings"
 )
 
-// Mark stands in the place of what was left out.
+// Mark replaces a credential.
 const Mark = "[redacted]"
 
-// words are parts of the names of header fields that hold credentials.
+// words are parts of the names of credential headers.
 var words = []string{"auth", "cookie", "token", "secret", "key", "passw", "credential", "session",
 	"signature"}
 
-// IsSecret reports whether a header field of this name holds a credential, as far as its name
-// tells: Authorization, Cookie, X-Api-Key and their like.
+// IsSecret reports whether the name of a header suggests a credential: Authorization, Cookie,
+// X-Api-Key and the like.
 func IsSecret(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(words, func(word string) bool {
@@ -23,7 +22,7 @@ func IsSecret(name string) bool {
 	})
 }
 
-// Header returns a copy of a job's header in which no forwarded field shows a credential.
+// Header returns a copy of a job's header without credentials.
 func Header(header map[string][]string) map[string][]string {
 	const forward = "penstock-forward-"
 	shown := make(map[string][]string, len(header))
@@ -37,7 +36,7 @@ func Header(header map[string][]string) map[string][]string {
 	return shown
 }
 
-// Values are those of the fields that hold credentials.
+// Values returns the values of credential headers.
 func Values(header map[string][]string) []string {
 	var secret []string
 	for name, values := range header {
@@ -48,11 +47,10 @@ func Values(header map[string][]string) []string {
 	return secret
 }
 
-// least is the shortest text that is taken for a credential: a shorter one would tear words apart.
+// least is the shortest text treated as a credential; shorter ones would match parts of words.
 const least = 6
 
-// Text returns a text without these values, nor what follows the scheme in one such as "Bearer
-// abcdef".
+// Text removes these values from a text, and the credentials after schemes such as "Bearer".
 func Text(text string, values []string) string {
 	for _, value := range values {
 		_, after, _ := strings.Cut(strings.TrimSpace(value), " ")

@@ -15,7 +15,7 @@ const slots = 16384
 // Cluster is a Redis Cluster of masters without replicas.
 type Cluster struct{ Nodes []*Server }
 
-// StartCluster starts n masters that share the slots evenly. They are killed when the test ends.
+// StartCluster starts n masters with equal shares of the slots. They are killed when the test ends.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -58,15 +58,14 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// formed reports whether a node knows all others and an owner of every slot.
+// formed reports whether a node knows all nodes and an owner of every slot.
 func formed(ctx context.Context, rdb *redis.Client, nodes int) bool {
 	info, err := rdb.ClusterInfo(ctx).Result()
 	return err == nil && strings.Contains(info, "cluster_state:ok") &&
 		strings.Contains(info, "cluster_size:"+strconv.Itoa(nodes)+"\r")
 }
 
-// Client returns a new client of the cluster, which the caller closes. Its calls end with their
-// contexts.
+// Client returns a new client, which the caller closes. Its calls end with their contexts.
 func (c *Cluster) Client() *redis.ClusterClient {
 	addrs := make([]string, 0, len(c.Nodes))
 	for _, node := range c.Nodes {

@@ -20,10 +20,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// patience is how long a server may take to answer, and a cluster to form.
+// patience bounds answers of servers and the formation of a cluster.
 const patience = time.Minute
 
-// Server is a redis-server process of a test's own, which keeps nothing on disk.
+// Server is a redis-server process that keeps nothing on disk.
 type Server struct {
 	addr, port string
 	dir        string
@@ -32,8 +32,8 @@ type Server struct {
 	log        waittest.Log
 }
 
-// Start starts a server with further arguments, on a free port of 127.0.0.1. It is killed when the
-// test ends. The test fails if no redis-server is installed.
+// Start starts a server on a free port of 127.0.0.1, with additional arguments. It is killed when
+// the test ends. Without an installed redis-server the test fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Open(t.TempDir(), args...)
@@ -44,10 +44,10 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// Open is [Start] for a TestMain: dir is where the server works, and the caller must Stop it.
+// Open is [Start] for a TestMain, in the directory dir; the caller must Stop it.
 func Open(dir string, args ...string) (*Server, error) {
 	var err error
-	for range 5 { // another process may take the port that was free
+	for range 5 { // the free port may be taken
 		s := &Server{dir: dir, args: args}
 		if s.port, err = freePort(); err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (s *Server) open(args ...string) (err error) {
 	return err
 }
 
-// poll waits until the process is as it should be.
+// poll waits until done.
 func (s *Server) poll(ctx context.Context, done func() bool) error {
 	for !done() {
 		select {
@@ -124,26 +124,24 @@ func (s *Server) answers() bool {
 	return err == nil && line == "+PONG\r\n"
 }
 
-// Addr is where the server listens: 127.0.0.1 and a port, the same after a restart.
+// Addr returns the server's address, which a restart keeps.
 func (s *Server) Addr() string { return s.addr }
 
-// Client returns a new connection pool to the server, which the caller closes. Its calls end with
-// their contexts.
+// Client returns a new connection pool, which the caller closes. Its calls end with their contexts.
 func (s *Server) Client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.addr, ContextTimeoutEnabled: true})
 }
 
-// Stop kills the server, if it runs, and waits for that.
+// Stop kills the server and waits for its end.
 func (s *Server) Stop() { s.process.Kill() }
 
-// Freeze stops the server's process as a hanging machine would: connections stay open, nothing is
-// answered.
+// Freeze stops the process like a hanging machine: connections stay open without answers.
 func (s *Server) Freeze() { s.process.Freeze() }
 
-// Thaw lets a frozen server go on.
+// Thaw resumes a frozen server.
 func (s *Server) Thaw() { s.process.Thaw() }
 
-// Restart kills the server and starts an empty one in its place.
+// Restart replaces the server by an empty one.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()

@@ -14,15 +14,15 @@ import (
 
 const masterName = "limits"
 
-// Sentinel watches a master and makes its only replica the master in some two seconds after the
-// master's death.
+// Sentinel watches a master, and promotes its only replica about two seconds after the master's
+// death.
 type Sentinel struct {
-	Master, Replica *Server // as they begin
+	Master, Replica *Server // initially
 	process         *Server
 }
 
-// StartSentinel starts a master, a replica that has caught up with it, and a sentinel that knows
-// both. They are killed when the test ends.
+// StartSentinel starts a master, a synchronized replica, and a sentinel that knows both. They are
+// killed when the test ends.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -30,7 +30,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s := &Sentinel{Master: Start(t, "--repl-diskless-sync-delay", "0")}
 	s.Replica = Start(t, "--replicaof", "127.0.0.1", s.Master.port)
 
-	// A sentinel asks the master for its replicas at once, and then not again for seconds.
+	// A sentinel asks the master for replicas once, and then not for seconds.
 	rdb := s.Replica.Client()
 	defer rdb.Close()
 	err := s.Replica.poll(ctx, func() bool {
@@ -48,9 +48,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 	sentinel := s.Client()
 	defer sentinel.Close()
 	err = s.process.poll(ctx, func() bool {
-		// A replica that did not answer lately does not become the master. And a sentinel that the
-		// machine kept waiting for two seconds does nothing for a while, which need not be half a
-		// minute.
+		// A replica without recent answers is not promoted, and a sentinel that was delayed for two
+		// seconds pauses; shorten both from half a minute.
 		hurry := redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "500", "tilt-period",
 			"500")
 		if sentinel.Process(ctx, hurry) != nil {
@@ -66,8 +65,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// startSentinel starts the process, which may not answer yet. Sentinels need a file of settings
-// that they can write.
+// startSentinel starts the process, which may not answer yet. Sentinels need a writable
+// configuration file.
 func startSentinel(dir, master string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
@@ -88,14 +87,13 @@ sentinel failover-timeout %[3]s 3000
 	return s, s.open(file, "--sentinel")
 }
 
-// Addr is where the sentinel listens: 127.0.0.1 and a port.
+// Addr returns the sentinel's address.
 func (s *Sentinel) Addr() string { return s.process.addr }
 
-// MasterName is the name by which the sentinel knows the master.
+// MasterName returns the sentinel's name for the master.
 func (s *Sentinel) MasterName() string { return masterName }
 
-// Client returns a new client of the sentinel, which the caller closes. Its calls end with their
-// contexts.
+// Client returns a new client, which the caller closes. Its calls end with their contexts.
 func (s *Sentinel) Client() *redis.SentinelClient {
 	return redis.NewSentinelClient(&redis.Options{Addr: s.process.addr,
 		ContextTimeoutEnabled: true})

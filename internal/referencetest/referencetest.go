@@ -10,8 +10,8 @@ import (
 
 var write = flag.Bool("reference", false, "write the generated pages of docs/reference")
 
-// Check fails a test unless a file is the page that was just generated. With -reference, as
-// `make reference` has it, Check writes the file instead.
+// Check fails a test unless a file contains the generated page. With -reference, as in `make
+// reference`, it writes the file.
 func Check(t testing.TB, file, page string) {
 	t.Helper()
 	if *write {
@@ -35,7 +35,7 @@ func Check(t testing.TB, file, page string) {
 	t.Fatalf("%s is not current: run `make reference`", file)
 }
 
-// Cell makes text fit into a table of Markdown.
+// Cell escapes text for a Markdown table.
 func Cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }

@@ -1,4 +1,4 @@
-// Package seldom keeps what others do, again and again, from filling the log.
+// Package seldom limits repeated log lines.
 package seldom
 
 import (
@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// every is the least time between two lines about the same.
+	// every is the least time between two lines about the same subject.
 	every = 10 * time.Second
-	// most bounds what is remembered.
+	// most bounds the remembered subjects.
 	most = 1000
 )
 
-// Log writes about the same thing once in ten seconds at most, with how many lines were left out in
-// between. It is safe for concurrent use.
+// Log writes a line about a subject at most once in ten seconds, with the number of lines left out.
+// It is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	told map[string]*told // by what the lines are about
+	told map[string]*told // by subject
 }
 
 type told struct {
@@ -29,10 +29,10 @@ type told struct {
 	leftOut int
 }
 
-// New makes one that writes to log.
+// New makes a Log that writes to log.
 func New(log *slog.Logger) *Log { return &Log{log: log, told: map[string]*told{}} }
 
-// Log writes a line, unless one about the same was written less than ten seconds ago.
+// Log writes a line, unless one about the same subject was written in the last ten seconds.
 func (l *Log) Log(about string, level slog.Level, message string, args ...any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return

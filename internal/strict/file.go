@@ -17,20 +17,20 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// MaxBytes is the size of the largest file that is read.
+// MaxBytes bounds the size of a file.
 const MaxBytes = 16 << 20
 
-// File is a YAML file, with the problems found in it so far.
+// File is a YAML file with the problems found so far.
 type File struct {
 	name     string
 	root     *yaml.Node
-	sources  map[string]string // of values that are not from the file, by their places
-	unread   map[string]bool   // places whose values could not be read; false: places around these
+	sources  map[string]string // of values from outside the file, by place
+	unread   map[string]bool   // unreadable places; false: places around them
 	problems []Problem
 }
 
-// Read parses one YAML document, which is empty for a nil reader. A reader with a Name, such as an
-// [*os.File], gives the file's name in messages.
+// Read parses one YAML document; nil is empty. If the reader has a Name method like [*os.File],
+// messages contain it.
 func Read(file io.Reader) (*File, error) {
 	f := &File{root: &yaml.Node{Kind: yaml.MappingNode}, sources: map[string]string{},
 		unread: map[string]bool{}}
@@ -51,13 +51,13 @@ func Read(file io.Reader) (*File, error) {
 	in := yaml.NewDecoder(unread)
 	var document yaml.Node
 	if err := in.Decode(&document); errors.Is(err, io.EOF) {
-		return f, nil // empty, or nothing but comments
+		return f, nil // empty, or only comments
 	} else if err != nil {
 		return nil, f.broken(brokenLine(text, len(text)-unread.Len()), "is not YAML: %s",
 			yamlLine.ReplaceAllString(err.Error(), ""))
 	}
 	f.problems = unique(&document, "")
-	if err := document.Decode(new(any)); err != nil { // aliases that never end, merges of texts
+	if err := document.Decode(new(any)); err != nil { // endless aliases, merges of texts
 		return nil, f.broken(0, "is not YAML: %v", err)
 	}
 	if root := aliased(document.Content[0]); root.ShortTag() != "!!null" {
@@ -73,18 +73,18 @@ func Read(file io.Reader) (*File, error) {
 	return f, nil
 }
 
-// broken is the error of a file that cannot be read.
+// broken returns the error of an unreadable file.
 func (f *File) broken(line int, format string, args ...any) error {
 	f.problems = []Problem{{Reason: fmt.Sprintf(format, args...), Line: line}}
 	return f.Err()
 }
 
-// yamlLine is where yaml believes an error to be: at the line before, or where the outermost list
-// or mapping begins.
+// yamlLine matches the line in yaml's errors, which is imprecise: the line before, or the start of
+// the outermost list or mapping.
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// brokenLine returns the first line after the longest beginning of a text that is YAML. It searches
-// backwards from where the decoder gave up, as far as a file that people write needs.
+// brokenLine returns the first line after the longest valid beginning of a text. It searches
+// backwards from gaveUp, within a limit sufficient for files written by hand.
 func brokenLine(text []byte, gaveUp int) int {
 	const mostSteps = 500
 	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
@@ -99,8 +99,8 @@ func brokenLine(text []byte, gaveUp int) int {
 	return max(1, len(lines))
 }
 
-// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or a variable. It
-// may stand for a number, true or false, or a list with commas. Messages name its source.
+// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or variable: also a
+// number, a boolean or a list separated by commas. Messages name its source.
 func (f *File) Set(place, text, source string) {
 	f.root = set(f.root, strings.Split(place, "."), text)
 	f.sources[place] = source
@@ -114,9 +114,9 @@ func set(n *yaml.Node, path []string, text string) *yaml.Node {
 		n = &yaml.Node{Kind: yaml.MappingNode}
 	}
 	if n.Kind != yaml.MappingNode {
-		return n // which is reported
+		return n // reported later
 	}
-	changed := *n // because aliases may share it
+	changed := *n // a copy, as aliases may share it
 	changed.Content = nil
 	all := members(n)
 	if find(all, path[0]) == nil {
@@ -132,7 +132,7 @@ func set(n *yaml.Node, path []string, text string) *yaml.Node {
 	return &changed
 }
 
-// Decode reads the whole file into a struct.
+// Decode reads the file into a struct.
 func (f *File) Decode(into any) { f.decode("", f.root, into) }
 
 // Field reads one field of the file.
@@ -145,7 +145,7 @@ func (f *File) Field(name string, into any) {
 // Has reports whether a field is given.
 func (f *File) Has(name string) bool { return find(members(f.root), name) != nil }
 
-// Require reports a field that is not given, and the one that was probably meant to be it.
+// Require reports a missing field, with the nearest misspelt one.
 func (f *File) Require(name string) {
 	if f.Has(name) {
 		return
@@ -167,16 +167,16 @@ func (f *File) decode(at string, n *yaml.Node, into any) {
 		f.unread[p.Place] = true
 		for at := around(p.Place); at != ""; at = around(at) {
 			if !f.unread[at] {
-				f.unread[at] = false // a part of it
+				f.unread[at] = false // part of it
 			}
 		}
 	}
 }
 
-// around is the place that a place is in.
+// around returns the enclosing place.
 func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
 
-// isUnread reports whether the value at a place, or one around it, could not be read.
+// isUnread reports whether the value at a place, or around it, is unreadable.
 func (f *File) isUnread(place string) bool {
 	for place != "" && !f.unread[place] {
 		place = around(place)
@@ -184,13 +184,13 @@ func (f *File) isUnread(place string) bool {
 	return place != ""
 }
 
-// Sound reports whether the value at a place could be read, with all that is in it.
+// Sound reports whether the value at a place was read completely.
 func (f *File) Sound(place string) bool {
 	_, holdsUnread := f.unread[place]
 	return !holdsUnread && !f.isUnread(place)
 }
 
-// Add notes a problem at a place. Of a value that could not be read it is nothing new.
+// Add reports a problem at a place, unless its value was unreadable.
 func (f *File) Add(place, format string, args ...any) {
 	if f.isUnread(place) {
 		return
@@ -202,7 +202,7 @@ func (f *File) Add(place, format string, args ...any) {
 	f.problems = append(f.problems, Problem{place, fmt.Sprintf(format, args...), line})
 }
 
-// lineOf returns the line of a place, or of the nearest one around it; 0 if there is none.
+// lineOf returns the line of a place, or of the nearest enclosing one; 0 for none.
 func lineOf(n *yaml.Node, place string) int {
 	if n = aliased(n); n.Kind == yaml.SequenceNode {
 		index, rest, _ := strings.Cut(strings.TrimPrefix(place, "["), "]")

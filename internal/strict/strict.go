@@ -1,7 +1,6 @@
-// Package strict reads YAML files and JSON documents into structs. It reports everything that is
-// wrong at once: syntax, unknown and repeated fields, values of another type, and zeros that would
-// silently mean the default. Each problem has its place, such as policies[2].outflow, and, in a
-// file, its line.
+// Package strict reads YAML files and JSON documents into structs, and reports all problems at
+// once: syntax errors, unknown and repeated fields, wrong types, and zeros that would mean the
+// default. A problem has a place, such as policies[2].outflow, and for files a line.
 package strict
 
 import (
@@ -22,13 +21,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// Problem is one thing that is wrong.
+// Problem is a problem of a document.
 type Problem struct {
 	Place, Reason string
-	Line          int // 0: in no line of a file
+	Line          int // 0: no line
 }
 
-// Error is "place: reason".
+// Error returns "place: reason".
 func (p Problem) Error() string {
 	if p.Place == "" {
 		return p.Reason
@@ -47,12 +46,12 @@ func JSON(data []byte, into any) []Problem {
 	return d.problems
 }
 
-// parseJSON returns a document as the YAML parser would. That parser itself would refuse some JSON,
-// such as surrogate pairs, and read much that is none.
+// parseJSON returns a document as YAML nodes. The YAML parser itself rejects some JSON, such as
+// surrogate pairs, and accepts much that is not JSON.
 func parseJSON(data []byte) (*yaml.Node, error) {
 	var document json.RawMessage
 	if err := json.Unmarshal(data, &document); err != nil {
-		return nil, err // also of documents that are nested too deeply
+		return nil, err // also for excessive nesting
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.UseNumber()
@@ -94,10 +93,10 @@ func readValue(in *json.Decoder) (*yaml.Node, error) {
 	return n, err
 }
 
-// Leaf is a value of a JSON document that holds no others.
+// Leaf is a scalar of a JSON document.
 type Leaf struct{ Place, Text string }
 
-// Leaves lists the values of a JSON document in its order.
+// Leaves lists the scalars of a JSON document in order.
 func Leaves(data []byte) (leaves []Leaf, err error) {
 	root, err := parseJSON(data)
 	if err != nil {
@@ -127,7 +126,7 @@ func member(at string, key *yaml.Node) string {
 	return strings.TrimPrefix(at+"."+key.Value, ".")
 }
 
-// unique reports fields that are given twice, and removes all but the first of each.
+// unique reports repeated fields and removes all but the first.
 func unique(n *yaml.Node, at string) (problems []Problem) {
 	if n.Kind != yaml.MappingNode {
 		for i, child := range n.Content {
@@ -159,7 +158,7 @@ func unique(n *yaml.Node, at string) (problems []Problem) {
 	return problems
 }
 
-// aliased returns what an alias stands for, and any other node as it is.
+// aliased resolves an alias.
 func aliased(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -167,10 +166,9 @@ func aliased(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// pair is a field of a mapping.
 type pair struct{ key, value *yaml.Node }
 
-// members returns the fields of a mapping, with what it merges.
+// members returns the fields of a mapping, including merged ones.
 func members(n *yaml.Node) (all []pair) {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -194,7 +192,7 @@ func members(n *yaml.Node) (all []pair) {
 	return all
 }
 
-// find returns a field's value, nil if it is not given.
+// find returns a field's value, or nil.
 func find(all []pair, name string) *yaml.Node {
 	for _, m := range all {
 		if m.key.Value == name {
@@ -204,17 +202,16 @@ func find(all []pair, name string) *yaml.Node {
 	return nil
 }
 
-// decoder reads nodes and collects problems.
 type decoder struct{ problems []Problem }
 
 func (d *decoder) bad(at string, n *yaml.Node, format string, args ...any) {
 	d.problems = append(d.problems, Problem{at, fmt.Sprintf(format, args...), n.Line})
 }
 
-// decode reads a node. A struct is read by the names in the json tags of its fields. null counts as
-// not given, and so does an empty list or object with omitempty. Of the other tags zero:"meant"
-// allows an explicit zero, null:"refused" forbids null, and secret:"true" keeps a value out of
-// messages. A field of type any takes everything and stays as it is.
+// decode reads a node. Struct fields are named by their json tags. null, and with omitempty an
+// empty list or object, counts as not given. zero:"meant" allows an explicit zero, null:"refused"
+// forbids null, and secret:"true" keeps a value out of messages. A field of type any accepts
+// everything.
 func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	n = aliased(n)
 	if into.Kind() == reflect.Pointer {
@@ -237,11 +234,11 @@ func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflec
 	}
 }
 
-// fromText tags a value that was given as text, as by a variable: it stands for a number, true or
-// false, or a list with commas, too.
+// fromText tags a value given as text, such as by a variable, which also represents numbers,
+// booleans and lists separated by commas.
 const fromText = "!text"
 
-// unmarshal reads a value of a type that reads text, JSON or a list of texts itself.
+// unmarshal reads a value whose type reads text, JSON or lists of texts itself.
 func (d *decoder) unmarshal(at string, n *yaml.Node, into reflect.Value,
 	tag reflect.StructTag) (done bool) {
 
@@ -283,8 +280,8 @@ func (d *decoder) unmarshal(at string, n *yaml.Node, into reflect.Value,
 	return true
 }
 
-// reason is the error of a type that reads text itself. It quotes what it was given, which is none
-// for a list, and need not be text in the file.
+// reason returns the error of such a type. It quotes the value, except for a list, in case the file
+// spells it differently.
 func reason(err error, n *yaml.Node) string {
 	rest, quotes := strings.CutPrefix(err.Error(), strconv.Quote(n.Value)+": ")
 	switch {
@@ -296,7 +293,7 @@ func reason(err error, n *yaml.Node) string {
 	return err.Error()
 }
 
-// byKind reads a value of one of Go's own kinds.
+// byKind reads a value of a basic kind.
 func (d *decoder) byKind(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	text := n.Kind == yaml.ScalarNode && isText(n)
 	want := func(what string) {
@@ -350,7 +347,7 @@ func (d *decoder) number(at string, n *yaml.Node, into reflect.Value, want func(
 	digits := strings.ReplaceAll(n.Value, "_", "")
 	whole := n.ShortTag() == "!!int" || n.Tag == fromText ||
 		n.ShortTag() == "!!float" && strings.Trim(digits, "+-0123456789") == ""
-	base := 0 // as YAML reads 0x10
+	base := 0 // 0x10 as in YAML
 	if n.Tag == fromText {
 		base = 10
 	}
@@ -389,7 +386,7 @@ func (d *decoder) list(at string, n *yaml.Node, into reflect.Value, tag reflect.
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 	for i, one := range n.Content {
 		place := at
-		if into.Index(i).Kind() != reflect.String { // texts are told by the list
+		if into.Index(i).Kind() != reflect.String { // the list reports texts
 			place = item(at, i)
 		}
 		d.decode(place, one, into.Index(i), tag)
@@ -417,14 +414,13 @@ func (d *decoder) fields(at string, n *yaml.Node, into reflect.Value) {
 	}
 }
 
-// field is a field of a struct by its name in documents.
 type field struct {
 	name  string
 	value reflect.Value
 	tag   reflect.StructTag
 }
 
-// fieldsOf lists the fields of a struct, with those of embedded ones.
+// fieldsOf lists the fields of a struct, including embedded ones.
 func fieldsOf(document reflect.Value) (fields []field) {
 	for f, value := range document.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -438,13 +434,13 @@ func fieldsOf(document reflect.Value) (fields []field) {
 	return fields
 }
 
-// Value is a value that a struct holds: a pointer to it, and its place.
+// Value is a pointer to a value in a struct, and its place.
 type Value struct {
 	Place string
 	Into  any
 }
 
-// Fields lists the values that a struct holds, those inside other structs too.
+// Fields lists the values in a struct, including nested ones.
 func Fields(document any) (values []Value) {
 	for _, f := range fieldsOf(reflect.ValueOf(document).Elem()) {
 		into := f.value.Addr().Interface()
@@ -460,7 +456,7 @@ func Fields(document any) (values []Value) {
 	return values
 }
 
-// isText reports whether a scalar is text, and nothing else by the way it is written.
+// isText reports whether a scalar can only be text.
 func isText(n *yaml.Node) bool {
 	switch n.ShortTag() {
 	case "!!int", "!!float", "!!bool", "!!null":
@@ -469,7 +465,7 @@ func isText(n *yaml.Node) bool {
 	return true
 }
 
-// shown is a scalar in a message.
+// shown formats a scalar for a message.
 func shown(n *yaml.Node) string {
 	if isText(n) {
 		return Quote(n.Value)
@@ -477,10 +473,10 @@ func shown(n *yaml.Node) string {
 	return cmp.Or(shorten(n.Value), "null")
 }
 
-// Quote shows a text in a message, shortened.
+// Quote quotes a text for a message, shortened.
 func Quote(text string) string { return strconv.Quote(shorten(text)) }
 
-// shorten keeps messages readable, whatever a document holds.
+// shorten bounds the length of messages.
 func shorten(text string) string {
 	const most = 60
 	if len(text) <= most {
@@ -489,7 +485,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// kind names the kind of a value.
+// kind names the kind of a node.
 func kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -506,7 +502,7 @@ func kind(n *yaml.Node) string {
 	return "a number"
 }
 
-// Within reports whether a place is another one or inside it.
+// Within reports whether a place is, or is inside, outer.
 func Within(place, outer string) bool {
 	rest, ok := strings.CutPrefix(place, outer)
 	return ok && (outer == "" || rest == "" || rest[0] == '.' || rest[0] == '[')

@@ -1,4 +1,4 @@
-// Package targets runs the jobs of policies with a target, whatever kind it is.
+// Package targets runs the jobs of policies with a target of any kind.
 package targets
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// New returns the handler of a policy's target, nil for a policy without one. It is what
-// [workers.Options.Target] wants. The prefix is that of the installation's subjects. Allow are
-// networks that HTTP targets may be in whatever they are: see [httptarget.Options].
+// New returns the handler for a policy's target, or nil without one, for [workers.Options.Target].
+// prefix is that of the installation's subjects. allow lists networks that are always permitted:
+// see [httptarget.Options].
 func New(nc *nats.Conn, prefix string,
 	allow []netip.Prefix) func(policy.Entry) (workers.Handler, error) {
 	kinds := []func(policy.Entry) (workers.Handler, error){
@@ -33,15 +33,14 @@ func New(nc *nats.Conn, prefix string,
 	}
 }
 
-// Callback returns what says why no outcome may be posted to a URL, as far as it tells that: names
-// are looked up when it is posted, and nothing is where it may not be.
+// Callback returns a check of callback URLs, without looking up names, which happens when an
+// outcome is posted.
 func Callback(allow []netip.Prefix) func(*url.URL) error {
 	return func(to *url.URL) error { return reach.Rules{Allow: allow}.CheckHost(to.Hostname()) }
 }
 
-// Possible says what a policy that comes through the API may not have: a target at an address that
-// only the operator's own file may name, as far as the URL tells it, and headers or keys from
-// files.
+// Possible returns why a policy from the API is forbidden: a target at an address reserved for the
+// operator's file, as far as the URL shows, or headers and keys from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil

@@ -6,8 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// Audit registers what an auditor saw of starts: figures is asked at every scrape. It may be called
-// once.
+// Audit registers an auditor's figures, which are requested at every scrape. Call it once.
 func (r *Registry) Audit(figures func() []audit.Figure) {
 	r.prometheus.MustRegister(audited{figures})
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/admission/envoy"
 )
 
-// Envoy registers the metrics of Envoy's rate limit service beside those of [Registry.Admission],
-// which must have been called: what counts decisions, as checks by the name of the limit, and what
-// counts requests that failed, by their code. It may be called once.
+// Envoy registers the metrics of Envoy's rate limit service: decisions, counted as checks by the
+// name of the limit, and failed requests by code. Call it once, after [Registry.Admission].
 func (r *Registry) Envoy() (decisions envoy.Observer, failed func(code string)) {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "penstock_envoy_errors_total",

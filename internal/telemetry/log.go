@@ -1,4 +1,4 @@
-// Package telemetry makes what operators watch: the process's logger and its Prometheus metrics.
+// Package telemetry makes the process's logger and its Prometheus metrics.
 package telemetry
 
 import (
@@ -7,8 +7,7 @@ import (
 	"log/slog"
 )
 
-// NewLogger makes a logger that writes to w from a level on, which may change. Format is text or
-// json; anything else is an error.
+// NewLogger makes a logger at a changeable level. Format is text or json.
 func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {

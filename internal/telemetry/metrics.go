@@ -20,18 +20,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// scrapeDeadline bounds what is looked up while a scrape waits; Prometheus itself gives up after 10
-// s by default.
+// scrapeDeadline bounds look-ups during a scrape; Prometheus's default timeout is 10 s.
 const scrapeDeadline = time.Second
 
-// Registry holds the metrics of one process, with those of the Go runtime and the process. There is
-// no label per key: keys are as many as users have users.
+// Registry holds the metrics of a process, including Go's. No label is a key: there are as many
+// keys as users.
 type Registry struct {
 	prometheus *prometheus.Registry
 	admission  *Admission // nil before it is registered
 }
 
-// NewRegistry makes a registry of its own; nothing global is touched.
+// NewRegistry makes a registry, without global state.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(),
@@ -39,8 +38,7 @@ func NewRegistry() *Registry {
 	return &Registry{prometheus: r}
 }
 
-// Handler serves the metrics to Prometheus. What cannot be collected is left out and logged as a
-// warning.
+// Handler serves the metrics. Metrics that cannot be collected are omitted and logged as a warning.
 func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
@@ -50,8 +48,8 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	})
 }
 
-// Observer registers the metrics of a [penstock.Penstock], but for those of [Registry.Drain], and
-// returns what counts them. It may be called once.
+// Observer registers the metrics of a [penstock.Penstock], except those of [Registry.Drain], and
+// returns their counters. Call it once.
 func (r *Registry) Observer() penstock.Observer {
 	admission, policies, storage := r.Admission(), r.Policies(), r.Storage()
 	return penstock.Observer{
@@ -70,7 +68,7 @@ func (r *Registry) Observer() penstock.Observer {
 	}
 }
 
-// Admission counts what the admitter answers. Its methods may be called from anywhere at once.
+// Admission counts the answers of an admitter. It is safe for concurrent use.
 type Admission struct {
 	admissions, checks     *prometheus.CounterVec
 	shadowed, shadowedBy   *prometheus.CounterVec
@@ -79,16 +77,16 @@ type Admission struct {
 	unowned, applyFailed   *prometheus.GaugeVec
 
 	mu    sync.Mutex
-	known map[string]bool // policies that have their series
+	known map[string]bool // with existing series
 }
 
-// Values of labels whose series exist from the start.
+// Labels whose series exist from the start.
 var (
 	verdicts      = []string{"allowed", "queued", "rejected"}
 	errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
 )
 
-// Admission registers the admitter's metrics. It may be called once.
+// Admission registers the admitter's metrics. Call it once.
 func (r *Registry) Admission() *Admission {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -132,8 +130,7 @@ func (r *Registry) Admission() *Admission {
 	return a
 }
 
-// Policies begins the series of policies that have become known, at zero, and ends those of
-// policies that are gone.
+// Policies creates the series of new policies at zero, and deletes those of removed ones.
 func (a *Admission) Policies(set policy.Entries) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,36 +160,36 @@ func (a *Admission) Policies(set policy.Entries) {
 	}
 }
 
-// Admitted counts one answer to a submitted job.
+// Admitted counts an answer to a submission.
 func (a *Admission) Admitted(policy string, verdict admission.Verdict) {
 	a.admissions.WithLabelValues(policy, string(verdict)).Inc()
 }
 
-// Checked counts one answer to a check.
+// Checked counts an answer to a check.
 func (a *Admission) Checked(policy string, allowed bool) {
 	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
 }
 
-// Shadowed counts what a limit would have done that holds nothing back.
+// Shadowed counts a decision of a shadow limit.
 func (a *Admission) Shadowed(policy, limit string, over bool, by time.Duration) {
 	a.shadowed.WithLabelValues(policy, limit, strconv.FormatBool(over)).Inc()
 	a.shadowedBy.WithLabelValues(policy, limit).Add(by.Seconds())
 }
 
-// Ticked counts what became of a tick of a schedule.
+// Ticked counts an outcome of a schedule's tick.
 func (a *Admission) Ticked(policy, outcome string) {
 	a.ticks.WithLabelValues(policy, outcome).Inc()
 }
 
-// Unowned tells whether jobs of a policy wait while no drainer owns it.
+// Unowned sets whether a policy's jobs wait without a drainer.
 func (a *Admission) Unowned(policy string, unowned bool) { a.hold(a.unowned, policy, unowned) }
 
-// ApplyFailed tells whether a policy's last change could not be applied to its stream.
+// ApplyFailed sets whether a policy's last change could not be applied to its stream.
 func (a *Admission) ApplyFailed(policy string, failed bool) {
 	a.hold(a.applyFailed, policy, failed)
 }
 
-// hold sets whether a condition of a policy holds, unless the policy is gone.
+// hold sets a condition of a policy, unless the policy is gone.
 func (a *Admission) hold(gauge *prometheus.GaugeVec, policy string, holds bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +205,7 @@ func zeroOrOne(holds bool) float64 {
 	return 0
 }
 
-// Answered counts an answer of an API by its status, when that is an error.
+// Answered counts error statuses of an API.
 func (a *Admission) Answered(api string, status int) {
 	if status < http.StatusBadRequest {
 		return
@@ -220,13 +217,13 @@ func (a *Admission) Answered(api string, status int) {
 	counter.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 
-// Store tells how the shared store of limits does. Its methods may be called from anywhere at once.
+// Store counts for the shared store of limits. It is safe for concurrent use.
 type Store struct {
 	up        prometheus.Gauge
 	fallbacks *prometheus.CounterVec
 }
 
-// Store registers the metrics of a shared store. It may be called once.
+// Store registers the metrics of a shared store. Call it once.
 func (r *Registry) Store() *Store {
 	s := &Store{
 		up: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -245,14 +242,13 @@ func (r *Registry) Store() *Store {
 	return s
 }
 
-// StoreUp tells whether the store answers.
+// StoreUp sets whether the store is available.
 func (s *Store) StoreUp(up bool) { s.up.Set(zeroOrOne(up)) }
 
-// FellBack counts a decision made without the store.
+// FellBack counts a decision without the store.
 func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(policy, mode).Inc() }
 
-// FileRead registers penstock_config_last_reload_successful and returns what sets it. It may be
-// called once.
+// FileRead registers penstock_config_last_reload_successful and returns its setter. Call it once.
 func (r *Registry) FileRead() func(files string, err error) {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_config_last_reload_successful",
@@ -264,16 +260,16 @@ func (r *Registry) FileRead() func(files string, err error) {
 	return func(files string, err error) { gauge.WithLabelValues(files).Set(zeroOrOne(err == nil)) }
 }
 
-// Drain registers a drainer's metrics and returns what counts them. It may be called once.
+// Drain registers a drainer's metrics and returns their observer. Call it once.
 func (r *Registry) Drain() workers.Observer {
 	observer, err := workersprom.New(r.prometheus)
 	if err != nil {
-		panic("telemetry: " + err.Error()) // as MustRegister
+		panic("telemetry: " + err.Error()) // like MustRegister
 	}
 	return observer
 }
 
-// NATS registers penstock_nats_up: connected is asked at every scrape. It may be called once.
+// NATS registers penstock_nats_up; connected is called at every scrape. Call it once.
 func (r *Registry) NATS(connected func() bool) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_nats_up",
@@ -281,9 +277,9 @@ func (r *Registry) NATS(connected func() bool) {
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 
-// QueueJobs registers penstock_queue_jobs: depths is asked at every scrape for the accepted jobs of
-// each policy, and must return within its context's deadline of one second. What it leaves out is
-// missing from that scrape. It may be called once.
+// QueueJobs registers penstock_queue_jobs. depths is called at every scrape for the accepted jobs
+// of each policy, with a deadline of one second; policies that it omits are missing from the
+// scrape. Call it once.
 func (r *Registry) QueueJobs(depths func(ctx context.Context) map[string]uint64) {
 	r.prometheus.MustRegister(queueJobs{depths})
 }
@@ -307,13 +303,13 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Storage tells what JetStream stores. Its methods may be called from anywhere at once.
+// Storage reports JetStream's usage. It is safe for concurrent use.
 type Storage struct {
 	bytes, queues, dead, lacking *prometheus.GaugeVec
 	writable                     prometheus.Gauge
 }
 
-// Storage registers the metrics of the store. It may be called once.
+// Storage registers the metrics of the store. Call it once.
 func (r *Registry) Storage() *Storage {
 	s := &Storage{
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -345,7 +341,7 @@ func (r *Registry) Storage() *Storage {
 	return s
 }
 
-// Stored sets what is stored now.
+// Stored sets the current usage.
 func (s *Storage) Stored(found queue.Storage) {
 	s.bytes.WithLabelValues("used").Set(float64(found.Used))
 	setMost(s.bytes, found.Max, "max")

@@ -6,13 +6,13 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// Policies tells what is stored of policies. Its methods may be called from anywhere at once.
+// Policies reports the stored policies. It is safe for concurrent use.
 type Policies struct {
 	stored      *prometheus.GaugeVec
 	retirements prometheus.Counter
 }
 
-// Policies registers the metrics of the policies' storage. It may be called once.
+// Policies registers the metrics of stored policies. Call it once.
 func (r *Registry) Policies() *Policies {
 	p := &Policies{
 		stored: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -31,7 +31,7 @@ func (r *Registry) Policies() *Policies {
 	return p
 }
 
-// Stored sets how many policies are in each state.
+// Stored sets the number of policies in each state.
 func (p *Policies) Stored(found store.Inventory) {
 	for state, n := range map[string]int{"ok": found.OK, "retired": found.Retired,
 		"unreadable": len(found.Unreadable), "orphaned": len(found.Orphaned)} {
@@ -39,5 +39,5 @@ func (p *Policies) Stored(found store.Inventory) {
 	}
 }
 
-// Retired counts a policy that was retired.
+// Retired counts a retired policy.
 func (p *Policies) Retired(string) { p.retirements.Inc() }

@@ -1,10 +1,10 @@
-// Package tracing sends OpenTelemetry traces of jobs: their submission, their wait and each attempt
-// are spans of the trace that a job carries in traceparent, or of one that begins with it. The
-// standard variables say where to and which (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER,
-// OTEL_SERVICE_NAME, …); without them there are no traces, and nothing of it runs.
+// Package tracing exports OpenTelemetry traces of jobs: the submission, the wait and each attempt
+// are spans of the trace in the job's traceparent, or of a new one. The standard variables
+// configure it (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …); without
+// them it does nothing.
 //
-// Only the programs import it. What libraries have of it are hooks: penstock.Observer.Submitting
-// and workers.Observer.Attempt.
+// Only the programs import it. Libraries offer hooks: penstock.Observer.Submitting and
+// workers.Observer.Attempt.
 package tracing
 
 import (
@@ -34,11 +34,10 @@ import (
 )
 
 const (
-	// longest is for how long after a job was stored its attempts are spans of its trace. What
-	// keeps traces puts them away some minutes after they began, so later ones begin a trace of
-	// their own, with a link to the job's.
+	// longest is how long after its submission a job's attempts are spans of its trace. Trace
+	// stores close traces after some minutes, so later attempts begin a new trace with a link.
 	longest = 10 * time.Minute
-	// leave bounds how long the last spans may take to be sent.
+	// leave bounds the export of the last spans.
 	leave = 5 * time.Second
 )
 
@@ -49,7 +48,7 @@ type Tracer struct {
 	context  propagation.TraceContext
 }
 
-// asked reports whether the environment asks for traces.
+// asked reports whether the environment requests traces.
 func asked() (bool, error) {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
@@ -72,8 +71,8 @@ func asked() (bool, error) {
 	return true, nil
 }
 
-// Open returns the tracer of a program, nil if the environment asks for none. It does not connect:
-// a collector may come later, and spans that it does not take are dropped.
+// Open returns the tracer of a program, or nil if the environment requests none. It does not
+// connect; spans that the collector does not take are dropped.
 func Open(ctx context.Context, program string, log *slog.Logger) (*Tracer, error) {
 	if yes, err := asked(); err != nil || !yes {
 		return nil, err
@@ -101,7 +100,7 @@ func of(provider *sdk.TracerProvider) *Tracer {
 		tracer: provider.Tracer("github.com/penstock-mq/penstock")}
 }
 
-// Close sends what is left.
+// Close exports the remaining spans.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
@@ -111,11 +110,11 @@ func (t *Tracer) Close() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// carrier is a stored job's header, whose names have any case.
+// carrier is a stored job's header, with names in any case.
 type carrier nats.Header
 
 func (c carrier) Get(name string) string { return job.HeaderValue(nats.Header(c), name) }
-func (c carrier) Keys() []string         { return nil } // of no use to the W3C's context
+func (c carrier) Keys() []string         { return nil } // not used by W3C's propagator
 
 func (c carrier) Set(name, value string) {
 	for other := range c {
@@ -126,13 +125,13 @@ func (c carrier) Set(name, value string) {
 	c[name] = []string{value}
 }
 
-// carried is a context with what a header says of a trace.
+// carried returns a context with a header's trace.
 func (t *Tracer) carried(ctx context.Context, h nats.Header) context.Context {
 	return t.context.Extract(ctx, carrier(h))
 }
 
-// Submitting is [penstock.Observer.Submitting]: a span for the submission, which the stored job
-// carries from then on; nil for no tracer.
+// Submitting implements [penstock.Observer.Submitting] with a span that the stored job carries; nil
+// without a tracer.
 func (t *Tracer) Submitting() func(string, nats.Header) (nats.Header,
 	func(admission.Outcome, error)) {
 	if t == nil {
@@ -155,7 +154,7 @@ func (t *Tracer) Submitting() func(string, nats.Header) (nats.Header,
 	}
 }
 
-// fail ends a span.
+// fail ends a span with an error.
 func fail(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
@@ -163,8 +162,8 @@ func fail(span trace.Span, err error) {
 	span.End()
 }
 
-// Attempt is [workers.Observer.Attempt]: a span for the attempt, before the first one of a job also
-// one for its wait. The handler, and so the target, is in the attempt's; nil for no tracer.
+// Attempt implements [workers.Observer.Attempt] with a span for the attempt, and before the first
+// one a span for the wait. The handler runs in the attempt's span; nil without a tracer.
 func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, workers.Job,
 	func(error)) {
 	if t == nil {
@@ -208,8 +207,8 @@ func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, 
 	}
 }
 
-// waited begins the span of a job's wait, and returns the context for the span behind it: beside
-// it, or below it when the job carries no trace.
+// waited makes the span of a job's wait, and returns the context for the next span: a sibling, or a
+// child if the job carries no trace.
 func (t *Tracer) waited(from context.Context, submitted trace.SpanContext, j workers.Job,
 	about trace.SpanStartEventOption) (context.Context, trace.Span) {
 	ctx, span := t.tracer.Start(from, "wait "+j.Policy, about, trace.WithTimestamp(j.Accepted))

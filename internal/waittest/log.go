@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test reads while others write to it. The zero value is empty.
+// Log is a log for concurrent writing and reading. The zero value is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -19,12 +19,12 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written so far.
+// String returns the text so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Count returns how many times a text was written so far.
+// Count returns the number of occurrences of a text so far.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }

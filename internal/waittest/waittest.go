@@ -1,4 +1,4 @@
-// Package waittest lets a test wait for what must happen.
+// Package waittest waits for conditions in tests.
 package waittest
 
 import (
@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Impatient is the variable of the environment for tests that are likely to wait in vain, since
-// they test code that is broken on purpose.
+// Impatient is the environment variable for tests that are expected to fail, since they test
+// sabotaged code.
 const Impatient = "PENSTOCK_TEST_IMPATIENT"
 
-// glance is how often a test looks.
+// glance is the polling interval.
 const glance = 5 * time.Millisecond
 
-// Patience returns how long a test waits for what takes a moment: a machine may have much to do.
+// Patience returns how long tests wait for a fast operation on a busy machine.
 func Patience() time.Duration {
 	if os.Getenv(Impatient) != "" {
 		return 10 * time.Second
@@ -22,8 +22,8 @@ func Patience() time.Duration {
 	return 2 * time.Minute
 }
 
-// Until waits until something holds, and fails the test when it does not within [Patience]. It
-// looks again and again, from the test's own goroutine.
+// Until polls a condition from the test's goroutine, and fails the test if it does not hold within
+// [Patience].
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !Eventually(holds) {
@@ -31,8 +31,8 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Eventually is [Until] for tests that have more to say about what does not hold than its name: it
-// reports whether something holds within [Patience].
+// Eventually is [Until] for tests with their own failure message: it reports whether the condition
+// holds within [Patience].
 func Eventually(holds func() bool) bool {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -48,8 +48,7 @@ func Eventually(holds func() bool) bool {
 	}
 }
 
-// Within is [Until] for what must happen within a time, of which it looks as often as it could on
-// an idle machine: a busy one gets more time, and its looks as well.
+// Within is [Until] with a limit that counts polls, so that a busy machine gets more time.
 func Within(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(glance)

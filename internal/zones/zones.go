@@ -1,6 +1,6 @@
-// Package zones finds time zones by their names.
+// Package zones finds time zones by name.
 //
-// A program that may run where no zones are installed imports time/tzdata.
+// A program that may run without installed zones imports time/tzdata.
 package zones
 
 import (
@@ -18,12 +18,12 @@ import (
 //go:embed names.txt
 var names string
 
-// Load returns a zone by its name, such as Europe/Berlin or UTC. That of the machine has none: what
-// it is differs from process to process. The error of an unknown one says which was probably meant.
+// Load returns a zone by name, such as Europe/Berlin or UTC, but not the machine's own zone, which
+// differs between processes. The error for an unknown name suggests a similar one.
 func Load(name string) (*time.Location, error) {
 	likely := near(name)
 	known := likely == name
-	// some file systems would find it in any case
+	// some file systems ignore case
 	misspelt := !known && strings.EqualFold(likely, name)
 	if name != "" && name != "Local" && !misspelt {
 		if zone, err := time.LoadLocation(name); err == nil {
@@ -39,7 +39,7 @@ func Load(name string) (*time.Location, error) {
 	return nil, fmt.Errorf("%q is no time zone: want the name of one, such as Europe/Berlin", name)
 }
 
-// near is the known name that is nearest, or that of the place.
+// near returns the most similar known name, also by city.
 func near(name string) string {
 	all := strings.Fields(names)
 	if found := nearest.To(name, all); found != "" {

@@ -17,41 +17,40 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// File is the policies of one configuration file. A policy belongs to the set of one file at most,
-// so that processes with different files leave each other's policies alone.
+// File holds the policies of one configuration file. A policy belongs to the set of at most one
+// file, so that processes with different files do not interfere.
 type File struct {
 	Set      string // default [policy.DefaultSet]
 	Policies []policy.Policy
 }
 
-// FileResult is what became of a file's policies, by name.
+// FileResult is the result for a file's policies, by name.
 type FileResult struct {
-	Written []FileChange // the others are as the file has them, or as they were changed since
-	Absent  []string     // belong to the set and are not in the file: they stay
-	// were deleted, and their text in the file has not changed since: they stay away
+	Written []FileChange // the others are unchanged, or were changed since by the API
+	Absent  []string     // in the set and not in the file: they stay
+	// deleted, with an unchanged text in the file: they stay deleted
 	Deleted []string
-	// records that cannot be read, of policies that are not in the file: they stay
+	// unreadable records of policies that are not in the file: they stay
 	Unreadable []error
-	// shared limits that are others in policies of other files: the one that was stored last is in
-	// force for all
+	// shared limits that differ from those in other files' policies: the last one stored applies to
+	// all
 	Differing []error
 }
 
-// FileChange is a policy that a file has written.
+// FileChange is a policy written by a file.
 type FileChange struct {
 	After    policy.Policy
-	Before   *policy.Policy // nil: it is new, or what it was cannot be read
+	Before   *policy.Policy // nil: new, or unreadable
 	Revived  bool           // it had retired
 	Revision uint64
 }
 
-// PutFile writes the policies of a configuration file. A policy is written only if its text in the
-// file has changed since a file last wrote it, so that a restart undoes no later change, nor a
-// deletion. A policy that the file no longer has stays: see [Store.RetireAbsent]; a file of another
-// set may take it over. All are checked before the first is written; the error joins everything
-// that is wrong: what [Store.Put] refuses, a policy that belongs to another set, and a record in a
-// newer format. A record that cannot be read at all is replaced if the policy is in the file and
-// its stream fits.
+// PutFile writes the policies of a configuration file. It writes a policy only if its text has
+// changed since a file last wrote it, so that a restart undoes no later change or deletion. A
+// policy that left the file stays (see [Store.RetireAbsent]), and a file of another set may take it
+// over. All are checked before the first is written; the error joins all problems: those of
+// [Store.Put], policies of another set, and records of a newer format. An unreadable record is
+// replaced if the policy is in the file and fits its stream.
 func (s *Store) PutFile(ctx context.Context, file File) (FileResult, error) {
 	result, err := s.putFile(ctx, cmp.Or(file.Set, policy.DefaultSet), file.Policies)
 	if err != nil {
@@ -154,10 +153,10 @@ func (s *Store) putFile(ctx context.Context, set string,
 	return result, errors.Join(problems...)
 }
 
-// sharedBeside compares the limits that a policy of a file shares with those of policies that are
-// not in the file. A policy that shares them already may change them, and what differs is told:
-// files do not change at the same moment, so if each had to wait for the other, neither could. One
-// that is new to a limit must have what the others have.
+// sharedBeside compares the shared limits of a file's policy with those of policies outside the
+// file. A policy that already shares them may change them, and differences are only reported: files
+// do not change simultaneously, and would otherwise block each other. A policy new to a limit must
+// match the others.
 func sharedBeside(p policy.Policy, current map[string]*record,
 	inFile map[string]bool) (differing []error, refused error) {
 
@@ -189,7 +188,7 @@ func sharedBeside(p policy.Policy, current map[string]*record,
 	return differing, refused
 }
 
-// leave notes that the files of a set no longer name a policy.
+// leave marks a policy as absent from the files of its set.
 func (s *Store) leave(ctx context.Context, set, name string) error {
 	_, err := s.change(ctx, name, func(current *record) (*record, error) {
 		if current == nil || current.set() != set || current.Retired || current.Left {
@@ -202,11 +201,10 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 	return err
 }
 
-// putAtOnce bounds the policies of a file that are being written.
+// putAtOnce bounds concurrent writes of a file's policies.
 const putAtOnce = 64
 
-// putFromFile writes one policy of a file over a record that has been read; nil when there was
-// nothing to write.
+// putFromFile writes one policy of a file over the record that was read; nil if nothing changed.
 func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, stored kv.Record,
 	read *record) (change *FileChange, err error) {
 	revision, err := s.replace(ctx, p.Name, stored, read, func(current *record) (*record, error) {
@@ -234,7 +232,7 @@ func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, st
 	return change, err
 }
 
-// fromFile returns what a file makes of a record; nil when there is nothing to write.
+// fromFile returns the record for a policy of a file; nil if nothing changed.
 func (s *Store) fromFile(ctx context.Context, set string, current *record, p policy.Policy) (
 	*record, error) {
 
@@ -255,7 +253,7 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 					"one of them", other, set)}})
 		case current.File != next.File:
 		case current.Left:
-			back := *current // with what was changed since
+			back := *current // with changes made since
 			back.Set, back.Left = next.Set, false
 			return &back, nil
 		default:
@@ -269,9 +267,9 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 	return &next, s.fill(ctx, &next, current.present(), p)
 }
 
-// RetireAbsent retires the policies of a set that are not in its file any more and in which no job
-// waits: they take no new jobs, and their streams go. It returns their names, and of those that
-// have to stay how many jobs wait. A job that is accepted at the same moment still runs.
+// RetireAbsent retires the policies of a set that are absent from its file and have no waiting
+// jobs: they take no new jobs, and their streams go. It returns their names, and the waiting jobs
+// of the others. A job accepted at the same moment still runs.
 func (s *Store) RetireAbsent(ctx context.Context,
 	set string) (retired []string, waiting map[string]uint64, err error) {
 	waiting = map[string]uint64{}
@@ -283,7 +281,7 @@ func (s *Store) RetireAbsent(ctx context.Context,
 	for _, r := range records {
 		found, err := parseRecord(r.Value)
 		if err != nil || !absent(found) {
-			continue // PutFile has reported what cannot be read
+			continue // reported by PutFile
 		}
 		depth, err := s.broker.Depth(ctx, r.Key)
 		if err != nil && !errors.Is(err, queue.ErrNoStream) {
@@ -296,7 +294,7 @@ func (s *Store) RetireAbsent(ctx context.Context,
 		changed := false
 		_, err = s.change(ctx, r.Key, func(current *record) (*record, error) {
 			if changed = absent(current); !changed {
-				return nil, nil // it is back in the file, or has retired meanwhile
+				return nil, nil // back in the file, or retired meanwhile
 			}
 			next := *current
 			next.Retired = true

@@ -9,17 +9,17 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Inventory is what is stored of policies.
+// Inventory lists the stored policies and their defects.
 type Inventory struct {
 	OK, Retired int // policies
-	// records that cannot be read, by policy: nobody knows these policies
+	// unreadable records by policy: these policies are unknown to all processes
 	Unreadable map[string]error
-	// streams of policies that have no record: nobody starts their jobs
+	// streams without a record: their jobs never start
 	Orphaned map[string]queue.Stream
 }
 
-// Inventory looks for records and streams besides the policies that the caller knows, as
-// [Store.Watch] reports them. What is created or deleted meanwhile may be missing.
+// Inventory compares records and streams with the policies that the caller knows from
+// [Store.Watch]. Concurrent changes may be missing.
 func (s *Store) Inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
 	found, err := s.inventory(ctx, known)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory,
 			found.OK++
 		}
 	}
-	// The streams first: a policy's record is older than its stream.
+	// Streams first: a record is older than its stream.
 	streams, err := s.broker.Streams(ctx)
 	if err != nil {
 		return found, err

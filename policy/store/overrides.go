@@ -17,29 +17,27 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// overrideRecord is the stored form of an override.
 type overrideRecord struct {
 	V        int             `json:"v"`
 	Key      job.Key         `json:"key"`
 	Override json.RawMessage `json:"override"`
 }
 
-// Override is one key's override.
+// Override is a stored override.
 type Override struct {
 	Key      job.Key
 	Override policy.Override
-	Revision uint64 // of the record; a higher one is newer
+	Revision uint64 // of the record; higher is newer
 }
 
-// MaxOverrides is how many keys of one policy may have an override; deleted ones count for another
-// hour.
+// MaxOverrides is the number of keys of a policy that may have an override; deleted ones count for
+// another hour.
 const MaxOverrides = 100_000
 
-// PutOverride gives one key of a policy limits of its own, in place of those it may have had, and
-// returns the record's revision. The zero override deletes the record. PutOverride does not check
-// that the override suits the policy (see [policy.Override.Validate]): a policy may change later,
-// and what does not suit it then has no effect. It returns [job.ErrInvalidKey] for what is no key,
-// and [ErrTooMany].
+// PutOverride replaces the override of a key and returns the record's revision. The zero override
+// deletes the record. It does not validate the override (see [policy.Override.Validate]), because
+// the policy may change later; unsuitable fields have no effect. Errors: [job.ErrInvalidKey],
+// [ErrTooMany].
 func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 	o policy.Override) (uint64, error) {
 	put, err := s.ChangeOverride(ctx, policyName, key, func(Override) (policy.Override, error) {
@@ -51,9 +49,8 @@ func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 	return put.Revision, nil
 }
 
-// ChangeOverride replaces a key's override by what change makes of it, by compare-and-set: change
-// gets the present one, with revision 0 when there is none, and is called again when the record
-// changed meanwhile. Its error ends the attempt and is returned.
+// ChangeOverride replaces a key's override by compare-and-set. change gets the current one, with
+// revision 0 if there is none, and is called again after a conflict. Its error is returned.
 func (s *Store) ChangeOverride(
 	ctx context.Context, policyName string, key job.Key,
 	change func(Override) (policy.Override, error),
@@ -69,7 +66,7 @@ func (s *Store) ChangeOverride(
 	return put, nil
 }
 
-// changeOverride tries once; written is false when the record changed meanwhile.
+// changeOverride tries once; written is false after a conflict.
 func (s *Store) changeOverride(ctx context.Context, policyName, name string, key job.Key,
 	change func(Override) (policy.Override, error)) (put Override, written bool, err error) {
 
@@ -103,7 +100,7 @@ func (s *Store) changeOverride(ctx context.Context, policyName, name string, key
 	return put, err == nil, err
 }
 
-// writeOverride stores an override over what was read, unless it is the same.
+// writeOverride stores an override unless it is unchanged.
 func (s *Store) writeOverride(
 	ctx context.Context, policyName, name string, stored kv.Record, put Override,
 ) (revision uint64, err error) {
@@ -126,8 +123,7 @@ func (s *Store) writeOverride(
 	return s.table.Put(ctx, name, value, stored.Revision)
 }
 
-// Override is what one key of a policy follows instead of the policy's numbers; [queue.ErrNotFound]
-// when it has no override.
+// Override returns a key's override, or [queue.ErrNotFound].
 func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (Override, error) {
 	name, err := overrideName(policyName, key)
 	var r kv.Record
@@ -144,7 +140,7 @@ func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (O
 	return o, nil
 }
 
-// DeleteOverride lets a key follow its policy again. A key without an override is no error.
+// DeleteOverride removes a key's override. A missing one is no error.
 func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) error {
 	name, err := overrideName(policyName, key)
 	if err == nil {
@@ -156,9 +152,8 @@ func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.K
 	return nil
 }
 
-// Overrides lists a policy's overrides in the order of the keys' bytes as they are stored, at most
-// limit of those that come after a key; the empty Key means from the beginning. A record that
-// cannot be understood is left out and logged.
+// Overrides lists at most limit overrides of a policy after a key, by the bytes of stored keys; the
+// empty Key is before the first. Unreadable records are skipped and logged.
 func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 	limit int) ([]Override, error) {
 	names, err := s.table.Keys(ctx, policyName+".>")
@@ -197,10 +192,10 @@ func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 	return overrides, nil
 }
 
-// WatchOverrides calls changed for every override of every policy, then synced once, then changed
-// for every change, all from one goroutine, until the context ends; then it returns nil. exists is
-// false, and the override zero, for one that was deleted, or that cannot be understood, which is
-// also logged: its key follows the policy then. It survives reconnects.
+// WatchOverrides calls changed for each override of all policies, then synced once, then changed
+// for each change, from one goroutine, until the context ends; then it returns nil. For a deleted
+// or unreadable override exists is false, and the key follows its policy. Unreadable ones are
+// logged. It survives reconnects.
 func (s *Store) WatchOverrides(
 	ctx context.Context, changed func(policy string, key job.Key, o policy.Override, exists bool),
 	synced func(),
@@ -235,8 +230,8 @@ func encodeOverride(key job.Key, o policy.Override) ([]byte, error) {
 	return value, nil
 }
 
-// readOverride reads what a record's name says, and its value unless it is deleted. The key is
-// empty when even the name cannot be understood.
+// readOverride parses a record's name, and its value unless it is deleted. The key is empty if the
+// name is unreadable.
 func readOverride(r kv.Record) (policyName string, key job.Key, o policy.Override, err error) {
 	if policyName, key, err = parseOverrideName(r.Key); err != nil || r.Deleted {
 		return policyName, key, policy.Override{}, err
@@ -259,15 +254,15 @@ func parseOverrideRecord(value []byte, key job.Key) (policy.Override, error) {
 	}
 	o, err := policy.ParseOverride(r.Override)
 	if err != nil {
-		// Only valid overrides are written: this one by a process that knows more fields.
-		// not the caller's mistake, so no InvalidError
+		// Only valid overrides are written, so a newer version wrote this one: not the caller's
+		// mistake, so no InvalidError
 		return policy.Override{}, fmt.Errorf("read record: %w: %v", job.ErrVersion, err)
 	}
 	return o, nil
 }
 
-// overrideName returns the name of an override's record: the policy, and the key's subject form
-// with what the names of records cannot hold, "=" included, as =XX.
+// overrideName returns the name of an override's record: the policy and the key's subject form,
+// with bytes that names cannot hold, and "=", escaped as =XX.
 func overrideName(policyName string, key job.Key) (string, error) {
 	if !policy.IsName(policyName) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", queue.ErrNotFound, policyName)
@@ -291,7 +286,7 @@ func overrideName(policyName string, key job.Key) (string, error) {
 	return s.String(), nil
 }
 
-// parseOverrideName undoes overrideName, and accepts nothing else.
+// parseOverrideName is the strict inverse of overrideName.
 func parseOverrideName(name string) (policyName string, key job.Key, err error) {
 	policyName, encoded, found := strings.Cut(name, ".")
 	var form []byte

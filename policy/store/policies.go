@@ -1,8 +1,7 @@
-// Package store keeps policies where all processes of an installation share them: in a table of
-// package queue/kv, which is watched and written by compare-and-set. A record says who wrote the
-// policy, a file or the API, so that a file undoes no later change; beside the policies lie the
-// overrides of their keys. It also knows what a change of a policy needs of its queue: a shape that
-// fits, an empty bucket, a closed door.
+// Package store keeps policies and the overrides of their keys in tables of package queue/kv, which
+// all processes of an installation watch, and which are written by compare-and-set. A record names
+// the writer of the policy, a file or the API, so that a file undoes no later change. The package
+// also prepares the queue for a change of its policy.
 package store
 
 import (
@@ -25,19 +24,19 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// ErrTooMany: there are as many policies, or overrides of one policy, as there may be.
+// ErrTooMany is returned at the limit of policies, or of overrides of a policy.
 var ErrTooMany = errors.New("too many")
 
-// Store is the policies of an installation, and the overrides of their keys. It is safe for
-// concurrent use and owns no goroutine.
+// Store holds the policies and overrides of an installation. It is safe for concurrent use and has
+// no goroutine.
 type Store struct {
 	broker *queue.Broker
 	table  *kv.Table
 	log    *slog.Logger
 }
 
-// New returns the store of an installation, which [queue.Broker.Setup] sets up. The log gets
-// warnings about records that cannot be understood; nil: [slog.Default].
+// New returns the store of an installation set up by [queue.Broker.Setup]. Unreadable records are
+// logged to log, default [slog.Default].
 func New(broker *queue.Broker, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
@@ -45,34 +44,32 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 	return &Store{broker: broker, table: broker.Tables().Policies, log: log}
 }
 
-// MaxPolicies is how many policies there may be, retired ones included: each has a stream and its
-// place in every process.
+// MaxPolicies is the number of policies, including retired ones: each has a stream, and a place in
+// every process.
 const MaxPolicies = 10_000
 
-// record is the stored form of a policy.
 type record struct {
 	V      int             `json:"v"`
 	Policy json.RawMessage `json:"policy"`
 	Source string          `json:"source"`
-	// who wrote the target; empty: Source
+	// of the target; empty: Source
 	TargetSource string `json:"target_source,omitempty"`
-	// SHA-256 of what a file last wrote, as the file had it
+	// SHA-256 of the text in the file that wrote it last
 	File    string `json:"file,omitempty"`
-	Set     string `json:"set,omitempty"`  // of that file; none: policy.DefaultSet
-	Left    bool   `json:"left,omitempty"` // the set's file does not have it any more
+	Set     string `json:"set,omitempty"`  // of that file; empty: policy.DefaultSet
+	Left    bool   `json:"left,omitempty"` // absent from the set's file
 	Retired bool   `json:"retired,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
-	// Deleting: it is retired, and goes for good with its stream. Deleted: it has gone, and this is
-	// left because a file wrote it, so that the file brings it back only when its text changes.
+	// Deleting: retired, and removed with its stream. Deleted: removed, but kept as a mark because
+	// a file wrote it: the file brings it back only when its text changes.
 	Deleting bool `json:"deleting,omitempty"`
 	Deleted  bool `json:"deleted,omitempty"`
-	// what its content became last
+	// last change of the content
 	Last *policy.LastChange `json:"last_change,omitempty"`
 
-	revision uint64 // of the record as it was read
+	revision uint64 // as read
 }
 
-// entry returns what the record says.
 func (r *record) entry(revision uint64) (policy.Entry, error) {
 	p, err := policy.Read(r.Policy)
 	return policy.Entry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting,
@@ -80,7 +77,7 @@ func (r *record) entry(revision uint64) (policy.Entry, error) {
 		Set: r.set(), Last: r.Last}, err
 }
 
-// set is the set of the file that wrote the policy last, empty when none ever did.
+// set returns the set of the file that wrote the policy last, or "".
 func (r *record) set() string {
 	if r.File == "" {
 		return ""
@@ -88,11 +85,10 @@ func (r *record) set() string {
 	return cmp.Or(r.Set, policy.DefaultSet)
 }
 
-// Put writes a policy for all processes, as a program or the API does, and returns its revision. It
-// refuses what [policy.Policy.Validate] and [policy.CheckChange] refuse, and the one that would be
-// too many ([MaxPolicies]); a retired policy whose stream is gone may come back as anything. One
-// that has left its file, or has retired, no longer belongs to the file from then on. A policy that
-// does not change is not written. Its HTTP target is bound by the stricter rule of
+// Put writes a policy on behalf of a program or the API, and returns its revision. It returns the
+// errors of [policy.Policy.Validate], [policy.CheckChange] and [ErrTooMany]; a retired policy whose
+// stream is gone may become anything. A policy that has left its file or retired no longer belongs
+// to the file. An unchanged policy is not written. Its HTTP target must obey the stricter rule of
 // httptarget.Options.
 func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	entry, err := s.Change(ctx, p.Name, func(*policy.Entry) (policy.Policy, error) {
@@ -101,10 +97,8 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 	return entry.Revision, err
 }
 
-// Change replaces a policy by what change makes of it, by compare-and-set, as [Store.Put] does:
-// change gets the present one, or nil when there is none that can be read, and is called again when
-// the record changed meanwhile, so that it always judges what it replaces. Its error ends the
-// attempt and is returned.
+// Change replaces a policy by compare-and-set, as [Store.Put] does. change gets the current one, or
+// nil if there is no readable one, and is called again after a conflict. Its error is returned.
 func (s *Store) Change(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
@@ -123,8 +117,7 @@ func (s *Store) Change(
 	return entry, nil
 }
 
-// Try is [Store.Change] without writing anything: the policy as it would be, with the present one's
-// revision.
+// Try is [Store.Change] without writing: it returns the resulting policy with the current revision.
 func (s *Store) Try(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
@@ -142,7 +135,7 @@ func (s *Store) Try(
 	return entry, nil
 }
 
-// draft returns the record that a program's or the API's change makes of the present one.
+// draft returns the record for a change by a program or the API.
 func (s *Store) draft(ctx context.Context, name string, current *record,
 	change func(current *policy.Entry) (policy.Policy, error)) (*record, error) {
 
@@ -151,7 +144,7 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 		(!current.Retired || current.Deleting || current.Deleted) {
 		next.File, next.Set = current.File, current.Set
 	}
-	var before *policy.Entry // also nil for a record that cannot be read
+	var before *policy.Entry // also nil for an unreadable record
 	if current = current.present(); current != nil {
 		if entry, err := current.entry(current.revision); err == nil {
 			before = &entry
@@ -176,7 +169,7 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 	return &next, s.fill(ctx, &next, current, p)
 }
 
-// agrees refuses limits that a policy shares with others, and that are not what these have.
+// agrees rejects shared limits that differ from those of other policies.
 func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
 	if len(p.SharedLimits()) == 0 {
 		return nil
@@ -193,7 +186,7 @@ func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
 	return err
 }
 
-// present is the record unless its policy has been deleted.
+// present returns nil for a deleted policy.
 func (r *record) present() *record {
 	if r == nil || r.Deleted {
 		return nil
@@ -201,7 +194,7 @@ func (r *record) present() *record {
 	return r
 }
 
-// at returns the record's revision, 0 for none and for that of a policy that has been deleted.
+// at returns the record's revision, 0 for none or a deleted policy.
 func (r *record) at() uint64 {
 	if r = r.present(); r != nil {
 		return r.revision
@@ -209,11 +202,11 @@ func (r *record) at() uint64 {
 	return 0
 }
 
-// room refuses new policies that would be too many.
+// room rejects policies beyond the maximum.
 func (s *Store) room(ctx context.Context, added int) error {
 	names, err := s.table.Count(ctx, "*")
 	if err != nil || int(names)+added <= MaxPolicies {
-		return err // some of the names may be deleted
+		return err // some may be deleted
 	}
 	set, err := s.Policies(ctx)
 	if err == nil && len(set)+added > MaxPolicies {
@@ -224,13 +217,12 @@ func (s *Store) room(ctx context.Context, added int) error {
 }
 
 // fill checks a policy against the current record and puts it into the next one. Defaults are
-// stored too: those that can never change must stay what they were at creation, whatever a later
-// version's are.
+// stored as well, so that immutable ones stay when a later version changes them.
 func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
 	var before policy.Policy
 	var unreadable error
 	if current != nil {
-		next.Paused = current.Paused // a pause outlives changes of the content
+		next.Paused = current.Paused // a pause survives changes of the content
 		before, unreadable = policy.Read(current.Policy)
 	}
 	p = p.Keeping(before).WithDefaults()
@@ -239,7 +231,7 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	}
 	if current != nil {
 		err := policy.CheckChange(before, p)
-		if unreadable != nil { // it does not say what it was, but the stream does
+		if unreadable != nil { // only the stream tells the old form
 			err = s.broker.CheckStream(ctx, p)
 		}
 		if err != nil && !s.isGone(ctx, current, p.Name) {
@@ -257,8 +249,8 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	return nil
 }
 
-// isGone reports whether a policy has retired and its stream is gone: a new one of the same name is
-// free to be anything.
+// isGone reports whether a policy has retired and its stream is gone, so that the name is free for
+// any policy.
 func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 	if !r.Retired {
 		return false
@@ -267,10 +259,10 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 	return errors.Is(err, queue.ErrNoStream)
 }
 
-// change replaces a policy's record by compare-and-set, again when somebody else was faster. change
-// gets nil when there is no record, one without a policy when it cannot be read, and returns nil to
-// leave it alone; a record that does not change is not written. The record of a policy that has
-// been deleted is a record, too. What a newer version wrote is [job.ErrVersion].
+// change replaces a policy's record by compare-and-set, and repeats after conflicts. change gets
+// nil if there is no record, or one without a policy if it is unreadable, and returns nil to leave
+// it alone; unchanged records are not written. It also gets the records of deleted policies. A
+// newer format is [job.ErrVersion].
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
@@ -281,7 +273,7 @@ func (s *Store) change(
 	return s.replace(ctx, name, stored, current, change)
 }
 
-// replace is change of a record that has been read.
+// replace is change for a record that was read.
 func (s *Store) replace(ctx context.Context, name string, stored kv.Record, current *record,
 	change func(*record) (*record, error)) (uint64, error) {
 	for {
@@ -312,7 +304,7 @@ func (s *Store) replace(ctx context.Context, name string, stored kv.Record, curr
 	}
 }
 
-// stored reads a policy's record, nil when there is none.
+// stored reads a policy's record, or nil.
 func (s *Store) stored(ctx context.Context, name string) (kv.Record, *record, error) {
 	stored, err := s.table.Read(ctx, name)
 	switch {
@@ -329,8 +321,8 @@ func (s *Store) stored(ctx context.Context, name string) (kv.Record, *record, er
 	return stored, current, nil
 }
 
-// currentRecord is a record that may be replaced: one without a policy when it cannot be read. What
-// a newer version wrote may not.
+// currentRecord parses a record for replacement: without a policy if it is unreadable, but not if a
+// newer version wrote it.
 func currentRecord(value []byte) (*record, error) {
 	r, err := parseRecord(value)
 	switch {
@@ -353,8 +345,7 @@ func parseRecord(value []byte) (*record, error) {
 	return &r, nil
 }
 
-// Policy reads one policy as it is now; [queue.ErrNotFound] when there is none of that name. A
-// retired one is still there.
+// Policy reads a policy, including a retired one, or returns [queue.ErrNotFound].
 func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
 	if !policy.IsName(name) {
 		return policy.Entry{}, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
@@ -370,8 +361,7 @@ func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
 	return entry, nil
 }
 
-// Policies reads all policies as they are now. Those that cannot be understood are left out and
-// logged.
+// Policies reads all policies. Unreadable ones are skipped and logged.
 func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 	records, err := s.table.List(ctx, "*")
 	if err != nil {
@@ -384,9 +374,8 @@ func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 	return set, nil
 }
 
-// SetPaused holds back all jobs of a policy, or lets them go on. A pause is no part of the policy
-// itself: writing the policy leaves it alone. It returns [queue.ErrNotFound] when there is no such
-// policy.
+// SetPaused pauses or resumes all jobs of a policy. A pause is separate from the policy and
+// survives its changes. It returns [queue.ErrNotFound] if there is no such policy.
 func (s *Store) SetPaused(ctx context.Context, name string,
 	paused bool) (revision uint64, err error) {
 	if !policy.IsName(name) {
@@ -425,10 +414,9 @@ func readPolicy(r kv.Record) (policy.Entry, error) {
 }
 
 // Watch calls changed with all policies, and again after changes, until the context ends; then it
-// returns nil. Changes that come while it is called are one: a thousand policies of a file are not
-// a thousand calls, with a thousand policies each. changed may keep and change what it gets. It
-// survives reconnects and restarts of the server. A record in an unknown format, or with a policy
-// that cannot be understood, is left out and logged: this process then has no such policy.
+// returns nil. Changes during a call are combined into the next one. changed may keep and modify
+// its argument. It survives reconnects and restarts of the server. Unreadable records are skipped
+// and logged: this process then does not have the policy.
 func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
@@ -470,7 +458,7 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	})
 }
 
-// enter brings one record into a set and reports whether that changed it.
+// enter adds one record to a set, and reports whether the set changed.
 func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 	_, known := set[r.Key]
 	if r.Deleted {
@@ -485,7 +473,7 @@ func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 	if err != nil {
 		level := slog.LevelError
 		if errors.Is(err, job.ErrVersion) {
-			level = slog.LevelWarn // as while versions are mixed
+			level = slog.LevelWarn // expected while versions are mixed
 		}
 		s.log.Log(context.Background(), level, "policy left out: its record cannot be read",
 			"policy", r.Key,

@@ -9,12 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Delete begins to delete a policy: it retires, takes no jobs any more and is reported as Deleting
-// until [Store.Forget] finds its queue empty and removes what is left of it. The door of its queue
-// is closed before anyone looks into it; when it holds jobs the door is opened again and the error
-// is a [*queue.PolicyInUseError], unless even says that those are to go, which the caller drops.
-// may can refuse the present policy, as the change of [Store.Change] does; it may be nil. It
-// returns [queue.ErrNotFound] when there is no such policy.
+// Delete begins the deletion of a policy: it retires, takes no jobs, and is reported as Deleting
+// until [Store.Forget] removes it once its queue is empty. Its queue is closed before the depth is
+// read; if it holds jobs it is opened again and the error is a [*queue.PolicyInUseError], unless
+// even says that the caller drops them. may can reject the current policy, as in [Store.Change]; it
+// may be nil. It returns [queue.ErrNotFound] if there is no such policy.
 func (s *Store) Delete(ctx context.Context, name string, even bool,
 	may func(policy.Entry) error) error {
 	for {
@@ -35,7 +34,7 @@ func (s *Store) Delete(ctx context.Context, name string, even bool,
 	}
 }
 
-// condemn marks a policy as one to be deleted, with the door of its queue closed.
+// condemn marks a policy for deletion and closes its queue.
 func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) error {
 	name := entry.Policy.Name
 	mark := func(ctx context.Context) error {
@@ -55,10 +54,9 @@ func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) erro
 	return s.broker.CloseQueue(ctx, name, even, mark)
 }
 
-// Forget removes what is left of a policy that [Store.Delete] has begun to delete, once its queue
-// is empty: the stream, the overrides of its keys, and the record, so that the name is free. Its
-// dead letters stay. It reports whether the policy is gone; call it from time to time until then. A
-// policy that came back meanwhile is left alone, and counts as not gone.
+// Forget removes a policy after [Store.Delete] once its queue is empty: the stream, the overrides
+// and the record, which frees the name. Dead letters stay. It reports whether the policy is gone;
+// call it repeatedly until then. A policy that came back is left alone, and not gone.
 func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) {
 	if gone, err = s.forget(ctx, name); err != nil {
 		return false, fmt.Errorf("forget policy %s: %w", name, err)
@@ -99,7 +97,7 @@ func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) 
 		})
 	}
 	if errors.Is(err, queue.ErrConflict) {
-		return false, nil // the record has changed meanwhile: the next call will see
+		return false, nil // changed meanwhile: retried by the next call
 	}
 	return err == nil, err
 }

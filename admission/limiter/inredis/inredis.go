@@ -1,5 +1,5 @@
-// Package inredis keeps the states of limits in a Redis that processes share. It is a package of
-// its own so that who decides in memory does not link a client of Redis.
+// Package inredis keeps the states of limits in a shared Redis. It is separate so that programs
+// without Redis do not link its client.
 //
 //	limits := limiter.New(limiter.Options{Shared: inredis.New(rdb, inredis.Options{})})
 package inredis
@@ -16,18 +16,17 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Options of [New]. The zero value works.
+// Options holds the settings of [New]. The zero value works.
 type Options struct {
-	// Prefix is what keys in Redis begin with; default [redisstore.DefaultPrefix].
+	// Prefix is the prefix of keys in Redis; default [redisstore.DefaultPrefix].
 	Prefix string
-	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while
-	// Redis is known not to answer, a policy's on_store_error says what happens.
+	// Timeout bounds a decision; default [redisstore.DefaultTimeout]. After it, and while Redis is
+	// unavailable, on_store_error applies.
 	Timeout time.Duration
 }
 
-// New says that limits are kept in a Redis, for [limiter.Options]. The client must have been made
-// with ContextTimeoutEnabled, and is not closed. Nothing is asked of Redis before the first
-// decision, so it may be down.
+// New returns the store for [limiter.Options]. The client needs ContextTimeoutEnabled; the caller
+// closes it. New does not contact Redis.
 func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 	if o.Timeout <= 0 {
 		o.Timeout = redisstore.DefaultTimeout
