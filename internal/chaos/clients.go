@@ -23,19 +23,19 @@ import (
 // clientPatience is how long a client waits for an answer.
 const clientPatience = 6 * time.Second
 
-// clients publish jobs in every way that there is, and look how many JetStream holds.
+// clients publish jobs in all possible ways, and poll the depths in JetStream.
 type clients struct {
 	w     *world
 	names queue.Names
 	nc    *nats.Conn
 	http  *http.Client
 
-	slots chan struct{} // of submissions under way
+	slots chan struct{} // submissions in progress
 	count int64
 	mu    sync.Mutex
 }
 
-// maxUnderWay bounds submissions that wait for an answer; others are not made.
+// maxUnderWay bounds submissions in progress; others are skipped.
 const maxUnderWay = 400
 
 func newClients(w *world) (*clients, error) {
@@ -51,7 +51,7 @@ func newClients(w *world) (*clients, error) {
 		nats.ReconnectBufSize(-1),
 		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second),
 		nats.RetryOnFailedConnect(true),
-		// whose request it was hears nothing
+		// the requester gets no answer
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func newClients(w *world) (*clients, error) {
 			Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
 }
 
-// publish offers jobs until ctx ends, and returns when all are answered.
+// publish submits jobs until ctx ends, and waits for the answers.
 func (c *clients) publish(ctx context.Context) {
 	var all sync.WaitGroup
 	stream := uint64(0)
@@ -71,7 +71,7 @@ func (c *clients) publish(ctx context.Context) {
 			r := rand.New(rand.NewPCG(c.w.seed, stream))
 			all.Go(func() {
 				for {
-					// As many clients that know nothing of each other: the gaps are exponential.
+					// Independent clients have exponential gaps.
 					gap := r.ExpFloat64() / rule.offered
 					if !pause(ctx, time.Duration(min(gap, 30)*float64(time.Second))) {
 						return
@@ -93,7 +93,6 @@ func (c *clients) publish(ctx context.Context) {
 	all.Wait()
 }
 
-// way is how a job is submitted.
 type way struct {
 	over     string // http, nats or straight
 	admitter int
@@ -151,7 +150,7 @@ func (c *clients) overHTTP(s *submission, admitter int, header nats.Header) {
 	// the client has a time-out
 	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name))
 	if err != nil {
-		panic(err) // the URL is one
+		panic(err) // the URL is valid
 	}
 	for name := range header {
 		request.Header.Set(name, header.Get(name))
@@ -179,10 +178,10 @@ func (c *clients) overNATS(s *submission, header nats.Header) {
 	}
 }
 
-// codeFull is JetStream's error code of a full bucket, and of a store that fails.
+// codeFull is JetStream's error code for a full bucket, and for a failing store.
 const codeFull = 10077
 
-// told notes an admitter's answer. A 503 may be one that came too late to know: the job may run.
+// told records an admitter's answer. After a 503 the job may run all the same.
 func (s *submission) told(status int, body []byte) {
 	s.status = status
 	switch {
@@ -223,7 +222,6 @@ func (c *clients) straight(s *submission, header nats.Header) {
 	}
 }
 
-// streamInfo is what JetStream says of a policy's stream.
 type streamInfo struct {
 	State struct {
 		Messages int
@@ -238,7 +236,7 @@ func (c *clients) look(policy string) (info streamInfo, ok bool) {
 	return info, err == nil && json.Unmarshal(answer.Data, &info) == nil && info.Error == nil
 }
 
-// watch notes the depths of all buckets, twice a second, until ctx ends.
+// watch records the depths of all buckets twice a second until ctx ends.
 func (c *clients) watch(ctx context.Context) {
 	for pause(ctx, 500*time.Millisecond) {
 		for _, rule := range c.w.history.rules {
@@ -256,7 +254,7 @@ func (c *clients) watch(ctx context.Context) {
 	}
 }
 
-// drained waits until no policy holds a job, and returns what is left of them otherwise.
+// drained waits until no policy holds a job, and returns the rest after a time.
 func (c *clients) drained(ctx context.Context) map[string]int {
 	left := map[string]int{}
 	for _, rule := range c.w.history.rules {
@@ -278,7 +276,7 @@ func (c *clients) drained(ctx context.Context) map[string]int {
 	return left
 }
 
-// letters reads all dead letters, as an operator would.
+// letters reads all dead letters through the API.
 func (c *clients) letters(ctx context.Context) error {
 	h := c.w.history
 	for _, rule := range h.rules {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// againstServers is what can happen to the servers.
+// againstServers returns the harms to servers.
 func (n *nemesis) againstServers() []harm {
 	w := n.w
 	list := []harm{
@@ -34,7 +34,7 @@ func (n *nemesis) againstServers() []harm {
 	return list
 }
 
-// againstProcesses is what can happen to all others.
+// againstProcesses returns the harms to other processes.
 func (n *nemesis) againstProcesses(lease time.Duration) []harm {
 	w := n.w
 	return []harm{
@@ -98,15 +98,14 @@ func (n *nemesis) stopping(among []*process) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// stop stops a process in order. One that does not stop, or says that it could not, is noted in
-// the log: it may have good reason to, when it cannot hand anything over.
+// stop stops a process properly. A failure is only logged, since it may be unable to hand over.
 func (n *nemesis) stop(p *process) {
 	if err := p.stop(); err != nil {
 		n.w.say("%v", err)
 	}
 }
 
-// rolling restarts one server after the other, as for an upgrade.
+// rolling restarts the servers one by one, as in an upgrade.
 func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 	order := some(r, n.w.servers, servers)
 	for _, p := range order {
@@ -119,8 +118,7 @@ func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 	return names(order), func() {}
 }
 
-// parting separates one server from the others, which both ends see as a broken or as a silent
-// network.
+// parting separates one server from the others, by a broken or a silent network.
 func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		i := r.IntN(servers)
@@ -146,7 +144,7 @@ func (n *nemesis) routesOf(i int, do func(*link)) {
 	}
 }
 
-// unplugging takes one process away from all servers, or from one.
+// unplugging separates one process from one or all servers.
 func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		p := n.anybody(r)
@@ -178,7 +176,7 @@ func (n *nemesis) slowLinks(r *rand.Rand) (string, func()) {
 	}
 }
 
-// anybody is a drainer in three of four cases, else an admitter.
+// anybody returns a drainer in three of four cases, otherwise an admitter.
 func (n *nemesis) anybody(r *rand.Rand) *process {
 	if r.IntN(4) > 0 {
 		return some(r, n.w.drainers, 1)[0]
@@ -193,8 +191,7 @@ func (n *nemesis) mood(mood int32) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// filling takes the room on a server's disk. A server that could not write gives JetStream up until
-// it is started again.
+// filling fills a server's disk. A server that cannot write gives up JetStream until it restarts.
 func (n *nemesis) filling(r *rand.Rand) (string, func()) {
 	i := r.IntN(servers)
 	p := n.w.servers[i]
@@ -211,7 +208,7 @@ func (n *nemesis) filling(r *rand.Rand) (string, func()) {
 	}
 }
 
-// fill writes a file until there is no room, twice the disk at most.
+// fill writes a file until the disk is full, at most twice its size.
 func fill(name string) error {
 	f, err := os.Create(name)
 	if err != nil {

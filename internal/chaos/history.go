@@ -10,23 +10,22 @@ import (
 	"time"
 )
 
-// Instants are durations since the world began, by this process's monotonic clock.
+// Instants are durations since the start of the world, by this process's monotonic clock.
 
-// bucket is one key of one policy.
 type bucket struct{ policy, key string }
 
 func (b bucket) String() string { return b.policy + "/" + b.key }
 
-// answer is what a client knows of its job.
+// answer is a client's knowledge of its job.
 type answer int
 
 const (
-	unknown answer = iota // no answer came, or one that says no more: the job may run
+	unknown answer = iota // no answer, or an inconclusive one: the job may run
 	accepted
 	refused
 )
 
-// submission is a client's question and what was answered.
+// submission is a client's request with the answer.
 type submission struct {
 	bucket
 	name           string // the job's body
@@ -38,15 +37,14 @@ type submission struct {
 	deadline       time.Duration // from when it was stored, between sent and answered; 0: none
 }
 
-// start is an instant at which the last check before a run passed, by the word of the drainer that
-// made it.
+// start is the instant of a start's last check, reported by its drainer.
 type start struct {
 	bucket
 	job     string
 	attempt int
 	at      time.Duration
 	by      string // a life
-	lent    bool   // by is where it ran for another drainer, which tells the instant
+	lent    bool   // by ran it for another drainer, which reports the instant
 }
 
 // run is a request as the target saw it.
@@ -57,7 +55,6 @@ type run struct {
 	status     int // 0: cut off without an answer
 }
 
-// letter is a dead letter.
 type letter struct {
 	bucket
 	job, reason string
@@ -65,14 +62,14 @@ type letter struct {
 	buried      time.Duration
 }
 
-// depth is how many jobs JetStream held of a bucket.
+// depth is the number of a bucket's jobs in JetStream.
 type depth struct {
 	bucket
 	at   time.Duration
 	jobs int
 }
 
-// takeover is a partition taken from an owner that was declared dead.
+// takeover is a partition taken from an owner declared dead.
 type takeover struct {
 	policy    string
 	partition int
@@ -80,9 +77,9 @@ type takeover struct {
 	by        string
 }
 
-// life is a process from its start to its end.
+// life is a process from start to end.
 type life struct {
-	name        string // of the process, and the how-manieth: drainer-2.3
+	name        string // process and count: drainer-2.3
 	from, until time.Duration
 	ending      ending
 }
@@ -96,22 +93,21 @@ const (
 	fell    ending = "ended by itself"
 )
 
-// fault is something that the nemesis did.
+// fault is an action of the nemesis.
 type fault struct {
 	kind, whom  string
 	from, until time.Duration
-	stale       bool // a server that led a stream may have believed for longer that it does
+	stale       bool // a former leader of a stream may have believed longer that it leads
 }
 
 func (f fault) overlaps(from, until time.Duration) bool {
 	return f.from <= until && f.until >= from
 }
 
-// struck reports whether the fault struck one that is meant: a process, not those that it talked
-// to.
+// struck reports whether the fault struck a process that matches, as opposed to its peers.
 func (f fault) struck(meant func(name string) bool) bool {
-	victims, _, _ := strings.Cut(f.whom, " to ") // of a link, and to whom it leads
-	victims, _, _ = strings.Cut(victims, " by ") // so much time it became slower
+	victims, _, _ := strings.Cut(f.whom, " to ") // of a link: from and to
+	victims, _, _ = strings.Cut(victims, " by ") // slowed by a time
 	return slices.ContainsFunc(strings.Fields(victims), meant)
 }
 
@@ -123,11 +119,11 @@ func (f fault) frozen(process string) bool {
 	return strings.HasSuffix(f.kind, "frozen") && slices.Contains(strings.Fields(f.whom), process)
 }
 
-// parts reports whether the fault may keep two processes from hearing each other.
+// parts reports whether the fault may separate two processes.
 func (f fault) parts(a, b string) bool {
 	switch f.kind {
 	case "routes cut", "routes stalled", "server frozen", "two servers frozen":
-		return true // they may hang on different servers
+		return true // they may be connected to different servers
 	case "drainer frozen":
 		return f.frozen(a) || f.frozen(b)
 	case "link cut", "link stalled", "one link stalled":
@@ -138,7 +134,7 @@ func (f fault) parts(a, b string) bool {
 	return false
 }
 
-// history is all that was seen.
+// history holds all observations.
 type history struct {
 	mu          sync.Mutex
 	rules       []rule
@@ -151,10 +147,10 @@ type history struct {
 	takeovers   []takeover
 	lives       []life
 	faults      []fault
-	left        map[string]int // jobs of a policy that JetStream still held at the end
+	left        map[string]int // jobs of a policy left in JetStream at the end
 }
 
-// note adds what was seen to one of the history's lists.
+// note adds an observation to a list.
 func note[T any](h *history, list *[]T, seen T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +163,7 @@ func (h *history) held(d depth)           { note(h, &h.depths, d) }
 func (h *history) lived(l life)           { note(h, &h.lives, l) }
 func (h *history) struck(f fault)         { note(h, &h.faults, f) }
 
-// story is what happened to one job, in order, for finding out why.
+// story returns a job's history in order, for debugging.
 func (h *history) story(job string) string {
 	type line struct {
 		at   time.Duration

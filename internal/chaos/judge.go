@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// verdict is what the judge found.
+// verdict is the judge's result.
 type verdict struct {
 	accepted, refused, unknown int
 	started, ran               int
 	lettered                   int
 	duplicates                 int // runs of jobs that had run, or were running
 	lost                       int
-	// jobs that ran after a server that did not know better had refused them
+	// jobs that ran although a stale server had refused them
 	misled     int
 	takeovers  int
 	violations map[string][]string // by law
 }
 
-// mostTold bounds the violations of one law that are reported in full.
+// mostTold bounds the violations reported in full per law.
 const mostTold = 5
 
 func (v *verdict) violated(law, format string, args ...any) {
 	v.violations[law] = append(v.violations[law], fmt.Sprintf(format, args...))
 }
 
-// facts are the history sorted by job.
 type facts struct {
 	h           *history
 	submissions map[string]submission // accepted, by job
@@ -40,8 +39,8 @@ type facts struct {
 	lives       map[string]life
 }
 
-// judge looks for what must not be. It believes clients' answers, the target's requests, dead
-// letters and the instants at which drainers say that their last check passed, and nothing else.
+// judge looks for violations. It relies only on clients' answers, the target's requests, dead
+// letters and the drainers' instants of last checks.
 func judge(h *history) verdict {
 	v := verdict{violations: map[string][]string{}, takeovers: len(h.takeovers)}
 	f := facts{h, map[string]submission{}, map[string][]start{}, map[string][]run{},
@@ -78,7 +77,7 @@ func judge(h *history) verdict {
 	return v
 }
 
-// answers: what was refused runs nowhere, and what was accepted is the job that was asked for.
+// answers: refused jobs never run, and accepted jobs are the submitted ones.
 func (f *facts) answers(v *verdict) {
 	refusedNames := map[string]submission{}
 	for _, s := range f.h.submissions {
@@ -111,13 +110,12 @@ func (f *facts) answers(v *verdict) {
 	}
 }
 
-// falseLeader is for how long a server that was cut off or stood still may answer as the leader of
-// a stream.
+// falseLeader is how long an isolated or stalled server may answer as the leader of a stream.
 const falseLeader = 5 * time.Second
 
-// misled reports whether a refusal may have come from a server that believed that it leads the
-// stream, while the one that does stored the job: both hear a publish, and a full bucket is refused
-// without asking the others. It is the server's limit, and no client can tell.
+// misled reports whether a refusal may come from a stale leader while the actual one stored the
+// job: both receive a publish, and a full bucket is refused without a vote. Clients cannot detect
+// it.
 func (f *facts) misled(s submission) bool {
 	return (s.status == http.StatusTooManyRequests || s.status == codeFull) &&
 		slices.ContainsFunc(f.h.faults, func(x fault) bool {
@@ -125,7 +123,7 @@ func (f *facts) misled(s submission) bool {
 		})
 }
 
-// ends (law 3): an accepted job has run with success or has a letter, and nothing is left.
+// ends (law 3): an accepted job has succeeded or has a letter, and none is left.
 func (f *facts) ends(v *verdict) {
 	for policy, jobs := range f.h.left {
 		v.violated("nothing stands still", "%s still holds %d jobs", policy, jobs)
@@ -180,8 +178,8 @@ func (f *facts) rates(v *verdict) {
 	}
 }
 
-// exceeded is the first window [from, until) that holds too many starts, and how many it may hold;
-// until is 0 when there is none.
+// exceeded returns the first window [from, until) with too many starts, and its maximum; until is 0
+// if there is none.
 func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	for from = range starts {
 		for until = from + 1; until < len(starts); until++ {
@@ -198,7 +196,7 @@ func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	return 0, 0, 0
 }
 
-// bounds (law 1): what JetStream says that it holds.
+// bounds (law 1): the depths reported by JetStream.
 func (f *facts) bounds(v *verdict) {
 	for _, d := range f.h.depths {
 		for _, rule := range f.h.rules {
@@ -210,7 +208,7 @@ func (f *facts) bounds(v *verdict) {
 	}
 }
 
-// depths (law 1): jobs that clients knew to be accepted and that had not ended.
+// depths (law 1): accepted jobs that had not ended, as clients know.
 func (f *facts) depths(v *verdict) {
 	type step struct {
 		at time.Duration
@@ -218,7 +216,7 @@ func (f *facts) depths(v *verdict) {
 	}
 	steps := map[bucket][]step{}
 	for job, s := range f.submissions {
-		end := time.Duration(-1) // the earliest that it can have ended
+		end := time.Duration(-1) // the earliest possible end
 		for _, r := range f.runs[job] {
 			if r.status != 0 && (end < 0 || r.came < end) {
 				end = r.came

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sequence is a job's number in its policy's stream: the order of acceptance.
+// sequence returns a job's number in its stream: the order of acceptance.
 func sequence(job string) uint64 {
 	_, number, _ := strings.Cut(job, ":")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -19,8 +19,8 @@ func sequence(job string) uint64 {
 	return n
 }
 
-// order (law 4): jobs of a bucket and of equal priority start for the first time in the order of
-// acceptance. Whose priority no client was told is left out.
+// order (law 4): jobs of a bucket with equal priority first start in the order of acceptance. Jobs
+// of unknown priority are ignored.
 func (f *facts) order(v *verdict) {
 	type line struct {
 		bucket
@@ -47,13 +47,12 @@ func (f *facts) order(v *verdict) {
 	}
 }
 
-// hangUp is how long the target may take to notice that its caller has given up.
+// hangUp bounds the time until the target notices that its caller has gone.
 const hangUp = time.Second
 
-// repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was
-// killed, or was declared dead because it was frozen, cut off or could not renew its lease; or if,
-// until the attempt's time was up, it stood still or, the partition having been handed over, could
-// not tell the next owner what the job came to.
+// repeats (law 3): a job may run again only if its owner was killed, or declared dead because it
+// was frozen, isolated or unable to renew its lease; or if, during the attempt, it was stalled, or
+// after a handover could not report the outcome to the next owner.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -76,7 +75,7 @@ func (f *facts) repeats(v *verdict) {
 			continue
 		}
 		v.duplicates++
-		// A former owner may have held the job without having started it.
+		// A former owner may have held the job without starting it.
 		from, until := f.firstStart(job), letters[0].buried
 		if s, known := f.submissions[job]; known {
 			from = s.sent
@@ -98,9 +97,8 @@ func (f *facts) firstStart(job string) time.Duration {
 	return 0
 }
 
-// explained reports whether, from one instant until another, an owner of the job was killed, stood
-// still for as long as an attempt may take, lost its partition by being declared dead, or was not
-// heard by the next owner.
+// explained reports whether in a period an owner of the job was killed, stalled for as long as an
+// attempt may take, declared dead, or unable to report to the next owner.
 func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
@@ -115,8 +113,8 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 			if !x.overlaps(from, until) {
 				continue
 			}
-			// The outcome of a job that ran for another drainer comes in a message, which is lost
-			// with whatever breaks between the two.
+			// The outcome of a job run for another drainer is a message, which any fault between
+			// the two may lose.
 			between := func(name string) bool {
 				return isServer(name) || slices.ContainsFunc(starts, func(s start) bool {
 					return strings.HasPrefix(s.by, name+".")
@@ -135,9 +133,8 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 	})
 }
 
-// unheard reports whether, before the last start until an instant, the drainer that had started the
-// job before could not report what it came to: from its end, or from when the next owner began to
-// wait for that, until this gave it up.
+// unheard reports whether the drainer of the previous start could not report the outcome before the
+// last start: from its end, or from the time when the next owner began to wait, until that gave up.
 func (f *facts) unheard(starts []start, until time.Duration) bool {
 	n := len(starts)
 	for n > 0 && starts[n-1].at > until {
@@ -164,10 +161,10 @@ func (f *facts) unheard(starts []start, until time.Duration) bool {
 	})
 }
 
-// crashes is after how many of them a job that runs is buried.
+// crashes is the number of crashes after which a job becomes a dead letter.
 const crashes = 3
 
-// reasons: each letter says what the world did to its job.
+// reasons: the reason of each letter matches the observations.
 func (f *facts) reasons(v *verdict) {
 	for job, letters := range f.letters {
 		if len(letters) > 1 {
@@ -216,8 +213,7 @@ func (f *facts) reasons(v *verdict) {
 	}
 }
 
-// clockError is by how much the clock of JetStream's stamps and a drainer's idea of it may be
-// apart.
+// clockError bounds the difference between JetStream's timestamps and a drainer's clock.
 const clockError = 2 * time.Second
 
 func (f *facts) attempts(policy string) int {
@@ -244,8 +240,8 @@ func (f *facts) takeoversOf(job string, until time.Duration) (n int) {
 	return n
 }
 
-// witnesses: the judge's own means. A request without a start would be one that the rates do not
-// see.
+// witnesses: the completeness of the observations. A request without a start would escape the check
+// of rates.
 func (f *facts) witnesses(v *verdict) {
 	if v.accepted == 0 || v.started == 0 || v.ran == 0 {
 		v.violated("witnesses",
@@ -259,7 +255,7 @@ func (f *facts) witnesses(v *verdict) {
 		}
 	}
 	for _, t := range f.h.takeovers {
-		// A lease is renewed every third of it, and declared dead when it was not for a whole one.
+		// A lease is renewed every third of its duration, and expires after it.
 		if !slices.ContainsFunc(f.h.faults, func(x fault) bool {
 			return x.overlaps(t.at-3*f.h.lease, t.at) && (x.struck(isServer) || x.struck(isDrainer))
 		}) {

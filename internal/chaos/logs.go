@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// line is what matters of a line in a drainer's log.
+// line holds the relevant fields of a drainer's log line.
 type line struct {
 	Time                  time.Time
 	Msg, Policy, Job, Key string
@@ -25,9 +25,8 @@ type line struct {
 	Started               time.Time
 }
 
-// readLogs takes starts and takeovers from the logs of drainers. A start is written before its
-// request is sent, by the process that made the last check, with the instant of that check: when
-// its request arrives does not matter.
+// readLogs reads starts and takeovers from the drainers' logs. The process that made the last check
+// logs a start, with the instant of the check, before it sends the request.
 func (w *world) readLogs() error {
 	names, err := filepath.Glob(filepath.Join(w.logs, "drainer-*.log"))
 	if err != nil {
@@ -53,7 +52,7 @@ func (w *world) readLog(name string) error {
 	for lines.Scan() {
 		var l line
 		if json.Unmarshal(lines.Bytes(), &l) != nil {
-			continue // the ready line, or a last one that was cut off
+			continue // the ready line, or a truncated last line
 		}
 		switch l.Msg {
 		case "start":
@@ -72,15 +71,15 @@ func (w *world) readLog(name string) error {
 	return lines.Err()
 }
 
-// keepCopies notes what each server holds of each stream, every two seconds until ctx ends: its own
-// copy, on which the others need not agree, and of which nothing else is left after the run.
+// keepCopies records each server's copy of each stream every two seconds until ctx ends, because
+// copies may differ and do not survive the run.
 func (w *world) keepCopies(ctx context.Context) {
 	client := &http.Client{Timeout: time.Second}
 	for pause(ctx, 2*time.Second) {
 		for i, p := range w.ports {
 			text, err := w.copies(client, address(p.monitor))
 			if err != nil {
-				continue // it does not run
+				continue // not running
 			}
 			name := filepath.Join(w.logs, fmt.Sprintf("copies-%d.log", i))
 			if f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {

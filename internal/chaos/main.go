@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	// drainPatience is how long what is left may take after the last fault: two leases, the slowest
-	// bucket, and some.
+	// drainPatience bounds the draining after the last fault: two leases, the slowest bucket, and a
+	// margin.
 	drainPatience = 2 * time.Minute
-	// mostDisk bounds what a run writes, the servers' small disks apart.
+	// mostDisk bounds the disk space of a run, without the servers' small disks.
 	mostDisk = 2 << 30
 )
 
 func main() {
-	// A small disk can only be mounted where nobody else sees it.
+	// A small disk can only be mounted in a private namespace.
 	status, ran, disks := ownNamespace()
 	if !ran {
 		status = chaos(disks)
@@ -95,7 +95,7 @@ func chaos(disks bool) (status int) {
 	told := report(w.history, v, alwaysBusy) + complaints(v)
 	fmt.Print("\n", told)
 	if len(v.violations) > 0 {
-		// it is on the screen, too
+		// also on the screen
 		_ = os.WriteFile(filepath.Join(w.logs, "report.txt"), []byte(told), 0o600)
 		fmt.Printf("FAILED with seed %d; logs: %s\n", *seed, w.logs)
 		return 1
@@ -107,8 +107,8 @@ func chaos(disks bool) (status int) {
 	return 0
 }
 
-// play is the run: everything starts, clients publish while the nemesis rages, all is mended, and
-// what is left drains.
+// play runs everything: clients publish while the nemesis does harm, then all faults are undone and
+// the queues drain.
 func (w *world) play(ctx context.Context, deploy, syncs string, long time.Duration,
 	kinds *regexp.Regexp) error {
 	if err := w.prepare(deploy, syncs); err != nil {
@@ -159,11 +159,11 @@ func (w *world) play(ctx context.Context, deploy, syncs string, long time.Durati
 	return nil
 }
 
-// bound ends the rage when the run has written too much.
+// bound ends the harm when the run has written too much.
 func (w *world) bound(ctx context.Context, enough func()) {
 	for pause(ctx, 5*time.Second) {
 		var size int64
-		names, _ := filepath.Glob(filepath.Join(w.logs, "*")) // the pattern is one
+		names, _ := filepath.Glob(filepath.Join(w.logs, "*")) // the pattern is valid
 		for _, name := range names {
 			if info, err := os.Stat(name); err == nil {
 				size += info.Size()

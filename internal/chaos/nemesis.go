@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// nemesis does harm. It has two hands that know nothing of each other: one is on the servers and
-// what is between them, the other on admitters, drainers, their links to the servers, and the
-// target. What each does next, to whom and for how long depends on the seed alone.
+// nemesis does harm with two independent hands: one on the servers and their network, one on
+// admitters, drainers, their links, and the target. The seed alone determines the kind, target and
+// duration.
 type nemesis struct {
 	w     *world
 	hands []hand
@@ -22,17 +22,16 @@ type hand struct {
 	name  string
 	r     *rand.Rand
 	harms []harm
-	calm  func(context.Context) // what is waited for between two harms
+	calm  func(context.Context) // waits between two harms
 }
 
-// harm is a kind of fault.
 type harm struct {
 	kind   string
 	weight int
-	least  time.Duration // that it lasts
+	least  time.Duration // duration
 	most   time.Duration
 	strike func(r *rand.Rand) (whom string, heal func())
-	stale  bool // as of fault
+	stale  bool // see fault
 }
 
 func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
@@ -41,8 +40,8 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	n.hands = []hand{
 		{"servers", rand.New(rand.NewPCG(w.seed,
 			1<<32)), n.againstServers(), func(ctx context.Context) {
-			// Who operates a cluster waits until it is well before he stops the next server. Now
-			// and then he does not.
+			// Operators wait until a cluster is healthy before they stop the next server, but not
+			// always.
 			if err := w.healthy(ctx, 30*time.Second); err != nil && ctx.Err() == nil {
 				w.say("servers are not in step yet: %v", err)
 			}
@@ -59,7 +58,7 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	return n
 }
 
-// rage does harm until ctx ends, and returns when all of it is undone.
+// rage does harm until ctx ends, and undoes all of it.
 func (n *nemesis) rage(ctx context.Context) {
 	done := make(chan struct{})
 	for _, h := range n.hands {
@@ -112,15 +111,14 @@ func (h hand) draw() harm {
 	return h.harms[i]
 }
 
-// some are n different ones of a list.
+// some returns n different elements of a list.
 func some[T any](r *rand.Rand, list []T, n int) []T {
 	list = slices.Clone(list)
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:n]
 }
 
-// begin starts a process again; that it cannot be started is a flaw of this machine, which the end
-// of the run will show.
+// begin restarts a process. A failure is this machine's, and shows at the end of the run.
 func (n *nemesis) begin(p *process) {
 	if err := p.start(); err != nil {
 		n.w.say("%v", err)

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// inOwnNamespace is set for a process that sees mounts of its own.
+// inOwnNamespace is set for a process in a private mount namespace.
 const inOwnNamespace = "CHAOS_NAMESPACE"
 
-// endWithParent has a process killed when this one dies, even if that is by a signal.
+// endWithParent makes the kernel kill a process when this one dies.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// mountDisk mounts a small disk, which only this process and its children see.
+// mountDisk mounts a small disk for this process and its children.
 func mountDisk(dir string, size int) error {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
 		return fmt.Errorf("mount a small disk at %s: %w", dir, err)
@@ -26,9 +26,9 @@ func mountDisk(dir string, size int) error {
 	return nil
 }
 
-// ownNamespace runs this program again where it may mount, for which an ordinary user needs a user
-// namespace, too. It reports its status, or whether it is that program; neither when that cannot be
-// had here.
+// ownNamespace runs this program again in a private mount namespace, with a user namespace for
+// ordinary users. It returns the exit status, or whether this is that program; neither if
+// namespaces are unavailable.
 func ownNamespace() (status int, ran, isIt bool) {
 	if os.Getenv(inOwnNamespace) != "" {
 		return 0, false, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "") == nil
@@ -37,7 +37,7 @@ func ownNamespace() (status int, ran, isIt bool) {
 	if err != nil {
 		return 0, false, false
 	}
-	runtime.LockOSThread() // whose end would be the child's
+	runtime.LockOSThread() // its end would be the child's
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	for _, user := range []bool{false, true} {
@@ -62,10 +62,10 @@ func ownNamespace() (status int, ran, isIt bool) {
 		}
 		go func() {
 			for s := range signals {
-				_ = cmd.Process.Signal(s) // its only error is that the process has ended
+				_ = cmd.Process.Signal(s) // fails only for an ended process
 			}
 		}()
-		_ = cmd.Wait() // its status is read from ProcessState
+		_ = cmd.Wait() // ProcessState has its status
 		return cmd.ProcessState.ExitCode(), true, false
 	}
 	return 0, false, false

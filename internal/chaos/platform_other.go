@@ -7,10 +7,10 @@ import (
 	"os/exec"
 )
 
-// endWithParent can do nothing here: a child outlives a parent that is killed.
+// endWithParent does nothing here: children outlive a killed parent.
 func endWithParent(*exec.Cmd) {}
 
 func mountDisk(string, int) error { return errors.New("no small disks here") }
 
-// ownNamespace says that there are none here.
+// ownNamespace reports that namespaces are unavailable.
 func ownNamespace() (status int, ran, isIt bool) { return 0, false, false }

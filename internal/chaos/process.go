@@ -12,15 +12,13 @@ import (
 	"time"
 )
 
-// patience is how long a process may take to stop when it is asked to: longer than its grace
-// period.
+// patience bounds the stopping of a process: longer than its grace period.
 const patience = 40 * time.Second
 
-// process is a program of the installation, which lives many times. Only what is started here is
-// ever signalled.
+// process is a program of the installation with many lives. Only such processes are signalled.
 type process struct {
 	name    string
-	command func() *exec.Cmd // a new one for each life
+	command func() *exec.Cmd // new for each life
 	w       *world
 
 	mu     sync.Mutex
@@ -29,10 +27,10 @@ type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	frozen bool
-	over   bool // it is not started again
+	over   bool // it will not be started again
 }
 
-// start begins a new life, whose log is a file of its own, unless the process lives.
+// start begins a new life with its own log, unless the process is alive.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +43,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	cmd := p.command()
 	cmd.Stdout, cmd.Stderr = log, log
 	endWithParent(cmd)
@@ -57,7 +55,7 @@ func (p *process) start() error {
 	p.cmd, p.exited, p.frozen = cmd, make(chan struct{}), false
 	exited := p.exited
 	go func() {
-		_ = cmd.Wait() // its status is read from ProcessState
+		_ = cmd.Wait() // ProcessState has its status
 		p.mu.Lock()
 		p.life.until = p.w.now()
 		if p.life.ending == running {
@@ -68,7 +66,7 @@ func (p *process) start() error {
 		again := p.life.ending == fell
 		p.mu.Unlock()
 		close(exited)
-		if again { // as a service manager would
+		if again { // like a service manager
 			time.Sleep(time.Second)
 			if err := p.start(); err != nil {
 				p.w.say("%v", err)
@@ -78,8 +76,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// end signals the process with the ending that this is, and waits until it is gone. A frozen one is
-// thawed, or it would not hear anything but SIGKILL.
+// end signals the process and waits for its end. A frozen one is thawed first, since it only reacts
+// to SIGKILL.
 func (p *process) end(as ending, signal syscall.Signal) error {
 	p.mu.Lock()
 	if p.cmd == nil {
@@ -90,7 +88,7 @@ func (p *process) end(as ending, signal syscall.Signal) error {
 	if p.life.ending == running {
 		p.life.ending = as
 	}
-	_ = cmd.Process.Signal(signal) // its only error is that the process has ended
+	_ = cmd.Process.Signal(signal) // fails only for an ended process
 	if p.frozen {
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 		p.frozen = false
@@ -109,7 +107,7 @@ func (p *process) end(as ending, signal syscall.Signal) error {
 	return nil
 }
 
-func (p *process) kill() { _ = p.end(killed, syscall.SIGKILL) } // nothing outlives it
+func (p *process) kill() { _ = p.end(killed, syscall.SIGKILL) } // cannot time out
 
 func (p *process) stop() error { return p.end(stopped, syscall.SIGTERM) }
 
@@ -120,11 +118,11 @@ func (p *process) hold(frozen bool, signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frozen = frozen
-	// its only error is that the process has ended, which is reported elsewhere
+	// fails only for an ended process, which is reported elsewhere
 	_ = p.cmd.Process.Signal(signal)
 }
 
-// finish kills the process for good.
+// finish kills the process permanently.
 func (p *process) finish() {
 	p.mu.Lock()
 	p.over = true
@@ -132,7 +130,7 @@ func (p *process) finish() {
 	p.kill()
 }
 
-// livesOn reports whether the process runs. The caller has the lock.
+// livesOn reports whether the process runs. The caller holds the lock.
 func (p *process) livesOn() bool {
 	if p.cmd == nil {
 		return false

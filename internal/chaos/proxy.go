@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// link carries the bytes between two processes, until the nemesis wants it otherwise.
+// link forwards bytes between two processes, with faults on request.
 type link struct {
-	from, to string // addresses: where it listens, and what it leads to
+	from, to string // listening address and destination
 	listener net.Listener
 
 	mu      sync.Mutex
@@ -24,21 +24,20 @@ type linkMode int
 
 const (
 	open linkMode = iota
-	cut           // connections break, and new ones with them
-	// as a network that drops everything: bytes wait, and neither side learns of it
+	cut           // connections break, including new ones
+	// the network drops everything: bytes wait, unnoticed by either side
 	stalled
 )
 
-// chunk is some bytes and when they are to arrive.
+// chunk is a piece of data with its arrival time.
 type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// mostChunks bounds what is under way in one direction; more waits where it came from.
+// mostChunks bounds the data in transit per direction; the sender keeps more.
 const mostChunks = 64
 
-// newLink makes a link to an address.
 func newLink(to string) (*link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +77,7 @@ func (l *link) connect(near net.Conn) {
 	both.Wait()
 }
 
-// keep notes a connection, unless the link is cut.
+// keep registers a connection, unless the link is cut.
 func (l *link) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *link) forget(c net.Conn) {
 	c.Close()
 }
 
-// carry carries one direction. What was on its way when the sender closed still arrives.
+// carry forwards one direction. Data in transit arrives after the sender has closed.
 func (l *link) carry(from, to net.Conn) {
 	chunks := make(chan chunk, mostChunks)
 	go func() {
@@ -128,7 +127,7 @@ func (l *link) carry(from, to net.Conn) {
 		}
 	}
 	if !broken && l.passes() {
-		_ = to.(*net.TCPConn).CloseWrite() // the other direction finds out
+		_ = to.(*net.TCPConn).CloseWrite() // the other direction notices
 		return
 	}
 	to.Close()
@@ -153,7 +152,7 @@ func (l *link) latency() time.Duration {
 	return l.delay
 }
 
-// become changes what the link does. A cut breaks its connections at once.
+// become changes the mode. A cut breaks connections at once.
 func (l *link) become(mode linkMode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,14 +166,13 @@ func (l *link) become(mode linkMode) {
 	}
 }
 
-// slow delays what is sent from now on.
+// slow delays data sent from now on.
 func (l *link) slow(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = delay
 }
 
-// close ends the link.
 func (l *link) close() {
 	l.listener.Close()
 	l.become(cut)

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// standstill is how long a bucket that never is empty may start nothing before it counts as
-// standing still: longer than the target's own pauses.
+// standstill is the time without starts after which a busy bucket counts as standing still: longer
+// than the target's own pauses.
 const standstill = 3 * time.Second
 
-// recovery is what faults of one kind did.
+// recovery holds the effects of faults of one kind.
 type recovery struct {
 	times int
-	stood int             // of these, with a bucket that stood still
-	from  []time.Duration // from the fault's begin until all buckets that stood still started again
+	stood int             // with a bucket standing still
+	from  []time.Duration // from the fault's start until all such buckets started again
 	after []time.Duration // from its end
 }
 
-// recoveries looks, for each fault, at the buckets that always had work: how long those that stood
-// still took to start again. Faults overlap; what two of them did together counts for both.
+// recoveries measures, for each fault, how long busy buckets stood still. Overlapping faults share
+// their effects.
 func recoveries(h *history, policy string) map[string]*recovery {
 	byKey := map[string][]time.Duration{}
 	for _, s := range h.starts {
@@ -57,7 +57,7 @@ func recoveries(h *history, policy string) map[string]*recovery {
 	return kinds
 }
 
-// report is the table at the end.
+// report returns the table at the end.
 func report(h *history, v verdict, policy string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-20s %5s %6s   %-21s   %s\n", "fault", "times", "stood",
@@ -94,7 +94,7 @@ func spread(d []time.Duration) string {
 	return fmt.Sprintf("%10.1fs %8.1fs", d[len(d)/2].Seconds(), d[len(d)-1].Seconds())
 }
 
-// complaints are the violations, the first few of each law in full.
+// complaints returns the violations, the first few of each law in full.
 func complaints(v verdict) string {
 	var b strings.Builder
 	for _, law := range slices.Sorted(maps.Keys(v.violations)) {

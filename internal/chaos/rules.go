@@ -12,14 +12,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// rule is a policy of the installation, and the load on it.
+// rule is a policy with its load.
 type rule struct {
 	name       string
 	settings   string  // as in a configuration file
-	rate       float64 // starts per second of a bucket, 0 when they are not paced
-	peak       float64 // likewise
+	rate       float64 // starts per second of a bucket; 0: unpaced
+	peak       float64 // of starts per second
 	burst      float64
-	total      bool // the rate is that of all buckets together
+	total      bool // the rate applies to all buckets together
 	capacity   int
 	partitions int
 	attempts   int
@@ -28,11 +28,11 @@ type rule struct {
 	door       bool    // decides at the door: plain NATS publishers cannot reach its queue
 }
 
-// attemptTimeout is how long an attempt may take, in every policy.
+// attemptTimeout is the timeout of an attempt in all policies.
 const attemptTimeout = 5 * time.Second
 
-// rules are chosen so that there is a bucket of each kind: never empty, mostly empty, with few
-// slots, one rate for all, slower than a lease, and not paced at all.
+// rules cover all kinds of buckets: never empty, mostly empty, few slots, a common rate, slower
+// than a lease, and unpaced.
 func rules() []rule {
 	retry := fmt.Sprintf(
 		"retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v",
@@ -61,8 +61,7 @@ func rules() []rule {
 	}
 }
 
-// alwaysBusy is the policy whose buckets always have work: when they start nothing, something
-// stands still.
+// alwaysBusy is the policy whose buckets always have jobs.
 const alwaysBusy = "steady"
 
 // configuration is the file of admitters and drainers.
@@ -82,11 +81,11 @@ func configuration(rules []rule, lease time.Duration, target string) string {
 	return b.String()
 }
 
-// partition is where a bucket is; -1 for a bucket of no rule.
+// partition returns a bucket's partition; -1 for an unknown policy.
 func (h *history) partition(b bucket) int {
 	names, err := queue.NewNames("")
 	if err != nil {
-		panic(err) // the default prefix is one
+		panic(err) // the default prefix is valid
 	}
 	for _, r := range h.rules {
 		if r.name == b.policy {

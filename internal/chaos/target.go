@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// target is the other side's API, which fails now and then. What a job meets depends on the seed,
-// its name and how often it has come.
+// target is an API that fails occasionally. The result of a job depends on the seed, its name and
+// the number of attempts.
 type target struct {
 	w    *world
 	mood atomic.Int32
@@ -24,16 +24,15 @@ type target struct {
 	stop func() error
 
 	mu    sync.Mutex
-	times map[string]uint64 // by job's name
+	times map[string]uint64 // by job name
 }
 
 const (
 	moodFlaky int32 = iota
-	moodDown        // answers 503 to everything
-	moodHangs       // answers nothing
+	moodDown        // answers all requests with 503
+	moodHangs       // does not answer
 )
 
-// serve starts the target.
 func (t *target) serve() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +41,7 @@ func (t *target) serve() error {
 	t.url = "http://" + listener.Addr().String()
 	server := &http.Server{Handler: t, ReadHeaderTimeout: 10 * time.Second}
 	t.stop = server.Close
-	go func() { _ = server.Serve(listener) }() // it ends with the world
+	go func() { _ = server.Serve(listener) }() // ends with the world
 	return nil
 }
 
@@ -51,7 +50,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := t.w.now()
 	name, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // a request that was cut off is none
+		panic(http.ErrAbortHandler) // ignore truncated requests
 	}
 	attempt, err := strconv.Atoi(r.Header.Get("Penstock-Attempt"))
 	if err != nil {
@@ -68,7 +67,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch status {
 	case 0:
-		panic(http.ErrAbortHandler) // the connection breaks
+		panic(http.ErrAbortHandler) // breaks the connection
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "1")
 	}
@@ -76,10 +75,10 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// choose says what a run meets: mostly a quick success.
+// choose returns the result of a run: mostly a quick success.
 func (t *target) choose(name string) (status int, wait time.Duration) {
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(name)) // it has no errors
+	_, _ = hash.Write([]byte(name)) // never fails
 	t.mu.Lock()
 	t.times[name]++
 	r := rand.New(rand.NewPCG(t.w.seed, hash.Sum64()+t.times[name]))
@@ -110,7 +109,7 @@ func (t *target) choose(name string) (status int, wait time.Duration) {
 	}
 }
 
-// pause waits, and reports whether ctx let it.
+// pause waits, and reports whether ctx was still live.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -21,19 +21,19 @@ const (
 	admitters = 2
 	drainers  = 3
 
-	// password is that of the account in deploy/nats.conf.
+	// password of the account in deploy/nats.conf.
 	password = "chaos"
-	// diskSize is what a server may store. Small enough to be filled.
+	// diskSize is the size of a server's store, small enough to be filled.
 	diskSize = 256 << 20
 )
 
-// world is an installation of real processes, and the links between them.
+// world is an installation of real processes, and their links.
 type world struct {
 	seed  uint64
-	bin   string // where the programs are
+	bin   string // directory of the programs
 	dir   string
-	logs  string // a directory in it
-	disks bool   // each server's store is a small disk of its own
+	logs  string // a directory in dir
+	disks bool   // each server has a small disk
 	began time.Time
 
 	history *history
@@ -44,47 +44,44 @@ type world struct {
 	routes    [servers][servers]*link // from, to
 	admitters []*process
 	drainers  []*process
-	wires     map[string][]*link // of a process, to each of the servers
+	wires     map[string][]*link // of a process to each server
 
 	mu     sync.Mutex
 	epochs map[string]epoch // of lives
 	out    io.Writer
 }
 
-// ports are a server's.
 type ports struct{ client, cluster, monitor, http int }
 
-// epoch is when a life began, by both clocks: a process tells its instants by the wall clock that
-// it saw when it began plus a monotonic clock, so this is what its instants have to be compared by.
+// epoch is the start of a life by both clocks. A process reports instants as its wall clock at the
+// start plus a monotonic clock, so they are compared with this.
 type epoch struct {
 	wall time.Time
 	at   time.Duration
 }
 
-// now is the instant.
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-// launched notes a life's epoch.
 func (w *world) launched(life string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.epochs[life] = epoch{time.Now().Round(0), w.now()}
 }
 
-// instant is what a life calls t.
+// instant converts a life's time.
 func (w *world) instant(life string, t time.Time) time.Duration {
 	e := w.epochs[life]
 	return e.at + t.Sub(e.wall)
 }
 
-// say tells what happens, on the screen and in a log.
+// say prints to the screen and a log.
 func (w *world) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	fmt.Fprintf(w.out, "%9.3fs  %s\n", w.now().Seconds(), fmt.Sprintf(format, args...))
 }
 
-// prepare makes directories, configuration and links. Nothing runs yet.
+// prepare makes directories, configuration and links.
 func (w *world) prepare(deploy, syncs string) error {
 	w.logs = filepath.Join(w.dir, "logs")
 	if err := os.MkdirAll(w.logs, 0o700); err != nil {
@@ -99,7 +96,7 @@ func (w *world) prepare(deploy, syncs string) error {
 	if err := w.target.serve(); err != nil {
 		return fmt.Errorf("serve the target: %w", err)
 	}
-	// An ephemeral port could be lost to somebody's connection while its process is down.
+	// Connections could take an ephemeral port while its process is down.
 	next := 20000 + os.Getpid()%1000*10
 	for range servers {
 		var p ports
@@ -126,7 +123,7 @@ func (w *world) prepare(deploy, syncs string) error {
 		w.admitters = append(w.admitters, p)
 	}
 	for i := range drainers {
-		// which tells the instants of starts
+		// logs the instants of starts
 		p, err := w.program("drainer", i, "--log-level", "debug")
 		if err != nil {
 			return err
@@ -136,9 +133,8 @@ func (w *world) prepare(deploy, syncs string) error {
 	return nil
 }
 
-// prepareServers uses the configuration of deploy, with less room. Every route leads over a link of
-// ours: servers that heard of each other's addresses would go around it, so they are told one where
-// nobody listens.
+// prepareServers uses the configuration of deploy with smaller limits. All routes lead over links:
+// servers gossip addresses and would bypass them, so they advertise an unused one.
 func (w *world) prepareServers(deploy, syncs string) error {
 	text, err := os.ReadFile(filepath.Join(deploy, "nats.conf"))
 	if err != nil {
@@ -196,7 +192,7 @@ accounts { PENSTOCK {
 	return nil
 }
 
-// program is an admitter or a drainer, with a link of its own to each server.
+// program makes an admitter or drainer with its own link to each server.
 func (w *world) program(program string, i int, args ...string) (*process, error) {
 	name := fmt.Sprintf("%s-%d", program, i)
 	url := ""
@@ -215,7 +211,7 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 	}}, nil
 }
 
-// start starts everything, and returns when the servers are in step and the admitters serve.
+// start starts everything, and waits until the servers are in step and the admitters serve.
 func (w *world) start(ctx context.Context) error {
 	for _, p := range w.servers {
 		if err := p.start(); err != nil {
@@ -239,7 +235,7 @@ func (w *world) start(ctx context.Context) error {
 	return nil
 }
 
-// healthy waits until all servers say that they are in step with the others.
+// healthy waits until all servers are in step.
 func (w *world) healthy(ctx context.Context, patience time.Duration) error {
 	end := time.Now().Add(patience)
 	for _, p := range w.ports {
@@ -275,12 +271,12 @@ func serves(ctx context.Context, url string, patience time.Duration) error {
 	}
 }
 
-// all lists every process, those first that depend on the others.
+// all lists the processes, dependent ones first.
 func (w *world) all() []*process {
 	return append(append(append([]*process{}, w.drainers...), w.admitters...), w.servers...)
 }
 
-// end kills what still runs.
+// end kills the remaining processes.
 func (w *world) end() {
 	for _, p := range w.all() {
 		p.finish()
@@ -298,13 +294,13 @@ func (w *world) end() {
 		}
 	}
 	if w.target != nil && w.target.stop != nil {
-		_ = w.target.stop() // nobody is left to ask it
+		_ = w.target.stop() // no request follows
 	}
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// freePort finds a port that nobody listens on, from next on.
+// freePort finds an unused port from next on.
 func freePort(next *int) (int, error) {
 	for ; *next < 32000; *next++ {
 		l, err := net.Listen("tcp", address(*next))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// arrival is one request as the API saw it.
+// arrival is a request as the API saw it.
 type arrival struct {
 	at        time.Time
 	connected time.Time // when its connection was accepted
@@ -20,9 +20,9 @@ type arrival struct {
 	allowed   bool
 }
 
-// api is somebody else's API with a strict limit: a request is refused if the window before it
-// holds limit others already, and refused ones count as well. The window slides: there is no edge
-// at which one could send twice as much.
+// api is an external API with a strict limit: it refuses a request if the window before it already
+// holds limit requests, including refused ones. The window slides, so there is no edge at which
+// twice as many fit.
 type api struct {
 	limit  int
 	window time.Duration
@@ -30,7 +30,7 @@ type api struct {
 
 	mu       sync.Mutex
 	arrivals []arrival
-	done     map[string]int // how often a job was answered with 2xx
+	done     map[string]int // number of 2xx answers per job
 }
 
 func newAPI(limit int, window, takes time.Duration) *api {
@@ -53,7 +53,7 @@ func (a *api) serve(ctx context.Context) (string, error) {
 		},
 	}
 	context.AfterFunc(ctx, func() { server.Close() })
-	go func() { _ = server.Serve(listener) }() // it ends with ctx, and the demo with it
+	go func() { _ = server.Serve(listener) }() // ends with the demo
 	return "http://" + listener.Addr().String(), nil
 }
 
@@ -77,7 +77,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// arrive notes a request and decides about it.
+// arrive records a request and decides about it.
 func (a *api) arrive(r arrival) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,15 +88,15 @@ func (a *api) arrive(r arrival) bool {
 	return r.allowed
 }
 
-// seen is all requests so far.
+// seen returns all requests so far.
 func (a *api) seen() []arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.arrivals)
 }
 
-// count tells how many different jobs were done, how many requests were refused, and how many came
-// within the last window.
+// count returns the number of distinct jobs done, of refused requests, and of requests in the last
+// window.
 func (a *api) count() (done, refused, lately int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,17 +115,17 @@ func (a *api) count() (done, refused, lately int) {
 	return len(a.done), refused, lately
 }
 
-// finished tells whether each of the jobs was done.
+// finished reports whether all jobs were done.
 func (a *api) finished(jobs []string) bool { return len(a.missing(jobs)) == 0 }
 
-// missing are those of the jobs that were never answered with 2xx.
+// missing returns the jobs without a 2xx answer.
 func (a *api) missing(jobs []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(job string) bool { return a.done[job] > 0 })
 }
 
-// busiest is the most requests in any window.
+// busiest returns the most requests in any window.
 func busiest(arrivals []arrival, window time.Duration) int {
 	most, first := 0, 0
 	for i, r := range arrivals {

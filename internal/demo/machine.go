@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// tick is how often the machine is looked at, and stalled how late that may come before it
-	// counts as a stall.
+	// tick is the polling interval, and stalled the delay that counts as a stall.
 	tick    = time.Millisecond
 	stalled = 10 * time.Millisecond
 )
 
-// stall is a time in which this process did not get the processor.
+// stall is a period in which this process did not run.
 type stall struct {
 	from, to time.Time
 }
 
-// machine notes stalls. Two requests sent a proper time apart arrive together when the API slept in
-// between, so the report must tell a stall of the machine from a fault of Penstock.
+// machine records stalls. Requests sent at proper intervals arrive together if the API was stalled
+// in between, so the report must distinguish stalls from faults of Penstock.
 type machine struct {
 	mu     sync.Mutex
 	stalls []stall
@@ -49,7 +48,7 @@ func watchMachine(ctx context.Context) *machine {
 	return m
 }
 
-// longest is the longest stall that touches the time between two instants.
+// longest returns the longest stall that touches a period.
 func (m *machine) longest(from, to time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +61,7 @@ func (m *machine) longest(from, to time.Time) time.Duration {
 	return longest
 }
 
-// total is how much of the time between two instants was stalls.
+// total returns the stalled part of a period.
 func (m *machine) total(from, to time.Time) (total time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

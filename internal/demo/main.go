@@ -36,8 +36,8 @@ const (
 	lease      = 2 * time.Second
 )
 
-// bursts are the jobs to send, half of them over HTTP. The trickle goes straight through. Then the
-// bucket, which starts 48 a second, is never empty until the end; the last two bursts do not fit.
+// bursts are the jobs to send, half of them over HTTP. The trickle starts at once. After it the
+// bucket, with 48 starts per second, is never empty until the end; the last two bursts do not fit.
 var (
 	trickle = burst{jobs: 20, gap: 100 * time.Millisecond}
 	bursts  = []burst{
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// mostTime bounds the demo, without the end of the processes.
+// mostTime bounds the demo, without stopping the processes.
 const mostTime = 50 * time.Second
 
 func main() {
@@ -72,7 +72,7 @@ func main() {
 	}
 }
 
-// run is the demo. It returns which laws were broken; an error means that it could not be played.
+// run plays the demo and returns the broken laws; an error means that it could not be played.
 func run(ctx context.Context, admitter, drainer string, out *screen) (broken []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mostTime)
 	defer cancel()
@@ -114,7 +114,7 @@ func run(ctx context.Context, admitter, drainer string, out *screen) (broken []s
 	return broken, nil
 }
 
-// verdict names the broken laws, with what the processes logged.
+// verdict prints the broken laws and the processes' logs.
 func verdict(out io.Writer, broken []string, p *penstock) {
 	fmt.Fprintln(out)
 	if len(broken) == 0 {

@@ -19,8 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// penstock is an admitter with its embedded server, two drainers, and a connection to see what they
-// do.
+// penstock is an admitter with its embedded server, two drainers, and a connection to observe them.
 type penstock struct {
 	admitter *process
 	drainers []*process
@@ -36,7 +35,7 @@ type penstock struct {
 	partition int                // the bucket
 }
 
-// configuration is what a user would write, but for the temporary directory and the free ports.
+// configuration is a user's configuration, except for the temporary directory and free ports.
 const configuration = `
 http: {listen: "127.0.0.1:0"}
 nats:
@@ -51,7 +50,7 @@ policies:
     target: {http: {url: %q}}
 `
 
-// start starts the processes and returns when they share the work.
+// start starts the processes and waits until they share the work.
 func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target string,
 	out *screen) (err error) {
 	file := filepath.Join(dir, "penstock.yaml")
@@ -109,8 +108,7 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 	return nil
 }
 
-// owner is the process that owns a partition, by what drainers tell each other; nil for none of
-// ours.
+// owner returns the process that owns a partition by the drainers' records, or nil.
 func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -146,8 +144,8 @@ func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	return p.drainers[i], nil
 }
 
-// settle waits until the drainers share the partitions, so that the demo sees no other takeover
-// than that after the kill.
+// settle waits until the drainers share the partitions, so that the only takeover is the one after
+// the kill.
 func (p *penstock) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, proctest.Patience)
 	defer cancel()
@@ -172,7 +170,6 @@ func (p *penstock) settle(ctx context.Context) error {
 	}
 }
 
-// killOwner kills the drainer that owns the bucket.
 func (p *penstock) killOwner(ctx context.Context) error {
 	owner, err := p.owner(ctx, p.partition)
 	if err != nil {
@@ -186,7 +183,7 @@ func (p *penstock) killOwner(ctx context.Context) error {
 	return nil
 }
 
-// held is how many jobs the bucket holds. It is the only one.
+// held returns the number of jobs in the only bucket.
 func (p *penstock) held(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -197,7 +194,7 @@ func (p *penstock) held(ctx context.Context) (int, error) {
 	return int(info.State.Msgs), nil
 }
 
-// buried is how many jobs became dead letters.
+// buried returns the number of dead letters.
 func (p *penstock) buried(ctx context.Context) (int, error) {
 	dead, err := p.js.Stream(ctx, p.names.DeadStream(policyName))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -209,7 +206,6 @@ func (p *penstock) buried(ctx context.Context) (int, error) {
 	return int(dead.CachedInfo().State.Msgs), nil
 }
 
-// children are the processes that were started.
 func (p *penstock) children() []*process {
 	if p.admitter == nil {
 		return nil
@@ -217,7 +213,7 @@ func (p *penstock) children() []*process {
 	return append([]*process{p.admitter}, p.drainers...)
 }
 
-// ended tells of a process that ended by itself.
+// ended returns an error if a process ended by itself.
 func (p *penstock) ended() error {
 	for _, c := range p.children() {
 		select {
@@ -231,7 +227,7 @@ func (p *penstock) ended() error {
 	return nil
 }
 
-// stop stops what still runs, the admitter with the NATS server last.
+// stop stops the processes, the admitter with the NATS server last.
 func (p *penstock) stop() error {
 	p.nc.Close()
 	var failed error
@@ -243,7 +239,7 @@ func (p *penstock) stop() error {
 	return failed
 }
 
-// kill ends what still runs, at once.
+// kill kills the remaining processes.
 func (p *penstock) kill() {
 	if p.nc != nil {
 		p.nc.Close()

@@ -9,15 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// process is a program that the demo started.
 type process struct {
 	*proctest.Process
 	name  string
 	ready map[string]string // of its ready line: http=… nats=…
 }
 
-// start starts a program and waits for its ready line. The program gets a signal to stop when ctx
-// ends.
+// start starts a program and waits for its ready line. The end of ctx stops it.
 func start(ctx context.Context, name, program string, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

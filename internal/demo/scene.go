@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scene is what is played, and what was seen of it.
+// scene holds the play and its observations.
 type scene struct {
 	*penstock
 	api     *api
@@ -17,7 +17,7 @@ type scene struct {
 	machine *machine
 	out     *screen
 
-	killSent  time.Time // when the owner was about to be killed, and when it was gone
+	killSent  time.Time // killSent: before the kill; killed: after it
 	killDone  time.Time
 	resumed   time.Time // when the API first heard from the other drainer
 	successor *process
@@ -25,11 +25,11 @@ type scene struct {
 	letters   int // dead letters
 }
 
-// onTheWay is how much longer than another a request may take from its start to the API. Starts are
-// in order, and each has a connection of its own.
+// onTheWay bounds the difference between the times of two requests from start to API. Starts are in
+// order, and each has its own connection.
 const onTheWay = 100 * time.Millisecond
 
-// look is how often the scene is looked at.
+// look is the polling interval.
 const look = 100 * time.Millisecond
 
 // play sends the bursts, kills the owner half-way, and waits until all accepted jobs are done.
@@ -104,8 +104,8 @@ func (s *scene) kill(ctx context.Context) error {
 	return nil
 }
 
-// awaitSuccessor looks for the first request after the kill. The dead drainer's may still arrive,
-// but not over a connection that was made after its end.
+// awaitSuccessor waits for the first request after the kill over a connection made after the dead
+// drainer's end.
 func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 	for _, r := range s.api.seen() {
 		if r.connected.After(s.killDone) {
@@ -129,20 +129,20 @@ func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeover is how long no job was started after the kill.
+// takeover returns the time without starts after the kill.
 func (s *scene) takeover() time.Duration { return s.resumed.Sub(s.killSent) }
 
-// findings are what the API's log tells.
+// findings are the results from the API's log.
 type findings struct {
-	starts    int // requests, refused ones too
-	done      int // accepted jobs that were answered with 2xx
+	starts    int // requests, including refused ones
+	done      int // accepted jobs with a 2xx answer
 	lost      []string
-	repeated  int // jobs that ran twice, which the kill explains
+	repeated  int // jobs that ran twice because of the kill
 	twice     []string
-	unknown   int           // done jobs that no sender knows to be accepted: the answer was lost
-	overtaken int           // requests that came after that of a job accepted later
-	behind    time.Duration // the most by which one of these came after
-	// of these, those whose place neither the way to the API nor a stall explains
+	unknown   int           // done jobs whose acceptance no sender saw: the answer was lost
+	overtaken int           // requests after that of a job accepted later
+	behind    time.Duration // the largest such delay
+	// of these, those explained neither by the way to the API nor by a stall
 	unordered int
 	counted   int // attempts counted, though nothing failed
 	throttled []arrival
@@ -163,7 +163,7 @@ func (s *scene) findings() findings {
 		known[job] = true
 	}
 	first := map[string]arrival{}
-	var latest []arrival // each of the highest number until then
+	var latest []arrival // each with the highest number so far
 	number := func(r arrival) (n int) {
 		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n) // 0: not one of ours
 		return n
@@ -198,7 +198,7 @@ func (s *scene) findings() findings {
 		}
 		if !s.resumed.IsZero() && !r.at.Before(s.resumed) && len(latest) > 0 &&
 			latest[0].at.Before(s.killDone) {
-			latest = nil // what was under way at the kill comes again
+			latest = nil // jobs in progress at the kill run again
 		}
 		if len(latest) == 0 || number(r) > number(latest[len(latest)-1]) {
 			latest = append(latest, r)
@@ -228,8 +228,8 @@ func (s *scene) findings() findings {
 	return f
 }
 
-// stalled is how much of the measured time was stalls, in percent: so much slower than configured
-// is the machine's doing.
+// stalled returns the stalled part of the measured time in percent: the slowdown caused by the
+// machine.
 func (f findings) stalled() float64 {
 	if f.measured == 0 {
 		return 0
@@ -237,7 +237,7 @@ func (f findings) stalled() float64 {
 	return 100 * f.stalls.Seconds() / f.measured.Seconds()
 }
 
-// broken names the laws that were broken.
+// broken returns the broken laws.
 func (s *scene) broken(f findings) (broken []string) {
 	law := func(number int, name, format string, args ...any) {
 		broken = append(broken,
@@ -259,7 +259,7 @@ func (s *scene) broken(f findings) (broken []string) {
 		}
 		law(2, "rate", "%s", text)
 	}
-	// The rate is promised net of stalls, and outside cool-downs, of which every 429 begins one.
+	// The rate excludes stalls, and cool-downs, which begin with each 429.
 	within := 0.005*f.measured.Seconds() + f.stalls.Seconds()
 	off := math.Abs(f.rate-outflow) / outflow * f.measured.Seconds()
 	if f.measured > 0 && len(f.throttled) == 0 && off > within {
@@ -305,7 +305,6 @@ func (s *scene) broken(f findings) (broken []string) {
 	return broken
 }
 
-// some lists the first few of many.
 func some(jobs []string) string {
 	const few = 5
 	if len(jobs) <= few {

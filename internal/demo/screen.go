@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// screen is where the demo talks: lines that stay and, on a terminal, one line that changes.
+// screen prints permanent lines and, on a terminal, one changing line.
 type screen struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -32,7 +32,7 @@ func (s *screen) Write(data []byte) (int, error) {
 	return s.w.Write(data)
 }
 
-// clear takes the changing line away.
+// clear removes the changing line.
 func (s *screen) clear() {
 	if s.live {
 		fmt.Fprint(s.w, "\r\033[K")
@@ -47,7 +47,7 @@ func (s *screen) say(format string, args ...any) {
 
 func (s *screen) stamp() string { return fmt.Sprintf("%5.1fs ", time.Since(s.started).Seconds()) }
 
-// progress changes the live line; what is not a terminal gets a line of its own every second.
+// progress updates the changing line; without a terminal it prints a line every second.
 func (s *screen) progress(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

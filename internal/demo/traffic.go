@@ -15,30 +15,28 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// burst is a number of jobs, half of them over HTTP.
 type burst struct {
 	after time.Duration // the beginning
 	jobs  int
 	gap   time.Duration // between two jobs; 0: all at once
 }
 
-// tally is what the senders of one kind were told.
+// tally counts the answers to one kind of sender.
 type tally struct {
 	submitted int
 	allowed   int // started at once
 	queued    int // or will start later
-	stored    int // accepted by JetStream, which knows no more than that
+	stored    int // accepted by JetStream
 	refused   int // answers that said no
 	cameBack  int // jobs that were refused at first and accepted later
 	gaveUp    int // jobs that were refused and did not come back
 }
 
-// accepted is how many jobs were accepted.
+// accepted returns the number of accepted jobs.
 func (t tally) accepted() int { return t.allowed + t.queued + t.stored }
 
-// traffic sends the jobs and keeps what became of each. HTTP clients come back after the time in
-// Retry-After. NATS publishers do not: the server itself refuses them, and cannot say when to come
-// back.
+// traffic sends the jobs and records the answers. HTTP clients retry after Retry-After. NATS
+// publishers do not: the server itself refuses them, without a time.
 type traffic struct {
 	url    string // of the admitter
 	client *http.Client
@@ -52,7 +50,7 @@ type traffic struct {
 	soonest      time.Duration
 	latest       time.Duration
 	withoutRetry int       // refusals over HTTP without such a time
-	failures     []error   // answers that were neither a yes nor a no
+	failures     []error   // neither acceptances nor refusals
 	backlogFrom  time.Time // when the first burst began
 }
 
@@ -66,10 +64,10 @@ func newTraffic(url string, js jetstream.JetStream) *traffic {
 	}
 }
 
-// clients is how many HTTP requests are under way at once.
+// clients is the number of concurrent HTTP requests.
 const clients = 32
 
-// send sends the trickle and the bursts, and returns when each job was accepted or has given up.
+// send sends the trickle and the bursts, and waits until each job was accepted or given up.
 func (t *traffic) send(ctx context.Context, trickle burst, bursts []burst) {
 	began := time.Now()
 	var senders sync.WaitGroup
@@ -98,7 +96,7 @@ func (t *traffic) send(ctx context.Context, trickle burst, bursts []burst) {
 	}
 }
 
-// sleep reports whether ctx lasted so long.
+// sleep reports whether ctx was live until the end.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -125,7 +123,7 @@ func (t *traffic) post(ctx context.Context) {
 	}
 }
 
-// postOnce sends one job once. It returns when to come back, 0 when it was accepted.
+// postOnce sends a job once. It returns the time until a retry, 0 if it was accepted.
 func (t *traffic) postOnce(ctx context.Context, cameBack bool) (again time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url,
 		strings.NewReader(`{"amount":1}`))
@@ -186,8 +184,7 @@ func (t *traffic) refuse(retry time.Duration, told bool) {
 	}
 }
 
-// publish sends jobs as a NATS client that knows nothing of Penstock. JetStream's acknowledgement
-// says what became of them.
+// publish sends jobs as a plain NATS client, with the results from JetStream's acknowledgements.
 func (t *traffic) publish(ctx context.Context, jobs int) {
 	subject := "penstock.jobs." + policyName + "." + string(bucketKey)
 	var answers []jetstream.PubAckFuture
@@ -212,7 +209,7 @@ func (t *traffic) publish(ctx context.Context, jobs int) {
 			})
 		case err := <-answer.Err():
 			t.count(func() {
-				// Errors of the server share one code; the description tells them apart.
+				// Errors share one code and differ in their description.
 				if strings.Contains(err.Error(), "maximum messages per subject exceeded") {
 					t.nats.refused++
 					t.nats.gaveUp++
@@ -232,14 +229,12 @@ func (t *traffic) count(change func()) {
 	change()
 }
 
-// totals is what the senders know so far.
 func (t *traffic) totals() (all tally) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.http.plus(t.nats)
 }
 
-// accepted are the ids of the accepted jobs so far.
 func (t *traffic) accepted() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -57,7 +57,8 @@ func main() {
 	}
 }
 
-// shareOf is the rows whose tests lie in one package in n. So many days together have all.
+// shareOf returns an n-th of the rows, by the packages of their tests; n consecutive days cover
+// all.
 func shareOf(rows []mutant, n, day int) (share []mutant) {
 	pkgs := map[string]int{}
 	for _, m := range rows {

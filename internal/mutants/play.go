@@ -21,24 +21,23 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// mutant is one small sabotage.
 type mutant struct {
 	name string
-	file string // where, in the module
-	old  string // occurs once there
+	file string // in the module
+	old  string // occurs exactly once
 	new  string
 
-	// by is the cheapest test that must notice: a package, the pattern of its tests, and flags,
-	// "./workers TestX -seeds 40". A mutant that nothing can notice, because the program does the
-	// same with it, says why in equivalent instead.
+	// by is the cheapest test that must fail: a package, a pattern of tests, and flags, such as
+	// "./workers TestX -seeds 40". For a mutant without any effect, equivalent gives the reason
+	// instead.
 	by         string
 	equivalent string
 }
 
-// patience is how long the tests of one mutant may take.
+// patience bounds the tests of one mutant.
 const patience = 3 * time.Minute
 
-// verdict is what became of a mutant.
+// verdict is the result for a mutant.
 type verdict string
 
 const (
@@ -46,8 +45,8 @@ const (
 	equivalent verdict = "equivalent"
 
 	survived verdict = "SURVIVED"
-	outdated verdict = "STALE"  // the text that it changes is not there once
-	broken   verdict = "BROKEN" // the row proves nothing, whatever the code does
+	outdated verdict = "STALE"  // its text does not occur exactly once
+	broken   verdict = "BROKEN" // the row proves nothing
 )
 
 func (v verdict) good() bool { return v == caught || v == equivalent }
@@ -59,9 +58,8 @@ type result struct {
 	took    time.Duration
 }
 
-// play plays mutants, some at once, after their tests have passed without any, and tells each
-// result when it is there. What is not as it should be may be the doing of a busy machine, so it is
-// played once more, one after the other.
+// play plays mutants concurrently, after their tests have passed without any, and reports each
+// result. Unexpected results may be due to a busy machine and are repeated one by one.
 func play(ctx context.Context, dir string, rows []mutant,
 	tell func(result)) (results []result, err error) {
 	scratch, err := os.MkdirTemp("", "mutants")
@@ -73,7 +71,7 @@ func play(ctx context.Context, dir string, rows []mutant,
 	if err != nil {
 		return nil, err
 	}
-	// As much at once as a machine can whose tests wait for half of their time.
+	// Tests wait half of their time, so run twice as many as there are processors.
 	results = t.all(ctx, scratch, rows, 2*runtime.GOMAXPROCS(0), tell)
 	var doubtful []mutant
 	var at []int
@@ -88,7 +86,6 @@ func play(ctx context.Context, dir string, rows []mutant,
 	return results, nil
 }
 
-// all plays mutants, some at once.
 func (t *tests) all(ctx context.Context, scratch string, rows []mutant, atOnce int,
 	tell func(result)) []result {
 	results := make([]result, len(rows))
@@ -116,7 +113,7 @@ func (t *tests) all(ctx context.Context, scratch string, rows []mutant, atOnce i
 	return results
 }
 
-// test takes apart what by says.
+// test splits by.
 func (m mutant) test() (dir, pattern string, flags []string) {
 	fields := strings.Fields(m.by)
 	if len(fields) < 2 {
@@ -125,17 +122,17 @@ func (m mutant) test() (dir, pattern string, flags []string) {
 	return fields[0], fields[1], fields[2:]
 }
 
-// pkg is the directory of the mutant's test.
+// pkg returns the directory of the mutant's test.
 func (m mutant) pkg() string { dir, _, _ := m.test(); return dir }
 
-// group is what tests of the same package and the same flags have in common: they can run together.
+// group identifies tests of the same package with the same flags, which can run together.
 func (m mutant) group() string {
 	dir, _, flags := m.test()
 	return strings.Join(append([]string{dir}, flags...), " ")
 }
 
-// unmutated says of the tests that fail without a mutant what fails, by the pattern and the group.
-// Those of a group run together, and one by one only if that does not go well.
+// unmutated returns the failures of tests without mutants, by pattern and group. A group runs
+// together, and one by one if that fails.
 func (t *tests) unmutated(ctx context.Context, rows []mutant, atOnce int) map[string]string {
 	patterns := map[string][]string{}
 	for _, m := range rows {
@@ -162,7 +159,6 @@ func (t *tests) unmutated(ctx context.Context, rows []mutant, atOnce int) map[st
 	return failing
 }
 
-// each does something for all of a list.
 func each[T any](all []T, atOnce int, do func(T)) {
 	var wait sync.WaitGroup
 	next := make(chan T)
@@ -201,7 +197,7 @@ func (t *tests) play(ctx context.Context, scratch string, m mutant) (v verdict, 
 	return v, detail
 }
 
-// mutated is the text of the mutant's file with its change.
+// mutated returns the mutated text of the file.
 func (m mutant) mutated(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, m.file))
 	if err != nil {
@@ -213,11 +209,10 @@ func (m mutant) mutated(dir string) (string, error) {
 	return strings.Replace(string(text), m.old, m.new, 1), nil
 }
 
-// cheaply are flags that halve the time to build tests.
+// cheaply are flags that halve the time of building tests.
 var cheaply = []string{"-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-s -w"}
 
-// run runs tests of a group with one of the mutants that are woven into them, 0 for none, and says
-// what that means for it.
+// run runs tests of a group with a woven mutant, 0 for none, and returns the verdict.
 func (t *tests) run(ctx context.Context, group, pattern string, number int) (verdict, string) {
 	pkg, flags, _ := strings.Cut(group, " ")
 	binary := t.binaries[pkg]
@@ -236,7 +231,7 @@ func (t *tests) run(ctx context.Context, group, pattern string, number int) (ver
 	return judged(ctx, cmd, group, pattern)
 }
 
-// build is run for a mutant that has tests built for itself.
+// build is run for a mutant with tests built for it alone.
 func (t *tests) build(ctx context.Context, group, pattern, overlay string) (verdict, string) {
 	args := slices.Concat([]string{"test", "-overlay", overlay}, cheaply, limits(pattern),
 		strings.Fields(group))
@@ -245,8 +240,8 @@ func (t *tests) build(ctx context.Context, group, pattern, overlay string) (verd
 	return judged(ctx, cmd, group, pattern)
 }
 
-// environment is that of tests: the programs that they build have the mutants in them as well. What
-// is to notice a mutant may never come; without one, tests take their time.
+// environment returns the environment of tests: programs that they build contain the mutants as
+// well. With a mutant, tests wait only briefly.
 func environment(overlay string, mutated bool) []string {
 	env := append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
 	if mutated {
@@ -255,17 +250,16 @@ func environment(overlay string, mutated bool) []string {
 	return env
 }
 
-// limits are the flags for tests that match a pattern.
 func limits(pattern string) []string {
 	return []string{"-failfast", "-timeout", patience.String(), "-run", "^(" + pattern + ")$"}
 }
 
-// testFlags are those of the go command that a test binary knows by longer names.
+// testFlags are the flags that a test binary knows by longer names.
 var testFlags = []string{"failfast", "timeout", "run", "count"}
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// judged runs tests and says what becomes of the mutant in them.
+// judged runs tests and returns the verdict on their mutant.
 func judged(ctx context.Context, cmd *exec.Cmd, group, pattern string) (verdict, string) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -291,7 +285,7 @@ func judged(ctx context.Context, cmd *exec.Cmd, group, pattern string) (verdict,
 	return broken, clip(string(out))
 }
 
-// clip shortens a text to what fits a line.
+// clip shortens a text to a line.
 func clip(text string) string {
 	const most = 160
 	text = strings.Join(strings.Fields(text), " ")
@@ -301,12 +295,11 @@ func clip(text string) string {
 	return text
 }
 
-// String is a line about what became of a mutant.
 func (r result) String() string {
 	return fmt.Sprintf("%-10s %5.1fs  %s: %s", r.verdict, r.took.Seconds(), r.name, r.detail)
 }
 
-// report prints how many came to what, and what is not as it should be; it reports whether all is.
+// report prints the counts and the unexpected results, and reports whether there are none.
 func report(out io.Writer, results []result) (good bool) {
 	good = len(results) > 0
 	counts := map[verdict]int{}

@@ -1,7 +1,7 @@
 package main
 
-// table is all mutants, the part of the program that they break as headings. Texts are as short as
-// they can be and still occur once, so that they go stale only when what they break changes.
+// table lists all mutants by the part of the program. Texts are as short as possible while unique,
+// so that they go stale only when the mutated code changes.
 var table = []mutant{
 	// Envoy's rate limit service.
 
@@ -120,7 +120,7 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestLatestBuckets",
 	},
 
-	// What a policy became last.
+	// Last changes of policies.
 
 	{
 		name: "a-file-forgets-what-a-policy-became", file: "policy/store/policies.go",
@@ -711,7 +711,7 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestAJobThatComesBackGivesItsSlotsBack",
 	},
 
-	// Who owns a partition, and of which epoch.
+	// Ownership and epochs of partitions.
 
 	{
 		name: "outcome-heard-by-a-thawed-process", file: "workers/internal/core/jobs.go",
@@ -921,7 +921,7 @@ func (Synced)`,
 		by:  "./workers/internal/core TestStories",
 	},
 
-	// What a successor inherits.
+	// Inheritance by a successor.
 
 	{
 		name: "takeover-burst-credit", file: "workers/internal/pace/clock.go",
@@ -2438,7 +2438,7 @@ func (Synced)`,
 		by:  "./queue/job TestEncodeKey",
 	},
 
-	// Backlogs: what is delivered, acknowledged, astray.
+	// Backlogs: delivery, acknowledgements, malformed messages.
 
 	{
 		name: "gap-unnoticed", file: "queue/internal/jsapi/pull.go",
@@ -3452,7 +3452,7 @@ func (Synced)`,
 		by:  "./workers/internal/hints TestADateIsJudgedByTheTargetsClock",
 	},
 
-	// Who waits for the end of a job.
+	// Waiting for the end of a job.
 
 	{
 		name: "outcome-told-to-any-subject", file: "queue/job/told.go",

@@ -16,21 +16,21 @@ import (
 	"strings"
 )
 
-// played is the environment variable that tells a test binary which of its mutants is at work.
+// played is the environment variable with the number of the active mutant.
 const played = "PENSTOCK_MUTANT"
 
-// tests are those of the mutants, built.
+// tests are the built tests of mutants.
 type tests struct {
 	dir     string // of the module
 	overlay string // with all mutants
-	// by their package's directory; "" for one that cannot be built with all mutants
+	// by directory of their package; "" if it cannot be built with all mutants
 	binaries map[string]string
-	numbers  map[mutant]int // by which the binaries know the mutants that are woven in
+	numbers  map[mutant]int // numbers of woven mutants in the binaries
 }
 
-// newTests builds the tests of each package once, with all mutants in them that lie within a
-// function: the function calls its mutated copy when that one is at work. To build and link such a
-// binary takes some seconds, and most tests take milliseconds.
+// newTests builds the tests of each package once with all mutants that lie within a function: the
+// function calls its mutated copy when that mutant is active. Building takes seconds, and most
+// tests milliseconds.
 func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, error) {
 	numbers, files := map[mutant]int{}, map[string]*woven{}
 	for i, m := range rows {
@@ -78,16 +78,16 @@ func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, 
 	return &tests{dir, overlay, binaries, numbers}, nil
 }
 
-// woven is a file of Go into which mutants are woven.
+// woven is a Go file with woven mutants.
 type woven struct {
 	text    string
 	pkg     string
 	funcs   []function
-	choices map[int]string // what is inserted, by where
+	choices map[int]string // inserted texts by position
 	copies  strings.Builder
 }
 
-// function is where a function or a method lies in a text.
+// function is the position of a function or method.
 type function struct {
 	*ast.FuncDecl
 	from, name, body, to int
@@ -103,7 +103,7 @@ func readWoven(path string) (*woven, error) {
 	return w, err
 }
 
-// functions finds those of a file that have a body.
+// functions finds the functions with a body.
 func functions(text string) (pkg string, found []function, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", text, parser.SkipObjectResolution)
@@ -120,8 +120,8 @@ func functions(text string) (pkg string, found []function, err error) {
 	return file.Name.Name, found, nil
 }
 
-// add weaves a mutant in and reports whether that is possible: all of its change lies within one
-// function, whose parameters have names.
+// add weaves a mutant in, if its change lies within one function whose parameters have names, and
+// reports success.
 func (w *woven) add(mutated string, number int) bool {
 	_, funcs, err := functions(mutated)
 	if err != nil || len(funcs) != len(w.funcs) {
@@ -150,7 +150,7 @@ func (w *woven) add(mutated string, number int) bool {
 	return false
 }
 
-// call is the call of a function with the same receiver and parameters under another name.
+// call returns the call of a function by another name.
 func (f function) call(name string) (text string, named bool) {
 	names := func(fields *ast.FieldList, variadic string) (all []string) {
 		if fields == nil {
@@ -181,7 +181,6 @@ func (f function) call(name string) (text string, named bool) {
 	return strings.Join(append(receiver, name), ".") + "(" + strings.Join(params, ", ") + ")", true
 }
 
-// String is the file with its mutants.
 func (w *woven) String() string {
 	var out strings.Builder
 	from := 0
@@ -192,8 +191,7 @@ func (w *woven) String() string {
 	return out.String() + w.text[from:] + w.copies.String()
 }
 
-// overlayOf writes texts, under names that begin with scratch, and what tells the go command to
-// take them for files of the module.
+// overlayOf writes texts and an overlay file that substitutes them for files of the module.
 func overlayOf(dir, scratch string, texts map[string]string) (path string, err error) {
 	replace := map[string]string{}
 	for name, text := range texts {
