@@ -1,5 +1,5 @@
-// Package audit is an independent eye on the rate at which jobs start: it hears of every start,
-// over all drainers, and keeps how full the fullest window of each limit was.
+// Package audit independently checks the rate at which jobs start: it receives every start of all
+// drainers, and keeps the fullest window of each limit.
 //
 //	auditor := audit.New(broker, audit.Options{})
 //	go auditor.Run(ctx)
@@ -9,12 +9,12 @@
 //		t.Errorf("limits were broken: %v", broken)
 //	}
 //
-// It shares nothing with what starts jobs but the policies and the events (see [queue.Event]), and
-// compares instants by the drainers' clocks, which agree between hosts as well as NTP has them.
-// Events have numbers, so an auditor knows of those that it missed, and says so.
+// It shares only policies and events (see [queue.Event]) with the code that starts jobs. It
+// compares instants by the drainers' clocks, which agree between hosts as well as NTP keeps them.
+// Events are numbered, so an auditor detects and reports missed ones.
 //
-// While one listens drainers publish all events of all policies: some 4 µs of a drainer's
-// processor for each of the four events of a job, and the messages.
+// While an auditor listens, drainers publish all events of all policies. That costs a drainer some
+// 4 µs of CPU time for each of a job's four events, and the messages.
 package audit
 
 import (
@@ -31,22 +31,22 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultStarts is how many starts an [Auditor] remembers: they take some 100 MB.
+// DefaultStarts is the default of [Options.Starts]; it takes some 100 MB.
 const DefaultStarts = 2_000_000
 
-// mostBreaches is how many breaches are kept.
+// mostBreaches bounds the breaches kept.
 const mostBreaches = 1000
 
-// Options of [New]. The zero value works.
+// Options are the settings of an [Auditor]. The zero value works.
 type Options struct {
-	// Starts is how many starts are remembered, about; default [DefaultStarts]. Of what does not
-	// fit, the bucket that has been idle for longest is forgotten first.
+	// Starts is the approximate number of starts to remember; default [DefaultStarts]. Beyond that,
+	// the bucket idle for longest is forgotten first.
 	Starts int
-	// Logger gets a warning for each limit that was broken; default [slog.Default].
+	// Logger gets a warning for each broken limit; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Auditor hears of starts and judges them. It is safe for concurrent use.
+// Auditor receives starts and checks them. It is safe for concurrent use.
 type Auditor struct {
 	broker *queue.Broker
 	log    *slog.Logger
@@ -57,7 +57,7 @@ type Auditor struct {
 	broken []Breach
 }
 
-// New makes an auditor, which hears nothing before [Auditor.Run].
+// New makes an auditor, which receives nothing until [Auditor.Run].
 func New(broker *queue.Broker, o Options) *Auditor {
 	if o.Starts == 0 {
 		o.Starts = DefaultStarts
@@ -69,10 +69,10 @@ func New(broker *queue.Broker, o Options) *Auditor {
 		judge: NewJudge(o.Starts)}
 }
 
-// Ready returns a channel that is closed when the auditor hears of starts and knows the policies.
+// Ready returns a channel that is closed when the auditor receives starts and knows the policies.
 func (a *Auditor) Ready() <-chan struct{} { return a.ready }
 
-// Run listens until ctx ends, and returns nil then. It may be called once.
+// Run listens until ctx ends, and then returns nil. It may be called once.
 func (a *Auditor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -109,7 +109,7 @@ func (a *Auditor) override(name string, key job.Key, o policy.Override, _ bool) 
 	a.judge.Override(name, key, o, time.Now())
 }
 
-// heard takes an event, and tells what it shows to be broken.
+// heard handles an event, and reports the limits that it breaks.
 func (a *Auditor) heard(name string, e queue.Event) {
 	a.mu.Lock()
 	broken := a.judge.Heard(name, e, time.Now())
@@ -127,22 +127,22 @@ func (a *Auditor) heard(name string, e queue.Event) {
 	}
 }
 
-// Breaches returns the limits that were broken, the first thousand of them.
+// Breaches returns the broken limits, up to the first thousand.
 func (a *Auditor) Breaches() []Breach {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.broken)
 }
 
-// Bucket returns what was seen of a bucket, and of all keys together where something limits them;
-// false: nothing was.
+// Bucket returns the observations of a bucket, and those of all keys together if a limit counts
+// them; false if there are none.
 func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.judge.Bucket(policy, key, time.Now())
 }
 
-// Figures returns what was seen of all limits of all policies.
+// Figures returns the observations of all limits of all policies.
 func (a *Auditor) Figures() []Figure {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,7 +28,7 @@ func TestAnAuditorSeesWhatDrainersStart(t *testing.T) {
 	}
 }
 
-// A process that starts too much has nothing to do with what judges it.
+// The process that starts too many jobs is independent of the auditor.
 func TestABrokenLimitIsTold(t *testing.T) {
 	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 	auditor := audit.New(kit.Broker(), audit.Options{})

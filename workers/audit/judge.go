@@ -14,52 +14,51 @@ import (
 )
 
 const (
-	// mostNamed is how many starts of a window are named.
+	// mostNamed bounds the starts listed for a window.
 	mostNamed = 20
-	// settling is for how long after a change of limits starts are not judged: drainers follow it
-	// at instants of their own.
+	// settling is how long starts are not judged after a change of limits, because drainers apply
+	// it at different times.
 	settling = 5 * time.Second
-	// period is how long the worst is kept for: that of the last whole one and of the present.
+	// period is how long the worst window is kept: for the current and the previous period.
 	period = time.Hour
-	// apart is by how much two drainers' clocks may differ as far as messages tell.
+	// apart is by how much two drainers' clocks may differ, judged by the delay of messages.
 	apart = 10 * time.Millisecond
-	// mostRunning is how many starts of a bucket can be settled.
+	// mostRunning bounds the starts of a bucket that can be settled.
 	mostRunning = 10_000
 )
 
-// Judge keeps the fullest windows of all buckets that are active. It is pure: events in, breaches
-// out. What it has no room for it forgets, the bucket that has been idle for longest first.
+// Judge keeps the fullest windows of all active buckets. It is pure: events in, breaches out. If
+// memory runs out, it forgets the bucket idle for longest.
 type Judge struct {
-	most     int // starts that are remembered, about
+	most     int // starts to remember, approximately
 	policies map[string]*audited
 	special  map[string]map[job.Key]policy.Override // by policy
-	shared   map[string]*bucket                     // what policies share, by the limit's name
+	shared   map[string]*bucket                     // of limits shared by policies, by their name
 	held     int
-	recent   *list.List // of *bucket: the one that started something last in front
+	recent   *list.List // of *bucket, most recently active first
 }
 
-// audited is a policy.
 type audited struct {
 	policy  policy.Policy
-	changed time.Time // its limits, or those of a key
+	changed time.Time // when its limits, or those of a key, changed
 	buckets map[job.Key]*bucket
-	all     *bucket // what limits all keys together
+	all     *bucket // for limits of all keys together
 	shared  []shared
 	sources map[string]*source
-	lostAt  time.Time // an event
+	lostAt  time.Time // when an event was missed
 	figures map[string]*figure
 }
 
-// shared is a limit that the policy shares with others.
+// shared is a limit shared by policies.
 type shared struct {
 	specs  []spec
-	starts *bucket // of all of them
+	starts *bucket // of all these policies
 }
 
-// source is a process that tells of starts.
+// source is a process that reports starts.
 type source struct {
 	number uint64
-	ahead  time.Duration // the least time from a start until it is heard of
+	ahead  time.Duration // the least delay from a start to its event
 }
 
 type figure struct {
@@ -67,16 +66,16 @@ type figure struct {
 	broken uint64
 }
 
-// bucket is one that is active, or what counts the starts of several.
+// bucket is an active bucket, or counts the starts of several.
 type bucket struct {
 	of      *audited // nil: it counts several policies
-	names   []string // of those that it counts
+	names   []string // of the counted policies
 	key     job.Key
 	place   *list.Element
 	specs   []spec
 	laws    []law
 	worst   []twice[Window]
-	broken  []int64 // up to when a law is known to be broken
+	broken  []int64 // until when a law is known to be broken
 	breaks  uint64
 	since   time.Time
 	lostAt  time.Time
@@ -86,14 +85,14 @@ type bucket struct {
 	held    int
 }
 
-// running is a start whose costs may be settled.
+// running is a start whose costs may be settled later.
 type running struct {
 	at    int64
 	cost  int64
 	costs map[string]int64
 }
 
-// twice is the largest of a period and of the one before.
+// twice is the maximum of the current period and of the previous one.
 type twice[T any] struct {
 	number      int64
 	now, before T
@@ -113,7 +112,7 @@ func (t *twice[T]) turn(at time.Time) {
 	t.number, t.now = n, none
 }
 
-// note takes what is more than was there.
+// note records v if it exceeds the current maximum.
 func (t *twice[T]) note(at time.Time, v T, more func(a, b T) bool) {
 	if t.turn(at); more(v, t.now) {
 		t.now = v
@@ -130,14 +129,14 @@ func (t *twice[T]) largest(at time.Time, more func(a, b T) bool) T {
 func fuller(a, b Window) bool  { return b.Most == 0 || a.Most > 0 && a.Share() > b.Share() }
 func larger(a, b float64) bool { return a > b }
 
-// NewJudge makes a judge that remembers about so many starts.
+// NewJudge makes a judge that remembers approximately most starts.
 func NewJudge(most int) *Judge {
 	return &Judge{most: most, policies: map[string]*audited{},
 		special: map[string]map[job.Key]policy.Override{}, shared: map[string]*bucket{},
 		recent: list.New()}
 }
 
-// Follow takes the policies that there are.
+// Follow sets the policies.
 func (j *Judge) Follow(set policy.Entries, now time.Time) {
 	for name, a := range j.policies {
 		if _, found := set[name]; !found {
@@ -162,7 +161,7 @@ func (j *Judge) Follow(set policy.Entries, now time.Time) {
 	j.share(now)
 }
 
-// share finds what policies share.
+// share collects the limits shared by policies.
 func (j *Judge) share(now time.Time) {
 	before := j.shared
 	j.shared = map[string]*bucket{}
@@ -181,7 +180,7 @@ func (j *Judge) share(now time.Time) {
 	}
 }
 
-// Override takes the limits of one key's own.
+// Override sets the limits of one key.
 func (j *Judge) Override(name string, key job.Key, o policy.Override, now time.Time) {
 	if j.special[name] == nil {
 		j.special[name] = map[job.Key]policy.Override{}
@@ -195,7 +194,7 @@ func (j *Judge) Override(name string, key job.Key, o policy.Override, now time.T
 	}
 }
 
-// specs are the laws of a key.
+// specs returns the laws of a key.
 func (j *Judge) specs(p policy.Policy, key job.Key) []spec {
 	return specsOf(p, j.special[p.Name][key])
 }
@@ -220,7 +219,7 @@ func specsOf(p policy.Policy, o policy.Override) []spec {
 	return specs
 }
 
-// totals are the laws of all keys together.
+// totals returns the laws of all keys together.
 func totals(p policy.Policy) []spec {
 	if !p.Paced() {
 		return nil
@@ -234,7 +233,7 @@ func totals(p policy.Policy) []spec {
 	return specs
 }
 
-// Heard takes an event, and returns the limits that it shows to be broken.
+// Heard handles an event, and returns the limits that it breaks.
 func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	a := j.policies[name]
 	if a == nil || !a.policy.Paced() {
@@ -255,7 +254,7 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 		}
 		return broken
 	case e.Type == queue.EventStarted:
-		j.lost(a, now) // an older version does not tell when
+		j.lost(a, now) // an older version, without the time
 	case e.Type != queue.EventAccepted:
 		counted := []*bucket{a.buckets[e.Key], a.all}
 		for _, s := range a.shared {
@@ -270,7 +269,7 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	return nil
 }
 
-// lost notes that events of a policy were.
+// lost records that events of a policy were missed.
 func (j *Judge) lost(a *audited, now time.Time) {
 	a.lostAt = now
 	for _, s := range a.shared {
@@ -278,14 +277,14 @@ func (j *Judge) lost(a *audited, now time.Time) {
 	}
 }
 
-// lost reports whether there were events before this one that were not heard.
+// lost reports whether events before this one were missed.
 func (a *audited) lost(e queue.Event, now time.Time) bool {
 	if e.N == 0 {
 		return false
 	}
 	s := a.sources[e.From]
 	if s == nil {
-		if len(a.sources) > 100 { // of processes that are long gone
+		if len(a.sources) > 100 { // of ended processes
 			clear(a.sources)
 		}
 		s = &source{number: e.N - 1, ahead: time.Duration(1<<63 - 1)}
@@ -299,7 +298,7 @@ func (a *audited) lost(e queue.Event, now time.Time) bool {
 	return lost
 }
 
-// bucket returns that of a start.
+// bucket returns the bucket of a start.
 func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	b := a.buckets[e.Key]
 	if b == nil {
@@ -312,17 +311,17 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	for last := j.recent.Back(); j.held > j.most && last.Value != b; last = j.recent.Back() {
 		old := last.Value.(*bucket)
 		if old.of.lostAt.Before(old.lastAt()) {
-			old.of.lostAt = old.lastAt() // what it counted would have gone on to count
+			old.of.lostAt = old.lastAt() // its starts would still count
 		}
 		j.forget(old)
 	}
 	return b
 }
 
-// inStream is how many bits of a start's number are that of its job in its policy's stream.
+// inStream is the number of bits for a job's sequence in a start's number.
 const inStream = 48
 
-// number is that of a start among those that are counted.
+// number identifies a start among the counted ones.
 func (b *bucket) number(policy string, seq uint64) uint64 {
 	i := slices.Index(b.names, policy)
 	if i < 0 {
@@ -331,12 +330,12 @@ func (b *bucket) number(policy string, seq uint64) uint64 {
 	return uint64(i)<<inStream | seq
 }
 
-// id is that of a start's job.
+// id returns the id of a start's job.
 func (b *bucket) id(number uint64) string {
 	return job.ID(b.names[number>>inStream], number&(1<<inStream-1))
 }
 
-// bucketSize is what a bucket takes, in starts.
+// bucketSize is the memory of a bucket, in starts.
 const bucketSize = 32
 
 func (b *bucket) lastAt() time.Time {
@@ -392,7 +391,7 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 		}
 		b.broken[i] = v.to
 		if b.breaks++; len(broken) > 0 && broken[len(broken)-1].Window.Limit == s.limit {
-			continue // by another of its windows
+			continue // already reported for another of its windows
 		}
 		f.broken++
 		breach := Breach{Policy: a.policy.Name, Key: e.Key, Window: w}
@@ -417,8 +416,8 @@ func (b *bucket) begin(specs []spec) {
 	}
 }
 
-// handedOver sees that another drainer starts the bucket's jobs than before: the last events of one
-// that crashed are lost, and where clocks differ nothing of before can be compared.
+// handedOver detects that another drainer now starts the bucket's jobs: the last events of a
+// crashed one may be lost, and if the clocks differ, earlier starts are not comparable.
 func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 	before, is := a.sources[b.source], a.sources[e.From]
 	if b.source != "" && b.source != e.From {
@@ -430,7 +429,7 @@ func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 	b.source = e.From
 }
 
-// settle corrects what a start took by what it turned out to cost.
+// settle corrects the units of a start to its actual cost.
 func (b *bucket) settle(number uint64, used map[string]int64) {
 	r, known := b.running[number]
 	if !known {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// scene is a judge of one policy, of which drainers tell.
+// scene is a judge of one policy with the drainers that report to it.
 type scene struct {
 	*Judge
 	policy policy.Policy
@@ -33,7 +33,7 @@ func newScene(change func(*policy.Policy)) *scene {
 	return s
 }
 
-// tell is an event of a drainer's.
+// tell reports a drainer's event.
 func (s *scene) tell(from string, e queue.Event, at time.Time) []Breach {
 	s.number[from]++
 	e.From, e.N = from, s.number[from]
@@ -107,7 +107,7 @@ func TestStartsAfterAChangeAreNotJudgedUntilAllFollowIt(t *testing.T) {
 	slower := s.policy
 	slower.Outflow.Count = 1
 	s.Follow(policy.Entries{"api": {Policy: slower}}, began.Add(time.Second))
-	for i := range 20 { // by a drainer that has not heard of it
+	for i := range 20 { // by a drainer that does not know of it yet
 		if b := s.start("d", "k", time.Second+time.Duration(i)*100*time.Millisecond); len(b) > 0 {
 			t.Fatalf("too early: %v", b)
 		}
@@ -154,7 +154,7 @@ func TestCostsAreSettled(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatShareALimitAreCountedTogether: their jobs may have the same numbers.
+// TestPoliciesThatShareALimitAreCountedTogether: even if their jobs have equal numbers.
 func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
 	j, set := NewJudge(1000), policy.Entries{}
 	for _, name := range []string{"mail", "push"} {

@@ -8,62 +8,61 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// start is one as a law counts it.
+// start is a start as counted by a law.
 type start struct {
 	at    int64 // Unix nanoseconds
 	seq   uint64
 	units int64
 }
 
-// law is one limit on the starts of one bucket, with what it must remember of them.
+// law is a limit on the starts of a bucket, with its state.
 //
-// Starts may be told a little out of order. Nothing here counts more than there was, so that no law
-// is found broken that was kept.
+// Starts may be reported slightly out of order. A law never overcounts, so a law that was kept is
+// never reported as broken.
 type law interface {
-	// add counts a start, and returns the fullest window that it is in, as far as can be known.
+	// add counts a start, and returns the fullest known window that contains it.
 	add(s start) view
-	// settle corrects what a start counts.
+	// settle corrects the units of a start.
 	settle(s start, diff int64)
-	// size is how many starts are remembered.
+	// size returns the number of remembered starts.
 	size() int
 }
 
-// view is a window of a law.
 type view struct {
 	units    int64
 	most     float64
 	length   time.Duration
 	from, to int64
-	starts   []start // of those in it the last ones that are known, and the first
+	starts   []start // the last known ones in the window, and the first
 }
 
-// spec is what a law demands.
+// spec holds the parameters of a law.
 type spec struct {
 	limit  string
-	cost   string // what a start takes: its cost of this name, or else its cost
+	cost   string // the name of the cost that a start takes; otherwise its default cost
 	kind   kind
 	window time.Duration
-	zone   string  // whose clock's windows
-	most   float64 // units: of a window, and of a rate at once
+	zone   string  // of the clock whose windows count
+	most   float64 // units: per window, or at once for a rate
 	rate   float64 // units per second
-	// slots: the last start of a window counts one, as it may take slots that are not there yet
+	// slots counts the last start of a window as one unit, because it may take slots in advance
 	slots bool
 }
 
 type kind int
 
 const (
-	byRate    kind = iota // any window T from a length on: most + rate·T
+	byRate    kind = iota // any window T of at least a length: most + rate·T
 	byWindow              // any window of one length
-	byClock               // the clock's windows
+	byClock               // windows of the clock
 	byCounter             // a sliding counter
 )
 
-// reorder is how late a start may be told.
+// reorder is how late a start may be reported.
 const reorder = 250 * time.Millisecond
 
-// law2 are the windows of the law of rate: any of a second or more, and those of a second and of
-// the rate's own period for themselves, which people read.
+// law2 returns the law of rate for any window of a second or more, and separate windows of a second
+// and of the rate's own period for people to read.
 func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []spec {
 	if outflow.IsZero() {
 		return nil
@@ -82,11 +81,11 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 	return specs
 }
 
-// mostRemembered is how many starts the windows of a rate remember. Its law needs no more than
-// those of a second.
+// mostRemembered bounds the starts remembered for windows of a rate. Its law only needs those of a
+// second.
 const mostRemembered = 100_000
 
-// specOf is that of a limit on starts.
+// specOf returns the law of a limit on starts.
 func specOf(l policy.Limit) spec {
 	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), zone: l.Zone,
 		most: float64(l.Limit)}
@@ -113,12 +112,12 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	// a zone is another value each time that it is read, so it is no part of what is compared
+	// A zone differs each time that it is read, so it must not be part of the comparison.
 	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
 
-// taken is what the last start of a window counts in it.
+// taken returns the units of a window's last start.
 func (s spec) taken(last start) int64 {
 	if s.slots {
 		return min(last.units, 1)
@@ -126,29 +125,29 @@ func (s spec) taken(last start) int64 {
 	return last.units
 }
 
-// rateLaw judges all windows of a length or more at once. With S the units before a start, and t
-// its instant, a window from start i to start j breaks the law when
+// rateLaw judges all windows of at least a length. With S the units before a start, and t its
+// instant, a window from start i to start j breaks the law if
 //
 //	(S_j + last) − S_i − rate·(t_j − t_i) > most
 //
-// so of all that begin early enough the one with the least S_i − rate·t_i is the fullest, and no
-// other needs to be remembered.
+// so among starts early enough, the one with the least S_i − rate·t_i begins the fullest window,
+// and no other needs to be remembered.
 type rateLaw struct {
 	spec
 	origin int64
-	sum    int64     // units of all starts that are forgotten
-	recent []counted // starts in order
-	near   int       // how many of them are a shortest window before the last
-	far    lowest    // of those that are forgotten
-	low    lowest    // … and of the near ones
+	sum    int64     // units of all forgotten starts
+	recent []counted // in order
+	near   int       // how many of recent lie a shortest window before the last
+	far    lowest    // of the forgotten starts
+	low    lowest    // also of the near ones
 }
 
 type counted struct {
 	start
-	before int64 // units of all starts before it
+	before int64 // units of all earlier starts
 }
 
-// lowest is where the fullest window begins.
+// lowest is the start of the fullest window.
 type lowest struct {
 	counted
 	level float64
@@ -178,14 +177,14 @@ func (l *rateLaw) add(s start) view {
 	return fullest
 }
 
-// settle counts the difference from the last start on, which is when it can be known.
+// settle counts the difference at the last start, which is when it can be known.
 func (l *rateLaw) settle(_ start, diff int64) {
 	if n := len(l.recent); n > 0 {
 		l.insert(start{at: l.recent[n-1].at, units: diff})
 	}
 }
 
-// insert puts a start in its place, and returns that.
+// insert puts a start in its place, and returns its index.
 func (l *rateLaw) insert(s start) (p int) {
 	p = len(l.recent)
 	for p > 0 && l.recent[p-1].at > s.at {
@@ -217,11 +216,11 @@ func (l *rateLaw) insert(s start) (p int) {
 	return max(p-forgotten, 0)
 }
 
-// judge is the fullest window that ends with a start.
+// judge returns the fullest window that ends with a start.
 func (l *rateLaw) judge(j int) view {
 	last := l.recent[j]
 	low, first := l.low, l.near
-	if j < len(l.recent)-1 { // it was told late
+	if j < len(l.recent)-1 { // reported late
 		low, first = l.far, 0
 		for first <= j && l.recent[first].at <= last.at-int64(l.window) {
 			l.take(&low, l.recent[first])
@@ -255,7 +254,7 @@ func (l *rateLaw) from(first, last counted, j int) view {
 // windowLaw judges all windows of one length.
 type windowLaw struct {
 	spec
-	recent []start // within the window of the last one, in order
+	recent []start // in the window of the last one, in order
 	sum    int64
 }
 
@@ -275,7 +274,7 @@ func (l *windowLaw) add(s start) view {
 	l.recent = l.recent[n:]
 	last := len(l.recent) - 1
 	v := l.view(0, last, l.sum)
-	for j := max(p-n, 0); j < last; j++ { // it was told late
+	for j := max(p-n, 0); j < last; j++ { // reported late
 		i, units := j, int64(0)
 		for ; i >= 0 && l.recent[i].at > l.recent[j].at-int64(l.window); i-- {
 			units += l.recent[i].units
@@ -303,12 +302,12 @@ func (l *windowLaw) settle(s start, diff int64) {
 	}
 }
 
-// clockLaw judges the clock's windows, and the estimate of a sliding counter from two of them.
+// clockLaw judges windows of the clock, or a sliding counter's estimate from two of them.
 type clockLaw struct {
 	spec
-	clock        algorithms.FixedWindow // when its windows begin
+	clock        algorithms.FixedWindow // defines the windows
 	begin, end   int64                  // of the current window
-	before, here int64                  // units in the window before, and in this one
+	before, here int64                  // units in the previous window and in this one
 	first        int64
 	last         []start
 }
@@ -316,7 +315,7 @@ type clockLaw struct {
 func (l *clockLaw) size() int { return len(l.last) }
 
 func (l *clockLaw) add(s start) view {
-	if l.turn(s.at); s.at < l.begin { // told late
+	if l.turn(s.at); s.at < l.begin { // reported late
 		l.before += s.units
 		return view{most: l.most}
 	}
@@ -336,7 +335,7 @@ func (l *clockLaw) add(s start) view {
 	return v
 }
 
-// turn begins the window that an instant is in.
+// turn begins the window of an instant.
 func (l *clockLaw) turn(at int64) {
 	if at < l.end {
 		return

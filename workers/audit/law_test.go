@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// fullestOf looks at every pair of starts: the largest excess over a law of rate.
+// fullestOf checks every pair of starts, and returns the largest excess over a law of rate.
 func fullestOf(s spec, starts []start) (excess float64) {
 	excess = -1e9
 	for i := range starts {
@@ -40,7 +40,7 @@ func TestTheRateOfAllWindowsIsJudgedFromTheFewThatAreRemembered(t *testing.T) {
 			starts = append(starts, start{at, seq, 1 + draw.Int64N(2)*draw.Int64N(4)})
 		}
 		told = slices.Clone(starts)
-		for range draw.IntN(60) { // neighbours change places, when they lie within what may be late
+		for range draw.IntN(60) { // swap neighbours that are close enough to be late
 			i := draw.IntN(len(told) - 1)
 			if told[i+1].at-told[i].at < int64(reorder)/2 {
 				told[i], told[i+1] = told[i+1], told[i]

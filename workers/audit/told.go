@@ -11,50 +11,50 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Window is how full a window of a limit was.
+// Window describes the starts in a window of a limit.
 type Window struct {
 	// Limit is outflow, outflow_total, or the name of one of the policy's limits.
 	Limit string `json:"limit"`
-	// Length is that of the window, for limits that hold for any length that of the fullest.
+	// Length is the window's length. For limits on windows of any length, it is that of the
+	// fullest.
 	Length policy.Duration `json:"window"`
 	Units  int64           `json:"units"` // that started in it
-	Most   float64         `json:"most"`  // that may
-	From   time.Time       `json:"from"`  // its first start, and its last
+	Most   float64         `json:"most"`  // permitted
+	From   time.Time       `json:"from"`  // its first and its last start
 	To     time.Time       `json:"to"`
 }
 
-// Share is how much of what it may hold the window held; more than 1: the limit was broken.
+// Share returns the used part of the limit; more than 1 means that it was broken.
 func (w Window) Share() float64 { return float64(w.Units) / w.Most }
 
-// Breach is a limit that was broken.
+// Breach is a broken limit.
 type Breach struct {
 	Policy string
-	Key    job.Key // of the last of the starts
+	Key    job.Key // of the last start
 	Window Window
-	// Starts are the ids of jobs that started in the window: its first one, as far as it is known,
-	// and its last ones.
+	// Starts are the ids of jobs started in the window: the first, if known, and the last ones.
 	Starts []string
 }
 
-// String says what was broken, and by which starts.
+// String describes the limit and the starts that broke it.
 func (b Breach) String() string {
 	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
 		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
 		strings.Join(b.Starts, " "))
 }
 
-// Standing is what was seen of a bucket.
+// Standing holds the observations of a bucket.
 type Standing struct {
-	Since time.Time `json:"since"` // it is watched
-	// Worst are the fullest windows of the last hour or two, one for each limit and length.
+	Since time.Time `json:"since"` // start of the observation
+	// Worst are the fullest windows of the last hour or two, one per limit and length.
 	Worst []Window `json:"worst"`
-	// Broken is how often a limit was broken since.
+	// Broken is how often a limit was broken since then.
 	Broken uint64 `json:"broken"`
-	// Incomplete says that events were lost that could have told of more starts in these windows.
+	// Incomplete means that lost events could have added starts to these windows.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// Figure is what was seen of one limit of a policy, over all its buckets.
+// Figure holds the observations of one limit of a policy, over all its buckets.
 type Figure struct {
 	Policy, Limit string
 	Worst         float64 // the largest [Window.Share] of the last hour or two
@@ -62,7 +62,7 @@ type Figure struct {
 	Incomplete    bool
 }
 
-// missing reports whether what was lost at an instant could have counted in windows that are told.
+// missing reports whether events lost at an instant could count in the reported windows.
 func missing(lost time.Time, specs []spec, now time.Time) bool {
 	longest := period
 	for _, s := range specs {
@@ -71,8 +71,8 @@ func missing(lost time.Time, specs []spec, now time.Time) bool {
 	return !lost.IsZero() && now.Sub(lost) < period+longest
 }
 
-// Bucket returns what was seen of a bucket, and of all keys together where something limits them,
-// and of all policies that share a limit; false: nothing was.
+// Bucket returns the observations of a bucket, and those of all keys together and of policies that
+// share a limit, if such limits exist; false if there are none.
 func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
 	a := j.policies[name]
 	if a == nil || a.buckets[key] == nil {
@@ -103,7 +103,7 @@ func (b *bucket) standing(now time.Time) Standing {
 	return s
 }
 
-// Figures returns what was seen of all limits of all policies.
+// Figures returns the observations of all limits of all policies.
 func (j *Judge) Figures(now time.Time) (all []Figure) {
 	for _, name := range slices.Sorted(maps.Keys(j.policies)) {
 		a := j.policies[name]

@@ -13,8 +13,8 @@ import (
 // Reason is why a request is refused.
 type Reason string
 
-// A bucket's queue is full, or that of all buckets; a limit at the door is used up; the job's turn
-// would come after its deadline, as far as its drainer can tell; what it costs can never pass.
+// Reasons of refusals: the queue of a bucket or of all buckets is full; a limit at the door is
+// exhausted; the job is expected to start after its deadline; its cost can never pass.
 const (
 	Capacity Reason = "capacity"
 	Jobs     Reason = "max_jobs"
@@ -23,46 +23,46 @@ const (
 	Cost     Reason = "cost"
 )
 
-// Report is what became of a trace under a policy.
+// Report is the result of a trace under a policy.
 type Report struct {
 	Policy string `json:"policy"`
 	Figures
-	// Refusals are the refused requests by why they were.
+	// Refusals counts refused requests by reason.
 	Refusals map[Reason]int64 `json:"refusals"`
-	// Buckets is how many keys there were, and Keys what became of those with most requests.
+	// Buckets is the number of keys; Keys has the results of those with most requests.
 	Buckets int           `json:"buckets"`
 	Keys    []KeyFigures  `json:"keys,omitempty"`
 	Width   time.Duration `json:"-"` // of a bin
-	Bins    []Bin         `json:"-"` // from the first request to the last that happened
+	Bins    []Bin         `json:"-"` // from the first request to the last event
 }
 
-// KeyFigures are those of one key.
+// KeyFigures are the results of one key.
 type KeyFigures struct {
 	Key job.Key `json:"key"`
 	Figures
 }
 
-// Figures tell what became of some requests. Depth and Worst of a whole policy are those of the
-// bucket where they are largest.
+// Figures are the results of some requests. For a whole policy, Depth and Worst are maximums over
+// buckets.
 type Figures struct {
 	Requests int64 `json:"requests"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Started is how many of the accepted ones started, or went ahead; Stale, how many became dead
-	// letters because their deadline passed, or their policy's max_age.
+	// Started counts accepted requests that started or went ahead; Stale those that became dead
+	// letters by their deadline or their policy's max_age.
 	Started int64 `json:"started"`
 	Stale   int64 `json:"stale"`
-	// Wait is how long it took from the request to the start, of those that started.
+	// Wait is the time from request to start, of requests that started.
 	Wait Waits `json:"wait"`
-	// Depth is the most jobs that a bucket held, waiting and running.
+	// Depth is the most waiting and running jobs in a bucket.
 	Depth int64 `json:"depth"`
-	// Worst is the most that started of one bucket in any window, in units of cost, and WorstAt
-	// when that window ended.
+	// Worst is the most that one bucket started in any window, in units of cost; WorstAt is the end
+	// of that window.
 	Worst   int64     `json:"worst"`
 	WorstAt time.Time `json:"worst_at,omitzero"`
 }
 
-// RefusedShare is the part of the requests that was refused, 0 to 1.
+// RefusedShare is the refused part of the requests, 0 to 1.
 func (f Figures) RefusedShare() float64 {
 	return float64(f.Refused) / float64(max(f.Requests, 1))
 }
@@ -70,14 +70,14 @@ func (f Figures) RefusedShare() float64 {
 // StaleShare is the part of the requests that was accepted and became stale, 0 to 1.
 func (f Figures) StaleShare() float64 { return float64(f.Stale) / float64(max(f.Requests, 1)) }
 
-// Waits are quantiles of waits: the shortest that the given part of them does not exceed.
+// Waits are quantiles of waits, by the nearest-rank method.
 type Waits struct {
 	P50 Millis `json:"p50_ms"`
 	P99 Millis `json:"p99_ms"`
 	Max Millis `json:"max_ms"`
 }
 
-// Millis is a duration that JSON has in milliseconds.
+// Millis is a duration encoded in JSON as milliseconds.
 type Millis time.Duration
 
 // MarshalJSON implements [json.Marshaler].
@@ -85,15 +85,15 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(m) / float64(time.Millisecond))
 }
 
-// Bin is a piece of the time that was played.
+// Bin is an interval of the simulated time.
 type Bin struct {
 	Requests, Refused int64
 	Started           int64         // units of cost
-	Depth             int64         // the most jobs of all buckets
-	Wait              time.Duration // the longest of those that started
+	Depth             int64         // the most jobs in all buckets
+	Wait              time.Duration // the longest of started jobs
 }
 
-// account counts what happens, for a report.
+// account collects events for a report.
 type account struct {
 	options Options
 	policy  string
@@ -105,17 +105,16 @@ type account struct {
 	bins    []Bin
 }
 
-// keyAccount is that of one key.
+// keyAccount collects the events of one key.
 type keyAccount struct {
 	key job.Key
 	Figures
 	held  int64
 	waits []time.Duration
-	last  []slot // starts of the window that ends now
+	last  []slot // starts in the window that ends now
 	in    int64  // their units
 }
 
-// slot is a start.
 type slot struct{ at, cost int64 }
 
 func newAccount(policy string, o Options) *account {
@@ -147,7 +146,7 @@ func (a *account) refused(k *keyAccount, at int64, why Reason) {
 
 func (a *account) accepted(k *keyAccount) { k.Accepted++ }
 
-// stored counts that a job waits, and left that it is gone.
+// stored counts an accepted job, left its end.
 func (a *account) stored(k *keyAccount, at int64) {
 	a.held++
 	k.held++
@@ -182,7 +181,7 @@ func (a *account) started(k *keyAccount, at, came, cost int64) {
 	})
 }
 
-// bin changes the piece of time of an instant. There are more and more, until two become one.
+// bin updates the bin of an instant. When bins reach their maximum, pairs are merged.
 func (a *account) bin(at int64, change func(*Bin)) {
 	if a.options.Bins == 0 {
 		return
@@ -233,7 +232,7 @@ func (a *account) report() *Report {
 	return r
 }
 
-// add counts those of a key in.
+// add merges the figures of a key.
 func (f *Figures) add(k Figures) {
 	f.Requests += k.Requests
 	f.Accepted += k.Accepted
@@ -246,7 +245,7 @@ func (f *Figures) add(k Figures) {
 	}
 }
 
-// waitsOf sorts.
+// waitsOf sorts waits.
 func waitsOf(waits []time.Duration) Waits {
 	if len(waits) == 0 {
 		return Waits{}

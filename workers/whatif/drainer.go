@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer is what a process does around the valve of a policy: it hands events in and does what
-// comes out, at once.
+// drainer replaces the process around a policy's valve: it passes events in and performs the
+// actions at once.
 type drainer struct {
 	*world
 	valve     *valve.Valve
@@ -30,7 +30,7 @@ type drainer struct {
 	one       [1]job.Arrived
 }
 
-// ending is when a run ends.
+// ending is the end of a run.
 type ending struct {
 	at  pace.Instant
 	run uint64
@@ -42,16 +42,15 @@ func (e ending) Before(f ending) bool {
 func (e ending) Moved(int) {}
 
 const (
-	// origin is some time after a clock's zero, which means "never" in places.
+	// origin is some time after the clock's zero, which can mean "never".
 	origin = pace.Instant(time.Hour)
-	// memory is how much of it near jobs may take, as by default in production; what is more waits
-	// deep.
+	// memory bounds jobs in memory as in production; further ones are read again later.
 	memory = 512 << 20
-	// soon is when a valve is asked again that wants to be asked at the instant at which it was.
+	// soon is when to ask a valve again that wants another turn at once.
 	soon = pace.Instant(time.Microsecond)
 )
 
-// body is that of all jobs: a trace tells none.
+// body is the body of all jobs: traces have none.
 var body = []byte{}
 
 func newDrainer(w *world, began int64) *drainer {
@@ -70,15 +69,15 @@ func newDrainer(w *world, began int64) *drainer {
 	return d
 }
 
-// instant is the valve's clock at a date, and date the other way round.
+// instant converts a date to the valve's clock; date converts back.
 func (d *drainer) instant(at int64) pace.Instant       { return origin + pace.Instant(at-d.began) }
 func (d *drainer) date(now pace.Instant) time.Time     { return time.Unix(0, d.unix(now)).UTC() }
 func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin) + d.began }
 
-// clock is the valve's, which is exact.
+// clock is the valve's exact clock.
 func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.date(now), 0 }
 
-// next is when something happens if nobody asks; the end of time: nothing does.
+// next returns the instant of the next event without further requests, or the end of time.
 func (d *drainer) next() int64 {
 	at := max(d.wakes, d.turned+soon)
 	if len(d.ends) > 0 {
@@ -90,7 +89,7 @@ func (d *drainer) next() int64 {
 	return d.unix(at)
 }
 
-// late reports whether the valve knows that a job would start after its deadline.
+// late reports whether the valve expects a job to start after its deadline.
 func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
 	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority,
 		Cost: r.Cost}
@@ -100,7 +99,7 @@ func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
 	return late
 }
 
-// arrive hands an accepted job to the valve.
+// arrive passes an accepted job to the valve.
 func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	d.seq++
 	at := d.wall()
@@ -114,7 +113,7 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	return d.turn()
 }
 
-// turn does all that is due now.
+// turn performs everything due now.
 func (d *drainer) turn() error {
 	now := d.instant(d.now)
 	for len(d.ends) > 0 && d.ends[0].at <= now {
@@ -132,7 +131,7 @@ func (d *drainer) turn() error {
 	return nil
 }
 
-// note has a checkpoint stored, without which nothing starts under limits for long.
+// note stores a checkpoint, which starts under long limits require.
 func (d *drainer) note() {
 	if len(d.policy.Limits) > 0 && d.part.Changed {
 		d.part.Changed = false
@@ -145,8 +144,8 @@ func (d *drainer) end(run uint64, how record.OutcomeKind, now pace.Instant) {
 	d.valve.Finished(run, record.Outcome{Kind: how}, now)
 }
 
-// perform does what the valve wants done, and reports whether that was anything. What is done may
-// add to the lists that come after.
+// perform performs the valve's actions, and reports whether there were any. Actions may append to
+// later lists.
 func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	out := &d.out
 	more = len(out.Starts)+len(out.Burials)+len(out.Acks)+len(out.Fetches) > 0
@@ -164,7 +163,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 		d.account.left(d.account.of(a.Key), d.now)
 		d.valve.Confirmed(d.part, a.Seq, now)
 	}
-	for i := 0; i < len(out.Fetches); i++ { // to have one may make another wanted
+	for i := 0; i < len(out.Fetches); i++ { // loading one may request another
 		if j := d.part.Held(out.Fetches[i]); j != nil {
 			d.valve.Loaded(j, body, false, now)
 		}
@@ -173,7 +172,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	return more, nil
 }
 
-// start makes the last check of a run, and lets it run.
+// start makes the last check of a run and starts it.
 func (d *drainer) start(r valve.Run, now pace.Instant) {
 	gate := func() (fence, at pace.Instant) { return pace.Never, now }
 	if _, passed := r.Decide(gate, nil); !passed {

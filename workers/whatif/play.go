@@ -1,12 +1,10 @@
-// Package whatif plays a trace of requests through a policy in virtual time and tells what would
-// have become of them: what is refused and why, how long jobs wait, how many wait, how many start
-// in the worst window, and which are stale before it is their turn.
+// Package whatif simulates a trace of requests under a policy in virtual time, and reports refusals
+// with reasons, waits, queue depths, the most starts in a window, and jobs that became stale.
 //
-// What decides is what decides in production: at the door the limiter of package admission/limiter,
-// behind it the valve of a drainer. A world that has no delays of its own is all that is made up
-// here: one drainer owns all partitions, clocks are exact, messages take no time, every run ends
-// well. The stream's bounds are counted, as JetStream counts them: accepted jobs that are waiting
-// or running.
+// Decisions are made by production code: the limiter of package admission/limiter at the door, and
+// a drainer's valve behind it. Only their environment is simulated, without delays: one drainer
+// owns all partitions, clocks are exact, messages take no time, every run succeeds. The stream's
+// bounds count accepted jobs that wait or run, as JetStream does.
 package whatif
 
 import (
@@ -23,32 +21,32 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 )
 
-// Request is one of a trace.
+// Request is one request of a trace.
 type Request struct {
 	At       int64 // Unix ns, 0 or later
 	Key      job.Key
-	IP       string        // of the client; empty when it is not known
+	IP       string        // of the client; empty if unknown
 	Cost     int64         // at least 1
-	Deadline time.Duration // from At on; 0: that of the [Options]
+	Deadline time.Duration // from At; 0: that of the [Options]
 	Priority int
 }
 
-// Options of [Play]. The zero value is of use.
+// Options are the settings of [Play]. The zero value is useful.
 type Options struct {
 	Duration time.Duration // of each run
-	Workers  int           // of all drainers together; 0: as many as the policy gives one
-	Deadline time.Duration // of jobs that name none; 0: they have none
-	Window   time.Duration // in which the most starts are looked for; default 1s
-	Keys     int           // how many keys are told of, those with most requests; 0: none
-	Bins     int           // pieces of the [Report]'s line of time, at most twice as many; 0: none
+	Workers  int           // of all drainers together; 0: the policy's workers
+	Deadline time.Duration // default for jobs; 0: none
+	Window   time.Duration // for Figures.Worst; default 1s
+	Keys     int           // number of keys to report, by most requests; 0: none
+	Bins     int           // of the [Report], at most twice as many; 0: none
 
-	memory int64 // of near jobs in bytes; 0: as much as in production
+	memory int64 // of jobs in memory, in bytes; 0: as in production
 }
 
-// Play plays requests, which must come in the order of their instants, through a policy, and then
-// lets time pass until all that was accepted has come to an end, or nothing more happens: in a
-// paused policy jobs wait for ever. Limits that it shares with others are its own here. Errors are
-// those of a policy that is not valid, and of requests that are out of order.
+// Play simulates requests, which must be in order of time, under a policy, and then continues until
+// all accepted ones have ended or nothing more happens: in a paused policy jobs wait forever.
+// Shared limits are private here. It returns an error for an invalid policy and for requests out of
+// order.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -92,7 +90,7 @@ func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, erro
 	return w.account.report(), nil
 }
 
-// world is one policy, whoever asks it, and what it starts.
+// world is one policy with its limiter and its drainer.
 type world struct {
 	policy  policy.Policy
 	options Options
@@ -103,7 +101,7 @@ type world struct {
 	account *account
 }
 
-// departure is a request that a meter has let pass, and that goes ahead later.
+// departure is a request that a meter has allowed, and that proceeds later.
 type departure struct {
 	at, came int64
 	of       *keyAccount
@@ -115,7 +113,7 @@ func (d departure) Moved(int)               {}
 
 func (w *world) wall() time.Time { return time.Unix(0, w.now).UTC() }
 
-// pass lets time pass until an instant, and what happens by then.
+// pass advances time to an instant, with everything due until then.
 func (w *world) pass(until int64) error {
 	for {
 		next := int64(math.MaxInt64)
@@ -145,8 +143,8 @@ func (w *world) pass(until int64) error {
 	return nil
 }
 
-// request does what an admitter does with one: see [admission.Service.Submit], or for a policy
-// without a queue [admission.Service.Check].
+// request handles a request as [admission.Service.Submit] does, or [admission.Service.Check] for a
+// policy without a queue.
 func (w *world) request(r *Request) error {
 	of := w.account.requested(r)
 	if !w.possible(r) {
@@ -193,7 +191,7 @@ func (w *world) request(r *Request) error {
 	return w.drainer.arrive(r, deadline)
 }
 
-// full is which of the stream's bounds keeps another job of a bucket out; empty: none.
+// full returns the bound of the stream that refuses another job of a bucket, if any.
 func (w *world) full(of *keyAccount) Reason {
 	switch {
 	case of.held >= w.policy.QueueCapacity():
@@ -204,8 +202,8 @@ func (w *world) full(of *keyAccount) Reason {
 	return ""
 }
 
-// possible reports whether a request's cost can ever pass. One that is limited by an address that
-// the trace does not tell cannot either.
+// possible reports whether a request's cost can ever pass. A request without the address that a
+// limit needs cannot.
 func (w *world) possible(r *Request) bool {
 	if w.door != nil {
 		return (r.Cost <= w.door.Quota.Units || w.door.Shadow) && (r.IP != "" || !w.door.ByIP)

@@ -13,7 +13,7 @@ import (
 
 const begin = int64(1_900_000_000) * int64(time.Second)
 
-// at are requests of one key, so many milliseconds after the begin.
+// at returns requests of one key at the given milliseconds after begin.
 func at(key job.Key, ms ...int64) (all []Request) {
 	for _, n := range ms {
 		all = append(all, Request{At: begin + n*int64(time.Millisecond), Key: key, Cost: 1})
@@ -21,7 +21,7 @@ func at(key job.Key, ms ...int64) (all []Request) {
 	return all
 }
 
-// read is a policy as a file has it.
+// read parses a policy file.
 func read(t *testing.T, text string) policy.Policy {
 	t.Helper()
 	p, err := policy.Read([]byte(text))
@@ -40,7 +40,7 @@ func play(t *testing.T, p policy.Policy, o Options, requests []Request) *Report 
 	return r
 }
 
-// tale is what a small case comes to, in words.
+// tale summarizes the report of a small case.
 func tale(r *Report) string {
 	text := fmt.Sprintf("%d of %d", r.Accepted, r.Requests)
 	for _, why := range []Reason{Capacity, Jobs, Limit, Deadline, Cost} {
@@ -68,7 +68,7 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 		requests     []Request
 		want         string
 	}{{
-		// One starts at once and leaves its place; three wait.
+		// One starts at once and frees its place; three wait.
 		"a full bucket", `"algorithm": "leaking_bucket", "outflow": "2/s", "capacity": 3`, Options{},
 		at("a", 0, 0, 0, 0, 0),
 		"4 of 5, capacity 1; started 4, waits 500ms 1.5s 1.5s; depth 3, worst 2",
@@ -113,7 +113,7 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 		"a cost that no window has", `"algorithm": "fixed_window", "limit": 2, "window": "1s"`,
 		Options{}, costly, "1 of 3, cost 2; started 1, waits 0s 0s 0s; depth 0, worst 1",
 	}, {
-		// What the queue has no room for is given back to the limit.
+		// If the queue has no room, the limit is refunded.
 		"a door with a queue", `"algorithm": "token_bucket", "capacity": 5, "refill": "1/h",
 			"queue": {"capacity": 2}`, Options{Duration: time.Second, Workers: 1},
 		at("a", 0, 0, 0, 0, 0, 2000, 2000, 2000, 10000, 10000),
@@ -158,7 +158,7 @@ func TestKeysAreToldOfByTheirRequests(t *testing.T) {
 	}
 }
 
-// What was seen is told however long it lasted, with the pieces of time that were asked for.
+// The timeline covers all events, for any duration and any requested number of bins.
 func TestTheLineOfTimeHoldsAllThatHappened(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 9}`)
 	for _, every := range []int64{1, 700, 3_600_000} {
@@ -194,7 +194,7 @@ func TestRequestsOutOfOrderAndPoliciesThatAreNoneAreErrors(t *testing.T) {
 	}
 }
 
-// drawn is a trace of bursts, and of keys of which few have most.
+// drawn is a random trace with bursts and skewed keys.
 func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 	rng, now := rand.New(rand.NewPCG(seed, 1)), begin
 	for len(all) < n {
@@ -208,8 +208,8 @@ func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 	return all[:n]
 }
 
-// In whatever is drawn, law 2 holds and all that is accepted comes to an end: which it does not
-// while jobs that wait deep are not read again.
+// In random traces law 2 holds and all accepted jobs end, which requires that jobs dropped from
+// memory are read again.
 func TestTheLawsHoldInWhatIsPlayed(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -228,7 +228,7 @@ func TestTheLawsHoldInWhatIsPlayed(t *testing.T) {
 			r.Stale > 0 && o.Deadline == 0 {
 			t.Errorf("seed %d: %s", seed, tale(r))
 		}
-		// In slots, the last start of a window may be of any cost.
+		// The last start of a window may take slots in advance, at any cost.
 		most := float64(rate)*policy.DefaultPeak*1.002 + float64(burst)
 		dearest := slices.MaxFunc(requests, func(a, b Request) int { return int(a.Cost - b.Cost) })
 		if float64(r.Worst) > most+float64(dearest.Cost) {
@@ -238,7 +238,7 @@ func TestTheLawsHoldInWhatIsPlayed(t *testing.T) {
 	}
 }
 
-// BenchmarkPlay plays a million requests of 1,000 keys, at two thirds of what their policy starts,
+// BenchmarkPlay simulates a million requests of 1,000 keys at two thirds of their policy's rate,
 // with bursts beyond its capacity.
 func BenchmarkPlay(b *testing.B) {
 	const n = 1_000_000

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// A program with handlers of its own exports what Penstock's programs do.
+// A program with handlers exports the metrics of Penstock's own programs.
 func ExampleNew() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	observer, err := workersprom.New(registry)
@@ -19,7 +19,7 @@ func ExampleNew() {
 	}
 	options := workers.Options{Observer: observer} // for workers.New
 
-	options.Observer.Policy("stripe", true) // the drainer says so when it hears of the policy
+	options.Observer.Policy("stripe", true) // the drainer reports a new policy
 	families, err := registry.Gather()
 	if err != nil {
 		fmt.Println(err)

@@ -1,12 +1,12 @@
-// Package workersprom exports to Prometheus what a drainer does, under the names that Penstock's
-// own programs use, so that the alerts of deploy/penstock-alerts.yaml work for Go programs with
-// handlers of their own as well:
+// Package workersprom exports a drainer's metrics to Prometheus under the names of Penstock's own
+// programs, so that the alerts of deploy/penstock-alerts.yaml also work for Go programs with
+// handlers:
 //
 //	observer, err := workersprom.New(prometheus.DefaultRegisterer)
 //	…
 //	drainer, err := workers.New(nc, workers.Options{Observer: observer})
 //
-// It is a package of its own so that who does not use Prometheus does not link it.
+// A separate package spares programs without Prometheus the dependency.
 package workersprom
 
 import (
@@ -20,17 +20,16 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// How attempts and jobs end: the values of the label outcome. Each has its series as soon as the
-// policy is known.
+// Values of the label outcome. Each has a series as soon as the policy is known.
 var (
 	attemptOutcomes = []string{"done", "failed", "throttled", "permanent", "returned", "uncounted"}
 	jobOutcomes     = []string{"done", "dead", "cancelled"}
-	// why starts come back: likewise
+	// values of the label reason of penstock_starts_returned_total, with series from the start
 	returns = []string{"rate", "lease", "order"}
 )
 
-// metrics are those of one drainer. There is no label per key: keys are as many as users have
-// users.
+// metrics holds the metrics of one drainer. Keys are not a label, because their number is
+// unbounded.
 type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
 	returned, late         *prometheus.CounterVec
@@ -52,50 +51,50 @@ type metrics struct {
 	told  map[string][]workers.LimitLeft // by policy
 }
 
-// New registers a drainer's metrics and returns what counts them. A drainer needs an observer of
-// its own; what is registered already, by another one, is an error.
+// New registers a drainer's metrics and returns the observer that updates them. Each drainer needs
+// its own observer; metrics that are already registered are an error.
 //
 //	penstock_starts_total{policy}                  attempts that began
-//	penstock_starts_returned_total{policy,reason}  starts that came back from their worker: rate (the
-//	                                               slot was not there at the last check), lease,
-//	                                               order (one before it came back)
+//	penstock_starts_returned_total{policy,reason}  starts that a worker returned: rate (the slot was
+//	                                               gone at the last check), lease, order (an earlier
+//	                                               job returned)
 //	penstock_start_delay_seconds_total{policy,cause}
-//	                                               by how much starts became later than the outflow
-//	                                               allowed, by cause: processor, no_worker,
-//	                                               workers_busy, total_rate, limit, concurrency,
-//	                                               paused, cooling, breaker, storage
+//	                                               how far starts fell behind the outflow, by
+//	                                               cause: processor, no_worker, workers_busy,
+//	                                               total_rate, limit, concurrency, paused,
+//	                                               cooling, breaker, storage
 //	penstock_shadow_delayed_total{policy,limit}    starts that limits with shadow: true would have
 //	                                               delayed
 //	penstock_shadow_delay_seconds_total{policy,limit}
-//	                                               … by how much
+//	                                               the sum of these delays
 //	penstock_limit_held_seconds_total{policy,limit}
-//	                                               for how long limits on starts held buckets with
-//	                                               jobs that wait: the times of all of them
-//	penstock_limit_units{policy,limit,kind}        of a limit on starts of all keys whose state is
-//	                                               here: left, of which so many may start now, and
-//	                                               max
+//	                                               for how long limits on starts held back buckets
+//	                                               with waiting jobs, summed over buckets
+//	penstock_limit_units{policy,limit,kind}        units of a limit on starts of all keys, or of a
+//	                                               shared one, with its state in this process: left
+//	                                               (may start now) and max
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
-//	penstock_hints_total{policy}                   answers of targets that have nothing left, but did
-//	                                               not throttle
+//	penstock_hints_total{policy}                   responses of targets with an exhausted limit that
+//	                                               did not throttle
 //	penstock_jobs_total{policy,outcome}            jobs that ended: done, dead, cancelled
 //	penstock_start_lateness_seconds                how late a job started, by the valve
 //	penstock_wait_seconds{policy}                  from the acceptance of a job to its start
 //	penstock_partitions_owned{policy}              partitions whose valve is in this process
-//	penstock_breaker_open{policy}                  buckets whose target is down, and one for all
-//	penstock_adapted_buckets{policy}               buckets that are slower than their outflow, below
-//	                                               the limit that they have learnt
-//	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
+//	penstock_breaker_open{policy}                  open breakers: per bucket, and one for all
+//	penstock_adapted_buckets{policy}               buckets slower than their outflow because of
+//	                                               their target's observed limit
+//	penstock_policy_workerless{policy}             1 while due jobs have no worker
 //	penstock_lease_held                            1 or 0: without it nothing starts
 //	penstock_records_damaged_total                 damaged records that were rebuilt
 //	penstock_records_newer                         records that only a newer version can read
 //	penstock_callbacks_lost_total{policy,reason}   outcomes that are not posted
-//	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
-//	penstock_history_lost_total{policy}            jobs that are missing in a history (keep_done)
+//	penstock_dead_letters_discarded_total{policy}  old dead letters discarded for new ones
+//	penstock_history_lost_total{policy}            jobs missing in a history (keep_done)
 //
-// The histograms have exemplars: the trace_id of a job whose trace is sampled.
+// Histograms have exemplars: the trace_id of a job with a sampled trace.
 //
-// A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
+// A policy's series begin at zero when the drainer learns of it, and are deleted with it.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -264,7 +263,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	}, errors.Join(problems...)
 }
 
-// policy begins or ends a policy's series.
+// policy creates or deletes a policy's series.
 func (m *metrics) policy(name string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,7 +291,7 @@ func (m *metrics) policy(name string, known bool) {
 	for _, why := range returns {
 		m.returned.WithLabelValues(name, why)
 	}
-	m.late.WithLabelValues(name, "processor") // the others when they begin
+	m.late.WithLabelValues(name, "processor") // other causes when they occur
 	for _, outcome := range attemptOutcomes {
 		m.attempts.WithLabelValues(name, outcome)
 	}
@@ -307,7 +306,7 @@ func (m *metrics) started(policy string, lateness, wait time.Duration, trace str
 	observe(m.wait.WithLabelValues(policy), wait, trace)
 }
 
-// observe counts a duration, and keeps its trace as an example of its bucket.
+// observe records a duration, with its trace as an exemplar.
 func observe(in prometheus.Observer, d time.Duration, trace string) {
 	seconds := max(0, d).Seconds()
 	if with, ok := in.(prometheus.ExemplarObserver); ok && trace != "" {
@@ -317,7 +316,7 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 	in.Observe(seconds)
 }
 
-// limitsLeft tells what is left of limits, and no more of those that are not here.
+// limitsLeft sets the units of limits, and deletes those of limits no longer here.
 func (m *metrics) limitsLeft(policy string, left []workers.LimitLeft) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -334,8 +333,8 @@ func (m *metrics) limitsLeft(policy string, left []workers.LimitLeft) {
 	}
 }
 
-// set tells how many there are. The last one of a policy that is gone is given up after its series
-// went.
+// set sets a gauge. After a policy is gone, zero deletes its series, because the last partition is
+// released later.
 func (m *metrics) set(gauge *prometheus.GaugeVec, policy string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

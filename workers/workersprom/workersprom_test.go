@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// values gathers the registry's series, each as name{labels}, with the values of counters and
-// gauges, and the counts of histograms.
+// values gathers the registry's series by name{labels}: values of counters and gauges, and counts
+// of histograms.
 func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -60,7 +60,7 @@ func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
 	o.Owned("stripe", 8)
 	o.Policy("stripe", false)
 	o.Breaker("stripe", 0)
-	o.Owned("stripe", 0) // partitions are given up after the policy is gone
+	o.Owned("stripe", 0) // partitions are released after the policy is gone
 	for name := range values(t, r) {
 		if strings.Contains(name, "stripe") {
 			t.Errorf("%s is left of a policy that is gone", name)
@@ -142,7 +142,7 @@ func TestWhatIsLeftOfLimitsIsToldWhileItIsKnown(t *testing.T) {
 	}
 	o.LimitsLeft("mail", all)
 	told("map[{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	o.LimitsLeft("mail", all[1:]) // the other's state is elsewhere now
+	o.LimitsLeft("mail", all[1:]) // the other limit's state is elsewhere now
 	told("map[{left,account,mail}:2 {max,account,mail}:5]")
 	o.Policy("mail", false)
 	told("map[]")
