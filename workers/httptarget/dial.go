@@ -21,8 +21,8 @@ func dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 }
 
-// guarded is [Client], but it connects only where the rules let it, and to the proxies that proxyOf
-// names.
+// guarded is [Client] restricted to connections that the rules permit and to the proxies of
+// proxyOf.
 func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *http.Client {
 	free, checked := dialer(), dialer()
 	checked.Control = func(_, address string, _ syscall.RawConn) error {

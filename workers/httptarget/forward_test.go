@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent: jobs of plain NATS publishers, and those
-// that were accepted before the policy said so, pass no door.
+// TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent: plain NATS publishers, and jobs accepted
+// before a change of the policy, bypass the check at the door.
 func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	var served atomic.Int64
 	var method atomic.Value
@@ -54,7 +54,7 @@ func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	}
 }
 
-// TestATargetGetsTheTypeAndTheEncodingOfTheBody: without the encoding it could not read the body.
+// TestATargetGetsTheTypeAndTheEncodingOfTheBody: it needs the encoding to read the body.
 func TestATargetGetsTheTypeAndTheEncodingOfTheBody(t *testing.T) {
 	got := make(chan http.Header, 1)
 	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {

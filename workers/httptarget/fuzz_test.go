@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A job's path leads to the target's host and below its base, however the other side reads it.
+// A job's path stays on the target's host and below its base, however the server parses it.
 func FuzzResolve(f *testing.F) {
 	for _, seed := range []string{"", "/", "/a//b?c=/..", "/%2e%2E/x", "//host", "///a", `/..\x`,
 		"/..%5cx", "/a/..;/b", "/%00", "/a#b", "/?x", "/:80"} {
@@ -21,7 +21,7 @@ func FuzzResolve(f *testing.F) {
 		if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" ||
 			from.RawPath != "" ||
 			from.Path != path.Clean("/"+from.Path) || from.Fragment != "" {
-			return // no base that a policy can have, or one that is not in its plainest form
+			return // not a valid base, or not in normal form
 		}
 		text, err := (&target{base: from}).resolve(given)
 		if err != nil {
@@ -41,7 +41,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// Any answer is an outcome, whatever its header says.
+// Any response is an outcome, whatever its headers.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"", "5", " 5 ", "-1", "1.5", "9223372036854775808",
 		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "soon"} {

@@ -1,7 +1,6 @@
-// Package httptarget runs jobs as HTTP requests: a job's payload goes to its policy's target, and
-// the answer's status says how the attempt ended. A start is one request: when the connection
-// breaks before the answer, the attempt has failed, and the next one starts when the rate allows
-// it.
+// Package httptarget runs jobs as HTTP requests: the payload goes to the policy's target, and the
+// status of the response decides the attempt. A start is exactly one request: if the connection
+// breaks before the response, the attempt has failed, and the next one starts at the policy's rate.
 package httptarget
 
 import (
@@ -26,33 +25,31 @@ import (
 )
 
 const (
-	// mostAnswer is how much of an answer's body is read, so that its connection can be used again.
+	// mostAnswer is how much of a body is read, so that the connection can be reused.
 	mostAnswer = 64 << 10
-	// mostDetail is how much of it an error quotes.
+	// mostDetail is how much of a body an error quotes.
 	mostDetail = 256
-	// keepIdle is how long an idle connection is kept: not as long as servers usually do (5 s and
-	// more), because a request on one that its server is just closing is a failed attempt.
+	// keepIdle is how long to keep an idle connection: shorter than servers usually do (5 s and
+	// more), because a request on a connection that is being closed is a failed attempt.
 	keepIdle = 4 * time.Second
 )
 
-// Options are what [New] can do without. The zero value works.
+// Options are the settings of [New]. The zero value works.
 type Options struct {
-	// Allow are networks that targets may be in, whatever they are. Others may not be where they
-	// reach more than their author could: those that a file wrote ([policy.Entry.TargetSource]) at
-	// no link-local address, where clouds have their metadata, and all others, which come through
-	// the API or from Go, at no address of the drainer's own machine either. It is checked where
-	// the connection is made, so what a name leads to cannot change in between. A proxy that the
-	// environment names is the operator's choice, and reaches what it reaches.
+	// Allow lists networks that all targets may reach. Otherwise targets may not reach more than
+	// their author could: those from a file ([policy.Entry.TargetSource]) may not use link-local
+	// addresses, where clouds serve metadata; all others, which come through the API or from Go,
+	// may not use the drainer's own machine either. Connections are checked, so a DNS change cannot
+	// bypass it. A proxy from the environment is the operator's choice, and is not restricted.
 	Allow []netip.Prefix
-	// Client makes all requests in place of this package's own clients. Where it connects is its
-	// own choice. Default: see [Client].
+	// Client makes all requests, without the checks above. Default: see [Client].
 	Client *http.Client
 }
 
-// New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
-// [workers.Options.Target] wants.
+// New returns a function for [workers.Options.Target]: it returns the handler of a policy with an
+// HTTP target, nil for other policies.
 func New(o Options) func(policy.Entry) (workers.Handler, error) {
-	// Two clients, because a kept connection serves whoever asks for its address.
+	// Two clients, because a kept connection serves any request to its address.
 	file, others := o.Client, o.Client
 	if o.Client == nil {
 		file = guarded(reach.Rules{Operator: true, Allow: o.Allow}, http.ProxyFromEnvironment)
@@ -69,7 +66,7 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 		}
 		t := &target{client: others, base: base, policy: p.Target}
 		if entry.TargetSource == policy.SourceFile {
-			if !p.Target.Calls() { // where those go is no word of the operator's
+			if !p.Target.Calls() { // the operator does not choose the URLs of callbacks
 				t.client = file
 			}
 			t.secrets = newSecrets(p.Target.HTTP.Headers)
@@ -79,8 +76,8 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	}
 }
 
-// Client is an HTTP client for targets that connects anywhere: connections are kept, redirects are
-// answers and not followed, and the job's context is the only time-out.
+// Client returns an HTTP client for targets without restrictions. It keeps connections, returns
+// redirects as responses, and has no timeout except the job's context.
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -115,7 +112,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	hidden := redact.Values(job.Forwarded(j.Header))
 	for _, s := range t.secrets {
 		if err := s.add(request.Header); err != nil {
-			// a mistake on the drainer's machine, which costs no job its attempts
+			// A mistake on the drainer's machine must not cost the job attempts.
 			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(s.name))
@@ -134,7 +131,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
-	// The status is the answer. When the rest of it is lost the request was served all the same,
+	// The status decides. If the rest of the response is lost, the request was served all the same
 	// and must not be repeated.
 	most := int64(mostAnswer)
 	from := t.policy.HTTP.Settle
@@ -152,7 +149,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		j.Reply(response.StatusCode, shown(response.Header, hidden),
 			[]byte(redact.Text(string(body), hidden)))
 	}
-	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
+	if response.StatusCode >= 300 { // quoted parts of the request are stored and shown
 		body = []byte(redact.Text(string(body), hidden))
 	}
 	now, left := time.Now(), noHints
@@ -167,8 +164,8 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return err
 }
 
-// down is the error of a target that is down. Where each job has a target of its own, one that is
-// says nothing of others: it opens no breaker, and costs its job an attempt.
+// down returns the error of an unreachable target. For callbacks each job has its own target, whose
+// failure says nothing about others, so it opens no breaker and costs the job an attempt.
 func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
@@ -176,16 +173,16 @@ func (t *target) down(err error) error {
 	return workers.Unavailable(err)
 }
 
-// noHints stands for the pause that an answer asks for where nobody looks at that.
+// noHints is the pause of a response whose hints are not read.
 const noHints = time.Duration(-1)
 
-// connections are header fields of an answer that are about its way here (RFC 9110, 7.6.1).
+// connections are header fields of the connection (RFC 9110, 7.6.1), and others not to be shown.
 var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate",
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 	"Set-Cookie"}
 
-// shown is the header of an answer as who waits for the job sees it: without the hidden texts, and
-// without what is the connection's or is meant to be sent by who asked.
+// shown returns a response's header for waiting submitters: without hidden texts, and without
+// fields of the connection.
 func shown(header http.Header, hidden []string) http.Header {
 	header = header.Clone()
 	for _, name := range connections {
@@ -221,11 +218,11 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	if kind := job.ContentType(header.Get("Content-Type"), j.Body); kind != "" {
 		header.Set("Content-Type", kind)
 	}
-	for name, values := range job.Forwarded(j.Header) { // these go before the others
+	for name, values := range job.Forwarded(j.Header) { // override the fields above
 		header[http.CanonicalHeaderKey(name)] = values
 	}
 	to, err := t.resolve(path)
-	if t.policy.Calls() { // where it goes is in its header
+	if t.policy.Calls() { // the job's header has the URL
 		to = job.HeaderValue(j.Header, job.HeaderCallbackTo)
 		_, err = job.ParseCallback(to)
 	}
@@ -252,26 +249,26 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	return request, nil
 }
 
-// sendOnce gives a request a body that net/http cannot send twice. It repeats requests by itself,
-// on one kept connection after the other, when they have an Idempotency-Key or a method such as
-// GET, and no body or one that it can rewind.
+// sendOnce gives a request a body that net/http cannot resend. By default net/http retries requests
+// on other kept connections if they have an Idempotency-Key or a method such as GET, and no body or
+// a rewindable one.
 func sendOnce(request *http.Request, body []byte) {
-	// known to be in memory: it shares a packet with the header
+	// net/http knows this type to be in memory, and sends it in one packet with the header.
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	request.ContentLength = int64(len(body))
 	if len(body) > 0 {
 		return
 	}
-	// With a body, net/http takes the length 0 for an unknown one and would send chunks.
+	// net/http treats length 0 with a body as unknown and would send chunks.
 	request.TransferEncoding = []string{"identity"}
 	switch request.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may want to see a length
-		// HTTP/1 leaves out the canonical spelling, HTTP/2 any
+	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may require a length
+		// HTTP/1 omits the canonical spelling, HTTP/2 any
 		request.Header["content-length"] = []string{"0"}
 	}
 }
 
-// sendable refuses header fields that HTTP cannot carry (RFC 9110, section 5).
+// sendable rejects header fields that HTTP cannot carry (RFC 9110, section 5).
 func sendable(header http.Header) error {
 	const separators = `"(),/:;<=>?@[\]{}`
 	for name, values := range header {
@@ -296,8 +293,8 @@ func sendable(header http.Header) error {
 	return nil
 }
 
-// resolve appends a job's path to the base URL. A path cannot name another host, nor lead out of
-// the base with "..".
+// resolve appends a job's path to the base URL. A path cannot name another host, or leave the base
+// with "..".
 func (t *target) resolve(path string) (string, error) {
 	if path == "" {
 		return t.base.String(), nil
@@ -317,11 +314,11 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge says how an attempt ended that was answered: see docs/guide.md, "Targets". A date is
-// judged by the target's own clock where it tells it, for that is the clock that the date is of.
+// judge converts a response to the result of an attempt: see docs/guide.md, "Targets". A date is
+// judged by the target's own clock if the response has it.
 //
-// Where the target has nothing left for a while, that is how long a pause is for which it names no
-// time; and a 403 is what GitHub answers then, as it does with Retry-After for its other limits.
+// left is the pause until an exhausted limit recovers, used if the response names no other. GitHub
+// answers 403 in that case, as it does with Retry-After for its other limits.
 func judge(response *http.Response, body []byte, left time.Duration, now time.Time) error {
 	status := response.StatusCode
 	after, named := hints.RetryAfter(response.Header.Get("Retry-After"),
@@ -349,7 +346,7 @@ func detail(body []byte) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// withoutURL drops the URL that http.Client puts into its errors: it may hold credentials.
+// withoutURL removes the URL from an http.Client error: it may hold credentials.
 func withoutURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

@@ -45,7 +45,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// verdict is what an error of the handler means.
+// verdict names the meaning of a handler's error.
 func verdict(err error) string {
 	pause, throttled := workers.IsRetryAfter(err)
 	switch {
@@ -92,8 +92,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestARefusalWhenNothingIsLeftIsAPause: also one with a 403, as GitHub's are, of which a dead
-// letter would be the end.
+// TestARefusalWhenNothingIsLeftIsAPause: including a 403 as GitHub's, which must not make a dead
+// letter.
 func TestARefusalWhenNothingIsLeftIsAPause(t *testing.T) {
 	for _, c := range []struct {
 		hints   *bool
@@ -262,8 +262,8 @@ func TestClosedPortIsAFailedAttempt(t *testing.T) {
 	}
 }
 
-// What the target said counts, also when the rest of its answer is lost: a repeated request would
-// be a second one.
+// The target's status counts even if the rest of its response is lost: a retry would be a second
+// request.
 func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
 	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "unavailable"} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {

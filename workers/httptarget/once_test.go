@@ -17,13 +17,13 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// fickle answers the first request on each connection, once as many have come as are kept, and then
-// resets the connection when another comes. It counts the requests that it has read.
+// fickle answers the first request on each connection once all kept connections have one, and
+// resets the connection on the next. It counts the requests that it has read.
 type fickle struct {
 	listener net.Listener
 	kept     int64
 	first    atomic.Int64
-	all      chan struct{} // closed when so many connections have had their first request
+	all      chan struct{} // closed when kept connections have had their first request
 	requests atomic.Int64
 }
 
@@ -80,8 +80,8 @@ func (f *fickle) serve(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestOneRequestPerStart: connections that break before the answer are a failed attempt. net/http
-// would send a request that it thinks idempotent once more on each kept connection.
+// TestOneRequestPerStart: a connection that breaks before the response is a failed attempt.
+// net/http would resend an idempotent request on each kept connection.
 func TestOneRequestPerStart(t *testing.T) {
 	const kept = 20
 	for _, method := range []string{"POST", "PUT", "GET", "HEAD", "OPTIONS", "TRACE", "DELETE"} {
@@ -117,7 +117,7 @@ func TestOneRequestPerStart(t *testing.T) {
 	}
 }
 
-// TestLengths: bodies come with their length, and empty ones as HTTP expects of the method.
+// TestLengths: bodies have a length, and empty ones are sent as HTTP requires for the method.
 func TestLengths(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		var got *http.Request
@@ -143,7 +143,7 @@ func TestLengths(t *testing.T) {
 			"TRACE", "PURGE"} {
 			for _, body := range []string{"", "payload"} {
 				if method == "TRACE" && body != "" {
-					continue // the server refuses them
+					continue // the server rejects them
 				}
 				if err := handle(within(t),
 					workers.Job{Body: []byte(body),
@@ -170,7 +170,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestFieldsThatHTTPCannotCarry end a job at once: another attempt would be the same.
+// TestFieldsThatHTTPCannotCarry: they end a job at once, because a retry would not differ.
 func TestFieldsThatHTTPCannotCarry(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })

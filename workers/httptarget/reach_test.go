@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// of makes the handler of a policy from a source.
+// of returns the handler of a policy from the given source.
 func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source string,
 	target policy.HTTPTarget) workers.Handler {
 
@@ -33,14 +33,13 @@ func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source
 	return handle
 }
 
-// A policy that came through the API must not make its drainer ask what only the drainer's machine
-// may.
+// A policy from the API must not make its drainer access what only the drainer's machine can reach.
 func TestWhereTargetsMayBe(t *testing.T) {
 	var asked atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	_, port, _ := strings.Cut(strings.TrimPrefix(base, "http://"), ":")
 	choose := New(Options{})
-	// In this order: a connection that the file's policy keeps is none of the others'.
+	// In this order: other policies must not use a connection kept for the file's policy.
 	for _, c := range []struct {
 		source, url, want string
 	}{
@@ -76,7 +75,7 @@ func TestWhereTargetsMayBe(t *testing.T) {
 	}
 }
 
-// The proxy of the environment is the operator's choice, wherever it is.
+// A proxy from the environment is the operator's choice, at any address.
 func TestAProxyMayBeAnywhere(t *testing.T) {
 	asked := make(chan string, 1)
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -137,7 +136,7 @@ func TestHeadersFromFiles(t *testing.T) {
 	if err := handle(within(t), job); err == nil || strings.Contains(err.Error(), "three") {
 		t.Errorf("two lines: %v", err)
 	}
-	// Whoever can write policies through the API must not have the drainer's files sent anywhere.
+	// Authors of policies through the API must not be able to send the drainer's files anywhere.
 	if err := of(t, choose, policy.SourceAPI, target)(within(t), workers.Job{}); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +145,7 @@ func TestHeadersFromFiles(t *testing.T) {
 	}
 }
 
-// Targets like to quote what they did not like, and what they say is kept with the job.
+// Targets may quote rejected requests, and their responses are stored with the job.
 func TestCredentialsAreNotInErrors(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

@@ -14,16 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// mostSecret is the largest value of a header that is read from a file, in bytes.
+// mostSecret is the largest header value read from a file, in bytes.
 const mostSecret = 16 << 10
 
-// secret is a header field whose value is in a file. The value goes into requests and nowhere else.
+// secret is a header field with a value from a file, which only goes into requests.
 type secret struct {
 	name, file string
 
 	mu       sync.Mutex
 	value    string
-	modified time.Time // of the file that the value is from; zero: none was read
+	modified time.Time // of the file that was read; zero: none
 	size     int64
 }
 
@@ -35,7 +35,7 @@ func newSecrets(headers policy.TargetHeaders) []*secret {
 	return secrets
 }
 
-// add sets the field in a request's header, in place of what the job forwards under its name.
+// add sets the field in a request's header and overrides a forwarded one.
 func (s *secret) add(header http.Header) error {
 	value, err := s.read()
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *secret) add(header http.Header) error {
 	return nil
 }
 
-// read returns the content of the file, read again when it has changed.
+// read returns the file's content, and rereads it after changes.
 func (s *secret) read() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

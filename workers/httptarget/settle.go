@@ -12,11 +12,11 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// mostSettled is how much of an answer's body is read where it tells a cost.
+// mostSettled is how much of a body is read to find a cost.
 const mostSettled = 8 << 20
 
-// settle takes what an answer says of its job's costs: in headers of ours, and where the policy
-// says that the target tells them. What is not there, or no number, leaves the estimate.
+// settle reports the job's actual costs from Penstock's headers and the places that the policy
+// names. If a value is missing or not a number, the estimate stands.
 func settle(j workers.Job, from policy.Settle, header http.Header, body []byte) {
 	for cost, used := range job.ReadUsed(header) {
 		j.Settle(cost, used)
@@ -32,7 +32,7 @@ func settle(j workers.Job, from policy.Settle, header http.Header, body []byte) 
 	}
 }
 
-// number returns the text of a number in a document; empty: there is none.
+// number returns the text of a number in a document, or "".
 func number(document json.RawMessage, names []string) string {
 	for _, name := range names {
 		var members map[string]json.RawMessage

@@ -15,7 +15,7 @@ import (
 // signatureHeader has the time of a request and its signature: t=1795341600,v1=5257a8….
 const signatureHeader = "Penstock-Signature"
 
-// leastKey is the shortest key that requests are signed with, in bytes.
+// leastKey is the minimum length of signing keys, in bytes.
 const leastKey = 16
 
 func newKey(s *policy.Signing) *secret {
@@ -25,8 +25,7 @@ func newKey(s *policy.Signing) *secret {
 	return &secret{name: signatureHeader, file: s.HMACFile}
 }
 
-// sign adds the signature of a request at a time: the HMAC-SHA256, by the key, of the Unix time, a
-// dot and the body.
+// sign adds a request's signature: the HMAC-SHA256 of the Unix time, a dot and the body.
 func (s *secret) sign(header http.Header, body []byte, now time.Time) error {
 	key, err := s.read()
 	if err == nil && len(key) < leastKey {

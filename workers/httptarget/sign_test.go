@@ -22,7 +22,7 @@ import (
 
 const signingKey = "a key that nobody else has"
 
-// verify is what a target does, as docs/guide.md has it.
+// verify checks a signature as docs/guide.md tells targets to.
 func verify(r *http.Request, body []byte) error {
 	var at int64
 	var signature string

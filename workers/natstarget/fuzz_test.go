@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Any reply of a service is an outcome, told in one line, and the wait that it asks for is one.
+// Any reply of a service is an outcome with a one-line error and a valid pause.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"5", "1.5", "-1", "1e400", "NaN", "Inf", "-Inf", "0x1p-2", ""} {
 		f.Add(seed, "429", "slow\r\ndown", []byte("body"))
@@ -37,8 +37,7 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestNoPartOfASecretIsQuoted: an answer is cut to a length, which must not cut a credential in it
-// so that it is not known any more.
+// TestNoPartOfASecretIsQuoted: truncation must not leave part of a credential unrecognized.
 func TestNoPartOfASecretIsQuoted(t *testing.T) {
 	const secret = "s3cr3t-value-of-a-token"
 	answer := strings.Repeat("x", mostDetail-10) + secret

@@ -1,22 +1,20 @@
-// Package natstarget runs jobs as NATS requests: a job's payload goes to the subject of its
-// policy's target, a NATS micro service or any other responder, and the reply says how the attempt
-// ended.
+// Package natstarget runs jobs as NATS requests: the payload goes to the subject of the policy's
+// target, a NATS micro service or any other responder, and the reply decides the attempt.
 //
-// A reply means done, whatever is in it but for two exceptions. A reply with the header
-// Nats-Service-Error or Nats-Service-Error-Code, which micro services send for errors, means what
-// the same status means over HTTP: 429, and 503 with a Retry-After header, throttle the whole
-// bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt,
-// as is no reply before the policy's timeout. That, and 5xx, says that the target is down: see
-// [workers.Unavailable]. When nobody listens on the subject nothing is burned: no attempt counts,
-// and the bucket tries again every second.
+// A reply means done, with two exceptions. The first is a micro service's error, with the header
+// Nats-Service-Error or Nats-Service-Error-Code. It means the same as that status over HTTP: 429,
+// and 503 with a Retry-After header, throttle the whole bucket; any other 4xx except 408 makes the
+// job a dead letter; everything else is a failed attempt, as is a missing reply within the policy's
+// timeout. A timeout and 5xx also mark the target as down: see [workers.Unavailable]. Without a
+// listener on the subject no attempt counts, and the bucket retries every second.
 //
-// The other exception is JetStream's refusal of a message whose subject a stream captures. So
-// policies can be chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is
-// accepted as a job of that bucket, to which what it forwards goes along. While the bucket or its
-// stream is full, the bucket that the job comes from pauses for a second, and no attempt counts. A
-// message that is too large becomes a dead letter, and any other refusal is a failed attempt. All
-// attempts of a job and of its replay carry the same Nats-Msg-Id, made of its Idempotency-Key, so
-// one whose answer was lost is not stored twice within the stream's duplicate window.
+// The second is JetStream's refusal of a message whose subject a stream captures. So policies can
+// be chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job
+// of that bucket, with its forwarded headers. While that bucket or its stream is full, the bucket
+// of the job pauses for a second, and no attempt counts. A message that is too large becomes a dead
+// letter; any other refusal is a failed attempt. All attempts of a job and of its replay have the
+// same Nats-Msg-Id, derived from its Idempotency-Key, so a job whose reply was lost is not stored
+// twice within the stream's duplicate window.
 package natstarget
 
 import (
@@ -41,16 +39,16 @@ import (
 )
 
 const (
-	// absent is how long a bucket pauses when nobody listens on its subject, or when the bucket
-	// behind it is full.
+	// absent is how long a bucket pauses if its subject has no listener, or if the next bucket is
+	// full.
 	absent = time.Second
 	// mostDetail is how much of a reply's payload an error quotes.
 	mostDetail = 256
 )
 
-// New returns the handler of a policy with a NATS target, nil for a policy without one. It is what
-// [workers.Options.Target] wants. A subject under the installation's prefix is an error, unless it
-// is that of other jobs.
+// New returns a function for [workers.Options.Target]: it returns the handler of a policy with a
+// NATS target, nil for other policies. A subject under the installation's prefix is an error,
+// except the subjects of jobs.
 func New(nc *nats.Conn, prefix string) func(policy.Entry) (workers.Handler, error) {
 	return func(entry policy.Entry) (workers.Handler, error) {
 		p := entry.Policy
@@ -90,8 +88,8 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return judge(reply, redact.Values(job.Forwarded(j.Header))...)
 }
 
-// request makes the message of a job. What a job is to forward goes under its own name; a method
-// and a path mean nothing to a service.
+// request makes the message of a job. Forwarded headers keep their names; method and path mean
+// nothing to a service.
 func (t *target) request(j workers.Job) *nats.Msg {
 	m := nats.NewMsg(t.subject)
 	m.Data = j.Body
@@ -105,7 +103,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	m.Header.Set(job.HeaderPolicy, j.Policy)
 	m.Header.Set(job.HeaderKey, string(j.Key))
 	m.Header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
-	if tags := j.Tags(); tags != nil { // also what a job of another policy belongs to
+	if tags := j.Tags(); tags != nil { // even for a job of another policy
 		m.Header[job.HeaderTag] = tags
 	}
 	m.Header.Set("Idempotency-Key", j.IdempotencyKey)
@@ -113,7 +111,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	return m
 }
 
-// judge says how an attempt ended that was answered, without the hidden texts: see docs/guide.md,
+// judge converts a reply to the result of an attempt, without the hidden texts: see docs/guide.md,
 // "Targets".
 func judge(reply *nats.Msg, hidden ...string) error {
 	text, code := field(reply,
@@ -121,7 +119,7 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	if text == "" && code == "" {
 		return judgeStored(reply.Data)
 	}
-	// Hidden before anything is cut, or a part of it could stay.
+	// Hide before truncation, which could leave parts.
 	text, data := redact.Text(text, hidden), redact.Text(string(reply.Data), hidden)
 	answer := fmt.Errorf("service answered %s", detail(code, text, data))
 	status, err := strconv.Atoi(code)
@@ -140,7 +138,7 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	return answer
 }
 
-// judgeStored says how an attempt ended that a stream may have answered.
+// judgeStored returns the result for a reply that may come from a stream.
 func judgeStored(reply []byte) error {
 	refusal := queue.PublishRefusal(reply)
 	switch {
@@ -153,7 +151,7 @@ func judgeStored(reply []byte) error {
 	return refusal
 }
 
-// field reads a header whatever its case.
+// field reads a header case-insensitively.
 func field(m *nats.Msg, name string) string {
 	for key, values := range m.Header {
 		if len(values) > 0 && strings.EqualFold(key, name) {
@@ -163,7 +161,7 @@ func field(m *nats.Msg, name string) string {
 	return ""
 }
 
-// retryAfter reads a number of seconds, fractions allowed.
+// retryAfter parses seconds, with fractions.
 func retryAfter(value string) (after time.Duration, named bool) {
 	const most = 366 * 24 * time.Hour
 	seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
@@ -173,7 +171,7 @@ func retryAfter(value string) (after time.Duration, named bool) {
 	return time.Duration(min(max(seconds, 0), most.Seconds()) * float64(time.Second)), true
 }
 
-// detail puts what a service said into one line.
+// detail joins a service's texts in one line.
 func detail(parts ...string) string {
 	var words []string
 	for _, part := range parts {

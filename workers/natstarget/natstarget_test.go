@@ -94,7 +94,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// kind names what a handler's error means.
+// kind names the meaning of a handler's error.
 func kind(err error) string {
 	switch {
 	case err == nil:
@@ -177,8 +177,8 @@ func TestNoReply(t *testing.T) {
 	}
 }
 
-// TestRefusedByAStream: a policy's target may be another policy's queue. What JetStream does not
-// store is not done.
+// TestRefusedByAStream: a target may be another policy's queue. A job that JetStream refuses is not
+// done.
 func TestRefusedByAStream(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{
@@ -208,7 +208,7 @@ func TestRefusedByAStream(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.what, step.got, step.want)
 		}
 	}
-	large := make([]byte, nc.MaxPayload()-4096) // the stream takes less than the server
+	large := make([]byte, nc.MaxPayload()-4096) // the stream accepts less than the server
 	if got := kind(next(t.Context(), workers.Job{ID: "a:4", Body: large})); got != "permanent" {
 		t.Errorf("one that is too large: %s", got)
 	}
@@ -217,8 +217,8 @@ func TestRefusedByAStream(t *testing.T) {
 	}
 }
 
-// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost or
-// counts an attempt.
+// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost, and
+// no attempt counts.
 func TestChain(t *testing.T) {
 	nc := connect(t)
 	perSecond := func(n int64) algorithms.Rate {
@@ -270,7 +270,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestService drains to a micro service that comes late and fails once.
+// TestService uses a micro service that starts late and fails once.
 func TestService(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{

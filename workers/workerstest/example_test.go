@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
-// The promise of a rate, for starts that were seen elsewhere, as by a stand-in for a third party.
+// CheckRate also applies to starts observed elsewhere, for example by a stand-in for a third party.
 func ExampleCheckRate() {
 	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	starts := []time.Time{began}

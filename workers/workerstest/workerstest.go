@@ -1,6 +1,6 @@
-// Package workerstest runs all of Penstock inside a test: a real NATS server, policies, and
-// drainers with the test's own handlers. Nothing is mocked and nothing sleeps: tests publish, wait
-// for outcomes, and look at when jobs started.
+// Package workerstest runs Penstock inside a test: a real NATS server, policies, and drainers with
+// the test's handlers. Nothing is mocked or sleeps: tests publish, wait for outcomes, and check
+// when jobs started.
 //
 //	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 //	kit.Handle("stripe", myHandler)
@@ -29,11 +29,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// Patience is how long a [Kit] waits for what must happen before it fails the test.
+// Patience is how long a [Kit] waits before it fails the test.
 const Patience = 30 * time.Second
 
-// Kit is a running Penstock. Its methods fail the test when something goes wrong. It ends with the
-// test.
+// Kit is a running Penstock, until the end of the test. Its methods fail the test on errors.
 type Kit struct {
 	t        testing.TB
 	server   *embedded.Server
@@ -44,13 +43,13 @@ type Kit struct {
 	drainer  sync.Once
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and renewed with each record
+	changed chan struct{} // closed and replaced with each record
 	starts  map[string][]workers.Job
 	ends    map[string][]queue.Event
 }
 
-// Policy is a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000 jobs
-// per key. Tests change what they need in it.
+// Policy returns a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000
+// jobs per key. Tests may modify it.
 func Policy(name, outflow string) policy.Policy {
 	rate, err := algorithms.ParseRate(outflow)
 	if err != nil {
@@ -61,7 +60,7 @@ func Policy(name, outflow string) policy.Policy {
 		Partitions: 1}
 }
 
-// New starts a server in the test's process, without a port, and stores the policies.
+// New starts a server without a port in the test's process, and stores the policies.
 func New(t testing.TB, policies ...policy.Policy) *Kit {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
@@ -96,7 +95,7 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 	return k
 }
 
-// Connect returns a connection to the server, for the code under test. It closes with the test.
+// Connect returns a connection for the code under test, which is closed at the end of the test.
 func (k *Kit) Connect() *nats.Conn {
 	k.t.Helper()
 	nc, err := k.server.Connect(nats.MaxReconnects(-1))
@@ -110,7 +109,7 @@ func (k *Kit) Connect() *nats.Conn {
 // Broker gives access to queues, policies and dead letters.
 func (k *Kit) Broker() *queue.Broker { return k.broker }
 
-// SetPolicy stores a policy, with defaults for what it leaves out, or changes it while jobs run.
+// SetPolicy stores a policy with defaults for unset fields. It may change one while jobs run.
 func (k *Kit) SetPolicy(p policy.Policy) {
 	k.t.Helper()
 	p = p.WithDefaults()
@@ -126,7 +125,7 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 	k.policies[p.Name] = p
 }
 
-// Audit hears of all starts from now on, and fails the test at its end when they broke a limit.
+// Audit observes all starts from now on, and fails the test at its end if they broke a limit.
 func (k *Kit) Audit() *audit.Auditor {
 	k.t.Helper()
 	auditor := audit.New(k.broker, audit.Options{})
@@ -150,8 +149,8 @@ func (k *Kit) Audit() *audit.Auditor {
 	return auditor
 }
 
-// Handle registers the handler of a policy, before the first [Kit.Start]. A nil handler does
-// nothing, successfully.
+// Handle registers the handler of a policy. Call it before the first [Kit.Start]. A nil handler
+// succeeds without doing anything.
 func (k *Kit) Handle(policy string, handle workers.Handler) {
 	if handle == nil {
 		handle = func(context.Context, workers.Job) error { return nil }
@@ -159,11 +158,11 @@ func (k *Kit) Handle(policy string, handle workers.Handler) {
 	k.handlers[policy] = handle
 }
 
-// Start runs one more drainer with the registered handlers, until the returned function or the end
-// of the test stops it in order. [Kit.Publish] starts the first one by itself.
+// Start runs another drainer with the registered handlers, until stop or the end of the test stops
+// it in order. [Kit.Publish] starts the first one automatically.
 func (k *Kit) Start() (stop func()) {
 	k.t.Helper()
-	k.drainer.Do(func() {}) // not by itself any more
+	k.drainer.Do(func() {}) // not automatically any more
 	return k.start()
 }
 
@@ -190,7 +189,7 @@ func (k *Kit) start() (stop func()) {
 	return stop
 }
 
-// recording notes the starts of a handler.
+// recording wraps a handler to record its starts.
 func (k *Kit) recording(handle workers.Handler) workers.Handler {
 	return func(ctx context.Context, job workers.Job) error {
 		k.mu.Lock()
@@ -201,7 +200,7 @@ func (k *Kit) recording(handle workers.Handler) workers.Handler {
 	}
 }
 
-// heard notes final outcomes.
+// heard records final outcomes.
 func (k *Kit) heard(policy string, e queue.Event) {
 	switch e.Type {
 	case queue.EventDone, queue.EventDead, queue.EventCancelled:
@@ -212,14 +211,14 @@ func (k *Kit) heard(policy string, e queue.Event) {
 	}
 }
 
-// note wakes who waits; mu is held.
+// note wakes waiters; mu is held.
 func (k *Kit) note() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
-// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. Key is
-// the user's key, as in an HTTP path.
+// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. key is
+// unencoded, as in an HTTP path.
 func (k *Kit) Publish(policy, key string, body []byte, n int) {
 	k.t.Helper()
 	for i := range n {
@@ -243,8 +242,8 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	return err
 }
 
-// Wait waits until n jobs of a policy have come to an end (done, dead or cancelled) since the test
-// began, and returns these ends in the order in which they were heard of.
+// Wait waits until n jobs of a policy have ended (done, dead or cancelled) since the test began,
+// and returns these events in order of arrival.
 func (k *Kit) Wait(policy string, n int) []queue.Event {
 	k.t.Helper()
 	timer := time.NewTimer(Patience)
@@ -265,9 +264,9 @@ func (k *Kit) Wait(policy string, n int) []queue.Event {
 	}
 }
 
-// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their
-// starts. Key is the user's key; an empty one stands for all buckets together, so the jobs without
-// a key alone are those whose Key.Raw() is empty.
+// Jobs returns the attempts of a policy's bucket that handlers have run, in order of their starts.
+// key is unencoded. An empty one selects all buckets; jobs without a key are those whose Key.Raw()
+// is empty.
 func (k *Kit) Jobs(policy, key string) []workers.Job {
 	k.mu.Lock()
 	jobs := slices.Clone(k.starts[policy])
@@ -279,11 +278,10 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 	return jobs
 }
 
-// AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of
-// a second or more: peak·(T + 2 ms) + burst. An empty key stands for each of the policy's
-// buckets. With an outflow_total the same is asked of all buckets together, and of a bucket alone
-// only if the policy has an outflow too. Jobs are counted, not what they cost, and overrides of
-// keys are not known here.
+// AssertRate fails the test if a bucket started more jobs than promised in any window T of a second
+// or more: peak·(T + 2 ms) + burst. An empty key checks each of the policy's buckets. With an
+// outflow_total it checks all buckets together, and single buckets only if the policy has an
+// outflow too. It counts jobs, not costs, and ignores overrides of keys.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
 	p := k.policies[policy]
@@ -312,9 +310,9 @@ func (k *Kit) AssertRate(policy, key string) {
 	}
 }
 
-// CheckRate says in which window of a second or more there were more than peak·(T + 2 ms) + burst
-// starts, which come in order. The peak is in starts per second; of a policy that names none it is
-// 1.25 % above the outflow ([policy.DefaultPeak]).
+// CheckRate returns an error if ordered starts exceed peak·(T + 2 ms) + burst in any window T of a
+// second or more. peak is in starts per second; without one in the policy it is 1.25 % above the
+// outflow ([policy.DefaultPeak]).
 func CheckRate(starts []time.Time, peak float64, burst int64) error {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
