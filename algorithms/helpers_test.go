@@ -26,7 +26,6 @@ type step struct {
 	delay   time.Duration
 }
 
-// timeline replays steps on a state and returns the last state.
 func timeline[S any](t *testing.T, rule algorithms.Rule[S], s S, steps []step) S {
 	t.Helper()
 	if err := rule.Validate(); err != nil {

@@ -63,7 +63,7 @@ func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
-// TakeUpTo admits up to n units, as many as the bucket has room for. Delay is that of the last
+// TakeUpTo admits up to n units, as many as the bucket has room for. Delay applies to the last
 // admitted unit.
 func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
@@ -92,7 +92,7 @@ func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) Leak
 	return LeakingBucketState{at.us, at.frac}
 }
 
-// Clamp limits the level to that of a full bucket.
+// Clamp limits the level to the capacity.
 func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.EmptyAt > latest.us {
 		return LeakingBucketState{latest.us, latest.frac}

@@ -57,7 +57,7 @@ func (b TokenBucket) Refund(s TokenBucketState, now time.Time, n int64) TokenBuc
 	return TokenBucketState{at.us, at.frac}
 }
 
-// Clamp limits the debt to that of an empty bucket.
+// Clamp limits the debt to Capacity tokens.
 func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.FullAt > latest.us {
 		return TokenBucketState{latest.us, latest.frac}

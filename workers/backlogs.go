@@ -127,7 +127,6 @@ func (bs *backlogs) Open(o core.Opening) {
 	})
 }
 
-// began takes an opened backlog into use.
 func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, now pace.Instant) {
 	p := found.Part
 	if open == nil {
@@ -258,7 +257,6 @@ func (bs *backlogs) damage(ctx context.Context, from *kv.Table, r kv.Record, err
 	return bs.setAside(ctx, from, r.Key, r.Value)
 }
 
-// readInherited reads a partition's owner record, checkpoint and attempt records.
 func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error {
 	p, tables := found.Part, bs.broker.Tables()
 	owned, err := tables.Partitions.Read(ctx, record.ShareKey(p.Policy, p.Number))
@@ -389,7 +387,6 @@ func (bs *backlogs) Fetch(refs []handle.Ref) {
 	}
 }
 
-// fetch reads jobs of one partition.
 func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
 	b := bs.all[refs[0].Part]
 	if b == nil {

@@ -121,7 +121,6 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
 	return err
 }
 
-// lose reports that an outcome will not be posted.
 func (c callback) lose(t job.Told, reason string, err error) {
 	c.lost(c.policy, reason)
 	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",

@@ -35,7 +35,6 @@ func observed(handle Handler,
 	}
 }
 
-// learn updates the set of policies.
 func (c *catalog) learn(set policy.Entries) {
 	c.running = map[string]Handler{}
 	for name, entry := range set {
@@ -50,7 +49,6 @@ func (c *catalog) learn(set policy.Entries) {
 	}
 }
 
-// handlerOf returns the handler of a policy in this process, or nil.
 func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	if handle := c.handlers[entry.Policy.Name]; handle != nil && entry.Policy.Target == nil {
 		return handle
@@ -66,7 +64,6 @@ func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	return handle
 }
 
-// timeout returns the time limit of a policy's attempts.
 func (c *catalog) timeout(name string) time.Duration {
 	return time.Duration(c.policies[name].Timeout)
 }

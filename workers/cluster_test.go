@@ -23,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// threeNodes starts a JetStream cluster of three servers in this process.
 func threeNodes(t *testing.T) (servers []*server.Server, urls string) {
 	t.Helper()
 	var routes []string
@@ -90,7 +89,6 @@ type ownership struct{ partitions atomic.Int64 }
 
 func (o *ownership) owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
 
-// leader returns the server that leads a stream, or "".
 func (b *bench) leader(stream string) string {
 	m, err := b.nc.Request("$JS.API.STREAM.INFO."+stream, nil, 2*time.Second)
 	if err != nil {
@@ -122,7 +120,6 @@ func (b *bench) stepDown(stream string) {
 	})
 }
 
-// connectAs connects to a cluster until the end of the test.
 func connectAs(t *testing.T, name, urls string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1),

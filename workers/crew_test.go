@@ -141,7 +141,6 @@ func (b *bench) restart() {
 	b.start()
 }
 
-// send publishes one job with headers.
 func (b *bench) send(policy, key, body string, headers ...string) {
 	b.t.Helper()
 	m := nats.NewMsg("penstock.jobs." + policy + "." + key)

@@ -151,7 +151,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	return d, nil
 }
 
-// have sets the core of all parts.
 func (d *Drainer) have(c *core.Core) {
 	d.core = c
 	d.backlogs.core, d.remote.core, d.questions.core = c, c, c
@@ -188,7 +187,6 @@ func (d *Drainer) Health() error {
 // newer format, which block the partitions or policies that they describe.
 func (d *Drainer) Notes() []string { return d.notes() }
 
-// newerRecords returns the names of records of a newer format.
 func (d *Drainer) newerRecords() (names []string) {
 	d.core.Newer(func(t core.Table, key string) {
 		names = append(names, recordName(d.performer.table(t), key))

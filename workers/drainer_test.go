@@ -93,7 +93,6 @@ func (b *bench) answered(call func() error) {
 	}
 }
 
-// forget waits until a deleted policy and its stream are gone.
 func (b *bench) forget(policy string) {
 	b.t.Helper()
 	b.until("the policy is gone", func() (gone bool) {
@@ -126,7 +125,6 @@ func (b *bench) connect() *nats.Conn {
 	return nc
 }
 
-// publish sends jobs as any NATS client would.
 func (b *bench) publish(policy, key string, from, n int) {
 	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
@@ -183,7 +181,6 @@ func (b *bench) drainer(o Options, handlers map[string]Handler) (d *Drainer, sto
 	return d, stop
 }
 
-// empty waits until a policy's stream is empty.
 func (b *bench) empty(policy string) {
 	b.t.Helper()
 	b.until("the queue is empty", func() bool {
@@ -197,7 +194,6 @@ func (b *bench) until(what string, done func() bool) {
 	waittest.Until(b.t, what, done)
 }
 
-// seen collects the jobs that handlers ran.
 type seen struct {
 	mu   sync.Mutex
 	jobs []Job
@@ -232,7 +228,6 @@ func with(p policy.Policy, change func(*policy.Policy)) policy.Policy {
 	return p
 }
 
-// total is a policy whose keys share one rate.
 func total(rate string) policy.Policy {
 	p := leaky("mail", rate)
 	p.OutflowTotal, p.Outflow = p.Outflow, p.OutflowTotal
@@ -280,13 +275,11 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 	}
 }
 
-// deadLetter returns the reason of a bucket's last dead letter.
 func (b *bench) deadLetter(policy, key string) string {
 	b.t.Helper()
 	return b.letter(policy, key).Get(queue.HeaderDeadReason)
 }
 
-// letter returns the header of a bucket's last dead letter.
 func (b *bench) letter(policy, key string) nats.Header {
 	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))

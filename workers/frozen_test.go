@@ -149,7 +149,6 @@ func (f freezing) Start(r valve.Run) {
 	f.performer.Start(r)
 }
 
-// child is a process started by a test.
 type child struct {
 	b     *bench
 	cmd   *exec.Cmd

@@ -88,10 +88,10 @@ func (j Job) Awaited() bool {
 // status and the first [job.KeptReply] bytes of [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
-// Reply sets the job's result for waiting submitters and for the policy's history. The last call
-// before the handler returns counts, if the job then is done or dead. It does nothing if there is
-// neither. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header
-// are for targets that have them, such as HTTP; 0 and nil mean none.
+// Reply sets the job's result for waiting submitters and for the policy's history; without either
+// it does nothing. The last call before the handler returns counts, if the job then is done or
+// dead. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header are
+// for targets that have them, such as HTTP; 0 and nil mean none.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	if !j.Awaited() && !j.Kept() {
 		return
@@ -151,7 +151,6 @@ func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	return handle(ctx, job)
 }
 
-// outcomeOf converts a handler's error.
 func outcomeOf(seq uint64, err error) record.Outcome {
 	o := record.Outcome{Seq: seq, Kind: record.OutcomeFailed}
 	if err == nil {

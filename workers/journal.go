@@ -25,7 +25,6 @@ type journal struct {
 	core     *core.Core
 }
 
-// Save writes the attempts of a job.
 func (j *journal) Save(s valve.Save) {
 	b := j.backlogs.all[s.Part]
 	if b == nil {
@@ -68,7 +67,6 @@ func (j *journal) NoteEnd(e valve.Ending) {
 	}, func() core.Event { return core.Noted{Ending: e} })
 }
 
-// Forget deletes the attempts of an ended job.
 func (j *journal) Forget(f valve.Forgotten) {
 	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
 		err := j.attempts.Delete(j.life, f.AttemptKey(), f.Revision)
@@ -80,7 +78,6 @@ func (j *journal) Forget(f valve.Forgotten) {
 	})
 }
 
-// write tries once to write a save.
 func (j *journal) write(ctx context.Context, s *valve.Save) error {
 	table, key := j.attempts, s.AttemptKey()
 	revision, err := table.Put(ctx, key, record.Encode(s.Record), s.Revision)

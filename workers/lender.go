@@ -76,7 +76,6 @@ const (
 	ownerEvery = 3 * time.Second
 )
 
-// listen subscribes to replies to claims.
 func (l *lender) listen() (err error) {
 	l.inbox = l.nc.NewInbox() + "."
 	l.sub, err = l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
@@ -128,7 +127,6 @@ func (l *lender) close() {
 // idle reports whether no worker is reserved and no outcome is unconfirmed.
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
-// count counts this process's workers.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
 	for name := range l.catalog.running {
@@ -161,7 +159,6 @@ func (l *lender) offered(name string) nats.MsgHandler {
 	}
 }
 
-// claim answers an offer.
 func (l *lender) claim(name string, key job.Key, reply string) {
 	r, refusal := l.reserve(name, key)
 	if r == nil {
@@ -220,7 +217,6 @@ func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal stri
 	return r, ""
 }
 
-// release ends a reservation.
 func (l *lender) release(r *reservation) {
 	if l.reservations[r.token] != r {
 		return

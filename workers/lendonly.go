@@ -31,7 +31,6 @@ func (d *Drainer) lend() error {
 	return nil
 }
 
-// lendTo updates the set of policies.
 func (d *Drainer) lendTo(set policy.Entries) {
 	d.catalog.learn(set)
 	d.notices.handlers(d.catalog.handlers, set)

@@ -27,7 +27,6 @@ type loop struct {
 	wait    sync.WaitGroup  // for spawned goroutines
 }
 
-// event is an event for the core, or a function for the loop.
 type event struct {
 	core core.Event
 	do   func(now pace.Instant)

@@ -35,7 +35,6 @@ func (l *logged) Write(p []byte) (int, error) {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// lines counts the lines that contain all of the words.
 func (l *logged) lines(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,6 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.report(r, o)
 }
 
-// report passes a run's outcome to the loop.
 func (p *pool) report(r valve.Run, o record.Outcome) {
 	finished := core.Finish(r, o)
 	select {
@@ -85,7 +84,6 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 	}
 }
 
-// newJob returns the job of a run, without its start time.
 func newJob(r valve.Run, created time.Time) Job {
 	return Job{
 		ID:             job.ID(r.Part.Policy, r.Seq),
@@ -99,10 +97,8 @@ func newJob(r valve.Run, created time.Time) Job {
 	}
 }
 
-// trace returns the id of the job's sampled trace, or "".
 func (j Job) trace() string { return job.SampledTrace(j.Header) }
 
-// tellStart reports a start to observers.
 func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
 	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait, job.trace())
@@ -142,7 +138,6 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 	return o
 }
 
-// tellEnd reports the end of an attempt to observers.
 func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.observer.Finished(job.Policy, string(o.Kind))
 	if o.Kind != record.OutcomeThrottled && o.RetryAfter > 0 {

@@ -169,7 +169,6 @@ func readJob(m *nats.Msg) (Job, time.Duration, error) {
 	return j, time.Duration(timeout) * time.Millisecond, nil
 }
 
-// outcomeMessage tells the valve how a run ended.
 func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	status := map[record.OutcomeKind]string{
 		record.OutcomeDone: statusDone, record.OutcomeFailed: statusFail,

@@ -67,7 +67,6 @@ const (
 	mostUnread = 8
 )
 
-// listen subscribes to replies of workers.
 func (r *remote) listen() (err error) {
 	r.id = rand.Text()
 	all := r.catalog.names.Answers("*", r.id, "*")
@@ -100,7 +99,6 @@ func (r *remote) hear(m *nats.Msg) {
 	}
 }
 
-// Offer looks for a remote worker.
 func (r *remote) Offer(policy string) {
 	r.propose(&offer{policy: policy, tries: mostTries}, r.now())
 }
@@ -127,7 +125,6 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 	}
 }
 
-// answered handles a worker's reply to an offer.
 func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	status := job.HeaderValue(m.Header, headerStatus)
 	o := r.offers[m.Subject]
@@ -166,7 +163,6 @@ func (r *remote) cameBack(reply string, now pace.Instant) {
 	}
 }
 
-// again offers to another worker.
 func (r *remote) again(o *offer, now pace.Instant) {
 	last, known := r.others[o.policy]
 	switch {

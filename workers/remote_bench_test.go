@@ -99,7 +99,6 @@ func (s *scripted) stop() {
 	}
 }
 
-// sameSet reports whether two lists have the same elements in any order.
 func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -161,7 +160,6 @@ func (s *starts) ids() (ids []string) {
 	return ids
 }
 
-// gauge counts running handlers.
 type gauge struct{ now, most atomic.Int64 }
 
 func (g *gauge) enter() {

@@ -77,7 +77,6 @@ func (b *bench) attempts() int {
 	return stored.Attempts
 }
 
-// backup returns a full backup.
 func (b *bench) backup() []byte {
 	b.t.Helper()
 	var file bytes.Buffer

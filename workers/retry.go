@@ -67,7 +67,6 @@ func (c *calls) add(p purpose, f func() error) {
 	c.proceed(p, l)
 }
 
-// proceed starts as many calls of a queue as there is room for.
 func (c *calls) proceed(p purpose, l *line) {
 	for len(l.waiting) > 0 && l.running < l.room() {
 		f := l.waiting[0]

@@ -88,7 +88,6 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	}
 }
 
-// checkpoint returns a partition's stored checkpoint, or "".
 func (b *bench) checkpoint(share string) string {
 	r, err := b.broker.Tables().Partitions.Read(b.t.Context(), share+record.CheckpointSuffix)
 	if err != nil {

@@ -144,7 +144,6 @@ type outage struct {
 	toldAt pace.Instant
 }
 
-// opened records that a breaker opened.
 func (o *outages) opened(policy string, key job.Key, err string, now pace.Instant) {
 	p := o.policies[policy]
 	if p == nil {
@@ -276,7 +275,6 @@ func (u *unreadable) look(newer []string) {
 	}
 }
 
-// notes returns the warnings of [Drainer.Notes].
 func (u *unreadable) notes() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

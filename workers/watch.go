@@ -97,7 +97,6 @@ func (d *Drainer) SetPolicies(names []string) {
 	})
 }
 
-// setPolicies updates the set of policies.
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.backlogs.policiesChange(d.set, set)
 	d.set = set
@@ -124,7 +123,6 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.lender.serve(d.catalog.running)
 }
 
-// observe reports new and removed policies to the observer.
 func (d *Drainer) observe(policies map[string]bool) {
 	for name := range policies {
 		if !d.observed[name] {

@@ -106,7 +106,6 @@ func newPair[S any](t *testing.T, rule algorithms.Rule[S],
 		fail: t.Fatalf}
 }
 
-// step is a request and the rule's answer.
 type step struct {
 	at   time.Time
 	what string

@@ -108,7 +108,6 @@ func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	return nil
 }
 
-// most returns the largest cost that every rule can ever allow.
 func (g *Group) most() int64 {
 	most := g.members[0].most()
 	for _, m := range g.members[1:] {

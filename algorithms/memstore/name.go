@@ -38,7 +38,6 @@ func (n *name) memory() int64 {
 	return int64(len(*n.long)) + int64(reflect.TypeFor[string]().Size())
 }
 
-// is reports whether n is the given key.
 func (n *name) is(key string) bool {
 	if n.size == isLong {
 		return *n.long == key
@@ -46,7 +45,6 @@ func (n *name) is(key string) bool {
 	return string(n.short[:n.size]) == key
 }
 
-// hash returns the key's hash.
 func (n *name) hash(seed maphash.Seed) uint64 {
 	if n.size == isLong {
 		return binary.NativeEndian.Uint64(n.short[:])

@@ -69,7 +69,6 @@ func (s *shard[S]) next(place int) int {
 	return 0
 }
 
-// distance returns the number of steps between two places.
 func (s *shard[S]) distance(from, to int) int {
 	if from <= to {
 		return to - from
@@ -103,7 +102,6 @@ func (s *shard[S]) find(hash uint64, key string) *S {
 	return nil
 }
 
-// add creates the state of a new key.
 func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
 	if s.crowded() {
 		s.resize(seed, s.larger())
@@ -125,7 +123,6 @@ func (s *shard[S]) growth() int64 {
 	return s.table(s.larger()) - s.table(len(s.marks))
 }
 
-// table returns the memory of a table.
 func (s *shard[S]) table(places int) int64 {
 	return int64(places) * int64(reflect.TypeFor[entry[S]]().Size()+reflect.TypeFor[mark]().Size())
 }
@@ -169,7 +166,6 @@ func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.used--
 }
 
-// resize moves the entries to a new table.
 func (s *shard[S]) resize(seed maphash.Seed, places int) {
 	marks, entries := s.marks, s.entries
 	s.bytes += s.table(places) - s.table(len(marks))

@@ -41,7 +41,6 @@ func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
 	s.Freeze()
 }
 
-// decisions returns the number of script calls that a server has run.
 func decisions(t testing.TB, s *redistest.Server) int {
 	t.Helper()
 	rdb := s.Client()

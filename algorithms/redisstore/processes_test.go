@@ -123,7 +123,6 @@ func hammerChild() int {
 	return 0
 }
 
-// hammer runs the children and returns the total of their grants.
 func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 	t.Helper()
 	program, err := os.Executable()

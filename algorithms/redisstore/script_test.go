@@ -84,7 +84,6 @@ type asked struct {
 	want    algorithms.Decision
 }
 
-// play makes random requests and replays them on the rule.
 func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time) (S, []asked) {
 	var all []asked
 	for range 1 + random.IntN(12) {

@@ -161,7 +161,6 @@ func (j *Judge) Follow(set policy.Entries, now time.Time) {
 	j.share(now)
 }
 
-// share collects the limits shared by policies.
 func (j *Judge) share(now time.Time) {
 	before := j.shared
 	j.shared = map[string]*bucket{}
@@ -194,7 +193,6 @@ func (j *Judge) Override(name string, key job.Key, o policy.Override, now time.T
 	}
 }
 
-// specs returns the laws of a key.
 func (j *Judge) specs(p policy.Policy, key job.Key) []spec {
 	return specsOf(p, j.special[p.Name][key])
 }
@@ -330,7 +328,6 @@ func (b *bucket) number(policy string, seq uint64) uint64 {
 	return uint64(i)<<inStream | seq
 }
 
-// id returns the id of a start's job.
 func (b *bucket) id(number uint64) string {
 	return job.ID(b.names[number>>inStream], number&(1<<inStream-1))
 }
@@ -354,7 +351,6 @@ func (j *Judge) forget(b *bucket) {
 	j.held -= b.held + bucketSize
 }
 
-// started counts a policy's start in all laws of a bucket.
 func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue.Event,
 	now time.Time) (broken []Breach) {
 	if !slices.Equal(b.specs, specs) {
@@ -407,7 +403,6 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 	return broken
 }
 
-// begin forgets all starts.
 func (b *bucket) begin(specs []spec) {
 	b.specs, b.laws, b.running = specs, nil, map[uint64]running{}
 	b.worst, b.broken = make([]twice[Window], len(specs)), make([]int64, len(specs))

@@ -33,7 +33,6 @@ func newScene(change func(*policy.Policy)) *scene {
 	return s
 }
 
-// tell reports a drainer's event.
 func (s *scene) tell(from string, e queue.Event, at time.Time) []Breach {
 	s.number[from]++
 	e.From, e.N = from, s.number[from]

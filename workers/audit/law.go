@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// start is a start as counted by a law.
 type start struct {
 	at    int64 // Unix nanoseconds
 	seq   uint64
@@ -24,7 +23,6 @@ type law interface {
 	add(s start) view
 	// settle corrects the units of a start.
 	settle(s start, diff int64)
-	// size returns the number of remembered starts.
 	size() int
 }
 
@@ -36,7 +34,6 @@ type view struct {
 	starts   []start // the last known ones in the window, and the first
 }
 
-// spec holds the parameters of a law.
 type spec struct {
 	limit  string
 	cost   string // the name of the cost that a start takes; otherwise its default cost
@@ -85,7 +82,6 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 // second.
 const mostRemembered = 100_000
 
-// specOf returns the law of a limit on starts.
 func specOf(l policy.Limit) spec {
 	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), zone: l.Zone,
 		most: float64(l.Limit)}

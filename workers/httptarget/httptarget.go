@@ -196,7 +196,6 @@ func shown(header http.Header, hidden []string) http.Header {
 	return header
 }
 
-// request makes the HTTP request of a job.
 func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, error) {
 	if err := job.CheckTarget(t.policy, j.Header); err != nil {
 		return nil, err

@@ -105,7 +105,6 @@ type account struct {
 	bins    []Bin
 }
 
-// keyAccount collects the events of one key.
 type keyAccount struct {
 	key job.Key
 	Figures
@@ -232,7 +231,6 @@ func (a *account) report() *Report {
 	return r
 }
 
-// add merges the figures of a key.
 func (f *Figures) add(k Figures) {
 	f.Requests += k.Requests
 	f.Accepted += k.Accepted

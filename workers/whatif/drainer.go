@@ -30,7 +30,6 @@ type drainer struct {
 	one       [1]job.Arrived
 }
 
-// ending is the end of a run.
 type ending struct {
 	at  pace.Instant
 	run uint64
@@ -74,7 +73,6 @@ func (d *drainer) instant(at int64) pace.Instant       { return origin + pace.In
 func (d *drainer) date(now pace.Instant) time.Time     { return time.Unix(0, d.unix(now)).UTC() }
 func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin) + d.began }
 
-// clock is the valve's exact clock.
 func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.date(now), 0 }
 
 // next returns the instant of the next event without further requests, or the end of time.
@@ -99,7 +97,6 @@ func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
 	return late
 }
 
-// arrive passes an accepted job to the valve.
 func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	d.seq++
 	at := d.wall()

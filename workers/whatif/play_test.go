@@ -21,7 +21,6 @@ func at(key job.Key, ms ...int64) (all []Request) {
 	return all
 }
 
-// read parses a policy file.
 func read(t *testing.T, text string) policy.Policy {
 	t.Helper()
 	p, err := policy.Read([]byte(text))
