@@ -53,8 +53,7 @@ func steady(first, next, at time.Time) (start, end int64, ok bool) {
 		(until.IsZero() || next.Before(until)) && !at.Before(first) && at.Before(next)
 }
 
-// dates returns the first day of the window that contains a date, and that of the next window, as
-// midnights in UTC.
+// dates returns the first days of a date's window and of the next one, as midnights in UTC.
 func (f FixedWindow) dates(year int, month time.Month, day int) (first, next time.Time) {
 	date := func(year, month, day int) time.Time {
 		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)

@@ -26,7 +26,7 @@
 //
 // The clock may step back. This returns no units, and locks no key until the clock has caught up: a
 // state further ahead than the rule could have put it is clamped. The bounds above hold with T as
-// the total time by which the clock moved forward.
+// the sum of the clock's forward movements.
 //
 // # Changed parameters
 //

@@ -7,8 +7,7 @@ import (
 	"math/bits"
 )
 
-// maxDrain is the longest time in which a full meter may empty; every wait is then an exact
-// time.Duration.
+// maxDrain bounds the time for a full meter to empty; every wait is then an exact time.Duration.
 const maxDrain = 100 * 366 * day
 
 // meter is the arithmetic shared by token bucket and leaking bucket: up to most units are owed, and

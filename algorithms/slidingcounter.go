@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// SlidingCounter estimates the units of the last Window from two counts: that of the current
-// clock-aligned window, and that of the previous one, weighted by how much of it the sliding window
-// still covers.
+// SlidingCounter estimates the units of the last Window from the counts of two clock-aligned
+// windows: the current one, and the previous one weighted by the part that the sliding window still
+// covers.
 //
 //	estimate = previous·(Window − elapsed)/Window + current
 //	passes ⇔ ⌊estimate⌋ + n ≤ Limit
 //
 // It assumes that the units of the previous window were spread evenly. Cloudflare published it in
 // 2017 ("How we built rate limiting capable of scaling to millions of domains") and measured 0.003
-// % wrong decisions. Windows are aligned as those of a [FixedWindow]. A key costs three integers, a
+// % wrong decisions. Windows are aligned as in a [FixedWindow]. A key costs three integers, a
 // request a few operations.
 //
 // Bound: in any time T ≤ Window at most Limit·(1 + T/Window) units pass, rounded up, and at most

@@ -16,8 +16,8 @@ func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	return &valve.Save{Ref: ref, Record: r, Revision: known}
 }
 
-// TestAnAttemptRecordIsFenced writes records of one job by two successive owners, of which the
-// first continues.
+// TestAnAttemptRecordIsFenced writes records of one job by two successive owners; the first one
+// continues.
 func TestAnAttemptRecordIsFenced(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}

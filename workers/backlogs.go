@@ -35,20 +35,20 @@ type backlogs struct {
 	*unreadable
 	all    map[handle.Partition]*backlog
 	owned  map[string]int // partitions, by policy
-	places chan struct{}  // of those that are being opened
+	places chan struct{}  // of backlogs being opened
 }
 
 const (
-	// openAtOnce bounds the backlogs that are opened at the same time. The server answers one
-	// request after another, and a thousand at once would let all others wait.
+	// openAtOnce bounds the backlogs that are opened at the same time. The server answers requests
+	// one by one, and a thousand at once would delay all others.
 	openAtOnce = 32
 	// openPatience is the time after which a slow opening gives up its place, so that it does not
 	// delay others.
 	openPatience = time.Second
 )
 
-// enter waits for a place among those that are being opened, until the context ends, and returns
-// what gives it up.
+// enter waits for a place among the backlogs being opened, or for the end of the context. leave
+// frees the place.
 func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 	select {
 	case bs.places <- struct{}{}:
@@ -243,7 +243,7 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	return found, open, nil
 }
 
-// newerError names a record of a newer format, which blocks whatever would inherit it.
+// newerError names a record of a newer format, which must not be inherited.
 type newerError string
 
 func (e newerError) Error() string { return string(e) + ": " + record.ErrVersion.Error() }
@@ -337,7 +337,7 @@ func (bs *backlogs) shutNow(open *queue.Backlog) {
 	}
 }
 
-// closeAll closes what is still open when the loop ends: nothing after an orderly stop.
+// closeAll closes all backlogs when the loop ends; after an orderly stop there are none.
 func (bs *backlogs) closeAll() {
 	for p := range bs.all {
 		bs.Close(p)

@@ -20,8 +20,8 @@ import (
 // process with its server, a no-op handler, payloads of 128 bytes.
 func BenchmarkDrain(b *testing.B) { benchDrain(b, 128, Options{}) }
 
-// BenchmarkDrainDeep uses jobs of 1 KiB, nearly all of which are dropped from memory and read again
-// before they start.
+// BenchmarkDrainDeep uses jobs of 1 KiB. Nearly all are dropped from memory and read again before
+// they start.
 func BenchmarkDrainDeep(b *testing.B) { benchDrain(b, 1<<10, Options{Memory: 16 << 20}) }
 
 func benchDrain(b *testing.B, size int, o Options) {

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// crew is a group of drainers for the policy "api", each of which can be cut off.
+// crew is a group of drainers for the policy "api". Each can be cut off.
 type crew struct {
 	b     *bench
 	began time.Time
@@ -23,7 +23,7 @@ type crew struct {
 
 	mu      sync.Mutex
 	members map[int]*nats.Conn
-	last    int // who started the last job
+	last    int // the starter of the last job
 }
 
 func newCrew(b *bench) *crew {

@@ -184,7 +184,7 @@ func (d *Drainer) Health() error {
 }
 
 // Notes returns warnings for operators about a working drainer: damaged records, and records of a
-// newer format, which block the partitions or policies that they describe.
+// newer format, which block the partitions that they concern.
 func (d *Drainer) Notes() []string { return d.notes() }
 
 func (d *Drainer) newerRecords() (names []string) {
@@ -311,7 +311,7 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 //	turn     lets the core decide, and performs its actions
 //	rearm    sets the bell for the core's next decision
 //
-// Its priorities, of which earlier ones must not be delayed by later ones:
+// Its priorities, highest first:
 //
 //  1. Due jobs start, and the lease is renewed. So a turn begins with the decisions for its
 //     instant, and nothing before them takes longer than receiveFor, however much arrives.

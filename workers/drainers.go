@@ -27,7 +27,7 @@ type DrainerState struct {
 	LeaseMS int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
 	AgeMS   int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
 	Leaving bool  `json:"leaving"`      // it hands its partitions over
-	// Policies are those whose partitions it may own, and those that it has workers for.
+	// Policies are the policies that it may own partitions of or has workers for.
 	Policies map[string]DrainerPolicy `json:"policies"`
 	// SharedLimits are the limits shared by policies whose state it keeps.
 	SharedLimits []string `json:"shared_limits,omitempty"`

@@ -45,9 +45,8 @@ type Job struct {
 func (j Job) Tags() []string { return job.Tags(j.Header) }
 
 // CoolDown reports that the target allows nothing more for d. The job's whole bucket then starts
-// nothing for d, but at most for the policy's max_cooldown, whatever the result of this attempt.
-// The longest of several calls counts; d of 0 or less is ignored. For a refused job use
-// [RetryAfter].
+// nothing for d, but at most for the policy's max_cooldown, even if this attempt succeeds. The
+// longest of several calls counts; d of 0 or less is ignored. For a refused job use [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
 	if j.settled == nil {
 		return // made by a test
@@ -58,9 +57,9 @@ func (j Job) CoolDown(d time.Duration) {
 }
 
 // Settle reports the actual cost of the job for limits that count a cost of this name. The last
-// call before the handler returns counts, whatever the result of the attempt. An overestimate is
-// refunded; an underestimate is charged, even beyond a limit, so the next job waits for it. Without
-// Settle the estimate stands: the job's Penstock-Cost-<Name>, or its Penstock-Cost.
+// call before the handler returns counts, even if the attempt fails. An overestimate is refunded;
+// an underestimate is charged, even beyond a limit, so the next job waits for it. Without Settle
+// the estimate stands: the job's Penstock-Cost-<Name>, or its Penstock-Cost.
 func (j Job) Settle(cost string, used int64) {
 	if j.settled == nil {
 		return // made by a test

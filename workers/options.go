@@ -29,18 +29,18 @@ type Options struct {
 	// with their contents take half of it, each further one takes only 64 bytes and is read again
 	// before it starts.
 	Memory int64
-	// Policies are those whose valves this drainer may own. Empty means all that it has workers for
-	// or, with OwnAll, all.
+	// Policies lists the policies whose valves this drainer may own. Empty means all with workers
+	// here or, with OwnAll, all.
 	Policies []string
 	// OwnAll permits owning valves of policies without local workers, whose jobs run in remote
 	// workers.
 	OwnAll bool
-	// LendOnly makes a process that owns no valves and only runs jobs for those of others: see
+	// LendOnly makes a process that owns no valves and only runs jobs of other drainers: see
 	// docs/workers-protocol.md. Lease, Policies, OwnAll and Observer are then ignored.
 	LendOnly bool
 	// Target returns the handler of a policy without a registered one, or a nil Handler. The entry
-	// includes the author of the policy, who determines which targets are permitted. Nil: only
-	// registered handlers run.
+	// includes the policy's source, which determines the permitted targets. Nil: only registered
+	// handlers run.
 	Target func(policy.Entry) (Handler, error)
 	// Grace is how long running jobs may continue when the drainer stops, before their contexts
 	// end; default 30 s.
@@ -61,7 +61,7 @@ type Observer struct {
 	Started func(policy string, lateness, wait time.Duration, trace string)
 	// Attempt is called before each attempt in this process. The handler gets the returned context
 	// and job, and the returned function gets the attempt's error. It is for traces. Job.Header is
-	// what is stored: to change it, clone it.
+	// the stored header: clone it before changes.
 	Attempt func(context.Context, Job) (context.Context, Job, func(error))
 	// Returned reports that an assigned job returned to its queue before it started, without an
 	// attempt, and why: rate (its slot was gone at the last check, because the machine was late and
@@ -87,29 +87,29 @@ type Observer struct {
 	// Hinted reports that a target which did not throttle announced that its limit is exhausted,
 	// and for how long: see [Job.CoolDown].
 	Hinted func(policy string, pause time.Duration)
-	// Ended reports how a job ended: done; dead, once the dead letter is stored, whatever its
-	// reason; or cancelled by an operator.
+	// Ended reports how a job ended: done; dead, for any reason, once the dead letter is stored; or
+	// cancelled by an operator.
 	Ended func(policy, outcome string)
 	// Policy reports that a policy whose jobs this drainer may start appeared or is gone.
 	Policy func(policy string, known bool)
 	// Workerless reports that jobs of an owned policy have been due for some seconds without any
 	// worker anywhere, or that this is over.
 	Workerless func(policy string, workerless bool)
-	// Owned reports how many partitions of a policy this drainer owns.
+	// Owned reports the number of a policy's partitions that this drainer owns.
 	Owned func(policy string, partitions int)
 	// Breaker reports the number of open breakers of a policy in this drainer: one per bucket and
 	// one for all of them. See [Unavailable].
 	Breaker func(policy string, open int)
-	// Adapted reports, once a second, how many owned buckets of a policy are slower than their
-	// outflow because of their target's observed limit (adapt).
+	// Adapted reports, once a second, the number of owned buckets of a policy that are slower than
+	// their outflow because of their target's observed limit (adapt).
 	Adapted func(policy string, buckets int)
 	// Lease reports whether this drainer holds its lease. Without it nothing starts.
 	Lease func(held bool)
 	// RecordDamaged reports that a record in a KV bucket was unreadable and is rebuilt: see
 	// [Drainer.Notes].
 	RecordDamaged func(bucket string)
-	// RecordsNewer reports the number of records of a newer format, each of which blocks what it
-	// describes.
+	// RecordsNewer reports the number of records of a newer format. Each blocks the partitions that
+	// it concerns.
 	RecordsNewer func(records int)
 	// Discarded reports that old dead letters of a policy were discarded to make room for new ones.
 	Discarded func(policy string, letters uint64)

@@ -16,8 +16,8 @@ import (
 )
 
 // pool runs the jobs of this drainer's valves in local workers, and holds what local and remote
-// runs have in common. Start belongs to the loop; runs have separate goroutines, which ask the
-// gate, report to the loop, and touch none of its state.
+// runs have in common. Start belongs to the loop; runs have separate goroutines, which ask the gate
+// and report to the loop without touching its state.
 type pool struct {
 	*loop
 	gate      *gate

@@ -42,8 +42,8 @@ func (d *Drainer) tooLate() error {
 	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 
-// unfinished counts what a stopping drainer waits for: partitions to hand over, and jobs running
-// here, for its own valves or others'.
+// unfinished counts the partitions to hand over and the jobs running here, for its own valves or
+// others'.
 func (d *Drainer) unfinished() (partitions, jobs int) {
 	for _, n := range d.backlogs.owned {
 		partitions += n

@@ -104,7 +104,7 @@ func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
 	y.last.Header, y.last.Body = nil, nil
 }
 
-// tell logs what is due, or everything when the drainer ends.
+// tell logs due lines, or all of them when the drainer ends.
 func (t *tallies) tell(now pace.Instant, end bool) {
 	for name, y := range t.policies {
 		if y.toldAt != 0 && now.Since(y.toldAt) < lettersEvery && !end {
@@ -153,7 +153,7 @@ func (o *outages) opened(policy string, key job.Key, err string, now pace.Instan
 	p.key, p.err = key, err
 }
 
-// tell logs what is due.
+// tell logs due lines.
 func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) {
 	for _, p := range o.policies {
 		p.known = false
@@ -211,8 +211,8 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 }
 
 // unreadable reports unreadable records to operators. A damaged record is set aside and replaced. A
-// record of a newer format blocks what it describes: the version that wrote it may still run, and
-// only that version can read it.
+// record of a newer format blocks the partitions that it concerns: the version that wrote it may
+// still run, and only that version can read it.
 type unreadable struct {
 	log   *slog.Logger
 	table *kv.Table // keeps damaged records

@@ -81,7 +81,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Peek returns the decision that Take would, without taking. Its errors are those of [Store.Peek].
+// Peek returns the decision that Take would, without taking, and the errors of [Store.Peek].
 func (g *Group) Peek(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
@@ -94,7 +94,7 @@ func (g *Group) Peek(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Refund returns n units to each store. Its errors are those of [Store.Refund].
+// Refund returns n units to each store. It fails as [Store.Refund] does.
 func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.most())

@@ -79,7 +79,7 @@ func (g *Group) Take(ctx context.Context, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), take, n)
 }
 
-// Peek returns the decision that Take would, without taking. Errors are those of Take.
+// Peek returns the decision that Take would, without taking, and the same errors.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {

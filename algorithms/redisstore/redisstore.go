@@ -8,9 +8,9 @@
 //	store := redisstore.New(client, "api", rule)
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// Decisions equal those of package memstore. One script per algorithm changes the state at the time
-// of Redis's own clock, so clocks of processes need not agree, and returns the former state, from
-// which the Go rule derives each caller's decision.
+// Decisions are the same as in package memstore. One script per algorithm changes the state at the
+// time of Redis's own clock, so clocks of processes need not agree, and returns the former state,
+// from which the Go rule derives each caller's decision.
 //
 // # Round trips
 //
@@ -28,9 +28,9 @@
 //
 // # Errors
 //
-// An error other than a [*algorithms.CostError] means that Redis did not answer, or that the
-// context ended first: the request may or may not have been counted, and is not retried. Other
-// requests in the same command are not affected.
+// An error other than [ErrOverloaded] and [*algorithms.CostError] means that Redis did not answer,
+// or that the context ended first: the request may or may not have been counted, and is not
+// retried. Other requests in the same command are not affected.
 //
 // # Storage
 //
@@ -40,7 +40,7 @@
 // is back in its initial state, and is deleted if a refund puts it there. A foreign value is an
 // error that names the key; it stays unchanged. Times are whole microseconds, valid until 2155:
 // numbers are exact until 2255, and a state may lie a hundred years ahead. Tested with Redis 7.0;
-// requires 5.0, the first version in which a script may write after reading the time.
+// requires 5.0, because in earlier versions a script must not write after reading the time.
 package redisstore
 
 import (
@@ -85,7 +85,7 @@ type Breaker interface {
 }
 
 // Limits on concurrent work. More flights do not make Redis faster, and fewer make larger batches.
-// Redis serves no one else during a script call: 64 keys take 0.3 to 0.5 ms.
+// A script call blocks Redis: 64 keys take 0.3 to 0.5 ms.
 const (
 	maxFlights     = 4
 	yields         = 2     // before a flight; one misses many requests, three gain no more

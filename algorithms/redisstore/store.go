@@ -80,7 +80,7 @@ func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithm
 	return d, err
 }
 
-// Peek returns the decision that Take would, without taking. Errors are those of Take.
+// Peek returns the decision that Take would, without taking, and the same errors.
 func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
 		return algorithms.Decision{}, err

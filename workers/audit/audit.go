@@ -134,8 +134,8 @@ func (a *Auditor) Breaches() []Breach {
 	return slices.Clone(a.broken)
 }
 
-// Bucket returns the observations of a bucket, and those of all keys together if a limit counts
-// them; false if there are none.
+// Bucket returns the observations of a bucket, including limits that count all keys; false if there
+// are none.
 func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -78,8 +78,8 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 	return specs
 }
 
-// mostRemembered bounds the starts remembered for windows of a rate. Its law only needs those of a
-// second.
+// mostRemembered bounds the starts remembered for windows of a rate. Its law only needs one second
+// of them.
 const mostRemembered = 100_000
 
 func specOf(l policy.Limit) spec {

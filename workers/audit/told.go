@@ -15,8 +15,7 @@ import (
 type Window struct {
 	// Limit is outflow, outflow_total, or the name of one of the policy's limits.
 	Limit string `json:"limit"`
-	// Length is the window's length. For limits on windows of any length, it is that of the
-	// fullest.
+	// Length is the window's length, for limits on windows of any length the fullest one's.
 	Length policy.Duration `json:"window"`
 	Units  int64           `json:"units"` // that started in it
 	Most   float64         `json:"most"`  // permitted
@@ -71,8 +70,8 @@ func missing(lost time.Time, specs []spec, now time.Time) bool {
 	return !lost.IsZero() && now.Sub(lost) < period+longest
 }
 
-// Bucket returns the observations of a bucket, and those of all keys together and of policies that
-// share a limit, if such limits exist; false if there are none.
+// Bucket returns the observations of a bucket, including limits that count all keys or are shared
+// by policies; false if there are none.
 func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
 	a := j.policies[name]
 	if a == nil || a.buckets[key] == nil {

@@ -41,7 +41,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// Any response is an outcome, whatever its headers.
+// Any response is an outcome, with any headers.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"", "5", " 5 ", "-1", "1.5", "9223372036854775808",
 		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "soon"} {

@@ -48,8 +48,8 @@ type Figures struct {
 	Requests int64 `json:"requests"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Started counts accepted requests that started or went ahead; Stale those that became dead
-	// letters by their deadline or their policy's max_age.
+	// Started counts accepted requests that started or went ahead; Stale counts dead letters by a
+	// deadline or their policy's max_age.
 	Started int64 `json:"started"`
 	Stale   int64 `json:"stale"`
 	// Wait is the time from request to start, of requests that started.
