@@ -11,11 +11,8 @@ import (
 // Envoy registers the metrics of Envoy's rate limit service: decisions, counted as checks by the
 // name of the limit, and failed requests by code. Call it once, after [Registry.Admission].
 func (r *Registry) Envoy() (decisions envoy.Observer, failed func(code string)) {
-	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "penstock_envoy_errors_total",
-		Help: "Requests of gateways that were answered with an error, by its code in gRPC.",
-	}, []string{"code"})
-	r.prometheus.MustRegister(failures)
+	failures := r.counter("penstock_envoy_errors_total",
+		"Requests of gateways that were answered with an error, by its code in gRPC.", "code")
 	for _, code := range []string{"InvalidArgument", "Unauthenticated", "PermissionDenied",
 		"Unavailable"} {
 		failures.WithLabelValues(code)

@@ -38,6 +38,18 @@ func NewRegistry() *Registry {
 	return &Registry{prometheus: r}
 }
 
+func (r *Registry) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.prometheus.MustRegister(c)
+	return c
+}
+
+func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.prometheus.MustRegister(g)
+	return g
+}
+
 // Handler serves the metrics. Metrics that cannot be collected are omitted and logged as a warning.
 func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{
@@ -88,40 +100,30 @@ var (
 
 // Admission registers the admitter's metrics. Call it once.
 func (r *Registry) Admission() *Admission {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help},
-			[]string{"policy"})
-	}
 	a := &Admission{
-		admissions: counter("penstock_admissions_total",
+		admissions: r.counter("penstock_admissions_total",
 			"Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
-		checks: counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
-		shadowed: counter("penstock_shadow_decisions_total",
+		checks: r.counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
+		shadowed: r.counter("penstock_shadow_decisions_total",
 			"Decisions of shadow limits at the door. over=true: the request would have been "+
 				"rejected or delayed.", "policy", "limit", "over"),
-		shadowedBy: counter("penstock_shadow_wait_seconds_total",
+		shadowedBy: r.counter("penstock_shadow_wait_seconds_total",
 			"Time by which shadow limits at the door would have delayed requests, now or by "+
 				"Retry-After.", "policy", "limit"),
-		ticks: counter("penstock_schedule_ticks_total",
+		ticks: r.counter("penstock_schedule_ticks_total",
 			"What became of ticks of schedules: submitted, refused (each time that the bucket was "+
 				"full) or missed.", "policy", "outcome"),
-		httpErrors: counter("penstock_http_errors_total",
+		httpErrors: r.counter("penstock_http_errors_total",
 			"Requests over HTTP that were answered with a status of 400 or more.", "status"),
-		natsErrors: counter("penstock_nats_errors_total",
+		natsErrors: r.counter("penstock_nats_errors_total",
 			"Requests over NATS that were answered with a status of 400 or more.", "status"),
-		unowned: gauge("penstock_policy_unowned",
-			"1 while jobs of the policy wait and no drainer owns it."),
-		applyFailed: gauge("penstock_apply_failed",
+		unowned: r.gauge("penstock_policy_unowned",
+			"1 while jobs of the policy wait and no drainer owns it.", "policy"),
+		applyFailed: r.gauge("penstock_apply_failed",
 			"1 while the last change of the policy cannot be applied to its stream, which stays "+
-				"as it was."),
+				"as it was.", "policy"),
 		known: map[string]bool{},
 	}
-	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned,
-		a.applyFailed, a.shadowed, a.shadowedBy,
-		a.ticks)
 	r.admission = a
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
@@ -225,21 +227,14 @@ type Store struct {
 
 // Store registers the metrics of a shared store. Call it once.
 func (r *Registry) Store() *Store {
-	s := &Store{
-		up: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "penstock_store_up",
-			Help: "Whether the shared store of limits answers: 1, or 0 while policies go on by " +
-				"their on_store_error.",
-		}),
-		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_store_fallbacks_total",
-			Help: "Decisions made without the shared store, by the policy's " +
-				"on_store_error: open, " +
-				"local or closed.",
-		}, []string{"policy", "mode"}),
+	return &Store{
+		up: r.gauge("penstock_store_up",
+			"Whether the shared store of limits answers: 1, or 0 while policies go on by their "+
+				"on_store_error.").WithLabelValues(),
+		fallbacks: r.counter("penstock_store_fallbacks_total",
+			"Decisions made without the shared store, by the policy's on_store_error: open, "+
+				"local or closed.", "policy", "mode"),
 	}
-	r.prometheus.MustRegister(s.up, s.fallbacks)
-	return s
 }
 
 // StoreUp sets whether the store is available.
@@ -250,13 +245,10 @@ func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(poli
 
 // FileRead registers penstock_config_last_reload_successful and returns its setter. Call it once.
 func (r *Registry) FileRead() func(files string, err error) {
-	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "penstock_config_last_reload_successful",
-		Help: "1, or 0 while the file as it is now is bad, so that the former one stands: " +
-			"configuration, clients, certificates, nats users, nats certificates or gateway " +
-			"limits.",
-	}, []string{"file"})
-	r.prometheus.MustRegister(gauge)
+	gauge := r.gauge("penstock_config_last_reload_successful",
+		"1, or 0 while the file as it is now is bad, so that the former one stands: "+
+			"configuration, clients, certificates, nats users, nats certificates or gateway "+
+			"limits.", "file")
 	return func(files string, err error) { gauge.WithLabelValues(files).Set(zeroOrOne(err == nil)) }
 }
 
@@ -312,32 +304,22 @@ type Storage struct {
 // Storage registers the metrics of the store. Call it once.
 func (r *Registry) Storage() *Storage {
 	s := &Storage{
-		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_storage_bytes",
-			Help: "Bytes that JetStream stores (used) and may store (max, if there is a limit).",
-		}, []string{"kind"}),
-		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_queue_bytes",
-			Help: "Bytes of the jobs of a policy (used), and their bound (max, if there is one).",
-		}, []string{"policy", "kind"}),
-		dead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_dead_letters",
-			Help: "Dead letters of a policy that are kept. Policies that never had any are " +
-				"left out.",
-		}, []string{"policy"}),
-		lacking: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_streams_underreplicated",
-			Help: "JetStream streams with fewer copies that are up to date than they should " +
-				"have, by what they hold: jobs, dead_letters, history or records.",
-		}, []string{"group"}),
-		writable: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "penstock_storage_writable",
-			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the " +
-				"server is elsewhere.",
-		}),
+		bytes: r.gauge("penstock_storage_bytes",
+			"Bytes that JetStream stores (used) and may store (max, if there is a limit).", "kind"),
+		queues: r.gauge("penstock_queue_bytes",
+			"Bytes of the jobs of a policy (used), and their bound (max, if there is one).",
+			"policy", "kind"),
+		dead: r.gauge("penstock_dead_letters",
+			"Dead letters of a policy that are kept. Policies that never had any are left out.",
+			"policy"),
+		lacking: r.gauge("penstock_streams_underreplicated",
+			"JetStream streams with fewer copies that are up to date than they should have, by "+
+				"what they hold: jobs, dead_letters, history or records.", "group"),
+		writable: r.gauge("penstock_storage_writable",
+			"Whether the embedded server's disk can be written: 1 or 0. 1 as well when the "+
+				"server is elsewhere.").WithLabelValues(),
 	}
 	s.writable.Set(1)
-	r.prometheus.MustRegister(s.bytes, s.queues, s.dead, s.lacking, s.writable)
 	return s
 }
 
@@ -369,9 +351,4 @@ func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
 }
 
 // Writable sets whether the embedded server can write.
-func (s *Storage) Writable(writable bool) {
-	s.writable.Set(0)
-	if writable {
-		s.writable.Set(1)
-	}
-}
+func (s *Storage) Writable(writable bool) { s.writable.Set(zeroOrOne(writable)) }

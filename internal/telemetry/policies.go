@@ -15,18 +15,12 @@ type Policies struct {
 // Policies registers the metrics of stored policies. Call it once.
 func (r *Registry) Policies() *Policies {
 	p := &Policies{
-		stored: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_policies",
-			Help: "Policies by state: ok, retired, unreadable (a damaged or newer record) " +
-				"or orphaned (a stream " +
-				"without a record). No job of the last two starts.",
-		}, []string{"state"}),
-		retirements: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "penstock_policy_retirements_total",
-			Help: "Policies that this process retired because they left the file.",
-		}),
+		stored: r.gauge("penstock_policies",
+			"Policies by state: ok, retired, unreadable (a damaged or newer record) or "+
+				"orphaned (a stream without a record). No job of the last two starts.", "state"),
+		retirements: r.counter("penstock_policy_retirements_total",
+			"Policies that this process retired because they left the file.").WithLabelValues(),
 	}
-	r.prometheus.MustRegister(p.stored, p.retirements)
 	p.Stored(store.Inventory{})
 	return p
 }
