@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,6 +206,8 @@ func (p *Penstock) build() error {
 		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
+	p.streams.own = slices.DeleteFunc(slices.Clone(o.Policies),
+		func(p policy.Policy) bool { return !p.HasQueue() })
 	p.storage = &storage{broker: p.broker, known: p.known, setUp: p.setUpAgain,
 		observer: o.Observer, log: p.log}
 	if p.nats.inside != nil {

@@ -77,6 +77,7 @@ type streams struct {
 	failed  func(policy string, failed bool)
 	known   *known
 	whole   latch // closed when known includes the policies of this process
+	own     []policy.Policy
 	applied latch // closed when every policy has been tried once since
 
 	work map[string]*streamWork // used by the caller of pass only
@@ -162,6 +163,11 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 	now := time.Now() // one for the whole pass, so that the next checks share a pass
 	due, coming := s.duties(set, now)
 	if len(coming) > 1 {
+		if !whole {
+			// Room also for those that are being written, or bounds would be lowered again
+			// and again while they come.
+			coming = append(coming, s.own...)
+		}
 		// Look at all streams once instead of at each in turn, and give them bounds with room
 		// for all. On failure, each is checked separately.
 		if _, err := s.broker.Ration(ctx, coming...); err != nil {

@@ -29,9 +29,17 @@ type fakeStreams struct {
 	hang    string          // a stream whose change ends with its context only
 	applied []string
 	retired []string
+	rations [][]string // the policies that were coming
 }
 
-func (f *fakeStreams) Ration(context.Context, ...policy.Policy) (queue.Storage, error) {
+func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (queue.Storage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for _, p := range coming {
+		names = append(names, p.Name)
+	}
+	f.rations = append(f.rations, names)
 	return queue.Storage{}, nil
 }
 
@@ -74,6 +82,28 @@ func (f *fakeStreams) take() (applied, retired []string) {
 func paced(name string) policy.Policy {
 	return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1,
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
+}
+
+// TestTheStoreIsSharedOnceWhilePoliciesAreWritten: each that comes would lower all bounds again.
+func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
+	f, known := &fakeStreams{}, &known{}
+	s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s.own = []policy.Policy{paced("a"), paced("b"), paced("c")}
+	set := policy.Entries{"a": {Policy: paced("a"), Revision: 1},
+		"x": {Policy: paced("x"), Revision: 2}}
+	known.take(set)
+	s.pass(t.Context())
+	close(s.whole)
+	set = maps.Clone(set)
+	set["b"] = policy.Entry{Policy: paced("b"), Revision: 3}
+	set["c"] = policy.Entry{Policy: paced("c"), Revision: 4}
+	known.take(set)
+	s.pass(t.Context())
+	s.late.Wait()
+	want := [][]string{{"a", "x", "a", "b", "c"}, {"b", "c"}}
+	if !slices.EqualFunc(f.rations, want, slices.Equal[[]string]) {
+		t.Errorf("the store was shared among %v, want %v", f.rations, want)
+	}
 }
 
 func TestStreamsFollowThePolicies(t *testing.T) {
