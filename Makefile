@@ -151,7 +151,7 @@ bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its 
 bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): docs/bench-depth*, in about two minutes
 	go -C bench run ./drain -only depth -deep $(or $(JOBS),1000000) -out ../docs -data ../bin
 
-bench-scale: ## how cost grows with policies, keys, jobs, drainers, admitters: docs/scale-*, in ten minutes; LARGE=1 for the large ends
+bench-scale: ## how cost grows with policies, keys, jobs, drainers, admitters, three servers: docs/scale-*, in ten minutes; LARGE=1 for the large ends
 	go -C bench run ./scale -out ../docs $(if $(LARGE),-large) $(if $(ONLY),-only $(ONLY))
 
 soak: ## an admitter under all kinds of traffic for FOR=1h, which must not hold more and more: docs/soak.*
