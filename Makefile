@@ -143,7 +143,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-limiters bench-service compare accuracy reference screenshots test-bench
+.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-limiters bench-service compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -159,6 +159,9 @@ soak: ## an admitter under all kinds of traffic for FOR=1h, which must not hold 
 
 bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
 	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve
+
+bench-sync: ## what sync_interval: always costs publishers, on one server and on three, in one to three minutes
+	go test -run '^$$' -bench BenchmarkSyncAlways -benchtime 2000x ./queue
 
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs

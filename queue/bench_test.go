@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -33,6 +35,54 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkSyncAlways publishes from 64 goroutines, by turns with sync_interval: always and without,
+// to one server and to three that keep copies. The ratio is of the times.
+func BenchmarkSyncAlways(b *testing.B) {
+	const rounds, publishers = 5, 64
+	publish := func(b *testing.B, p *Producer) {
+		var all sync.WaitGroup
+		for i := range publishers {
+			all.Go(func() {
+				for n := i; n < max(1, b.N/rounds); n += publishers {
+					if _, err := p.Publish(b.Context(), Submission{Policy: "stripe",
+						Key: job.Key(fmt.Sprint("k", n%1000)), Body: make([]byte, 100)}); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	for _, servers := range []int{1, 3} {
+		b.Run(fmt.Sprint("servers=", servers), func(b *testing.B) {
+			var producers [2]*Producer
+			for i, always := range []bool{false, true} {
+				var broker *Broker
+				if servers == 3 {
+					broker = newCluster(b, always).broker
+				} else {
+					broker = brokerOver(b, natstest.Connect(b,
+						natstest.Start(b, embedded.Options{SyncAlways: always})))
+				}
+				apply(b, broker, paced("stripe", 1_000_000, 8))
+				producers[i] = broker.NewProducer(ProducerOptions{})
+			}
+			var took [2]time.Duration
+			for range rounds {
+				for i, p := range producers {
+					began := time.Now()
+					publish(b, p)
+					took[i] += time.Since(began)
+				}
+			}
+			b.ReportMetric(float64(b.N)/took[0].Seconds(), "jobs/s")
+			b.ReportMetric(float64(b.N)/took[1].Seconds(), "jobs/s-always")
+			b.ReportMetric(took[1].Seconds()/took[0].Seconds(), "ratio")
+		})
+	}
 }
 
 // BenchmarkPullAndAck takes jobs out as fast as they come.
