@@ -60,7 +60,8 @@ const maxLetters = 10_000
 const lettersEvery = 50 * time.Millisecond
 
 // List returns the letters in the order in which they were stored, without bodies: at most limit
-// (up to 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
+// (up to 10,000) of those whose ID is greater than after. A policy that nobody knows has none. While
+// the stream has no leader, List tries again until ctx ends (without a deadline, for 2 s).
 func (l Letters) List(ctx context.Context, after uint64, limit int) ([]StoredLetter, error) {
 	letters, err := l.list(ctx, "", after, min(limit, maxLetters))
 	if err != nil {
@@ -76,8 +77,11 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 	if limit <= 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		within, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+		defer cancel()
+		ctx = within
+	}
 	stream, err := l.stream()
 	if err != nil {
 		return nil, err
@@ -115,6 +119,9 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 func (b *Broker) someLetters(
 	ctx context.Context, stream, subject string, after uint64, limit int,
 ) ([]StoredLetter, error) {
+	// a leader that stopped meanwhile does not answer
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              "list-" + jsapi.NewID(),
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,

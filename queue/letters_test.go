@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -363,5 +366,21 @@ func TestStoredJob(t *testing.T) {
 	}
 	if _, err := b.StoredJob(natstest.Context(t), "stripe", 3); !errors.Is(err, ErrNotFound) {
 		t.Errorf("one that never was: %v", err)
+	}
+}
+
+// A stream may have no leader for seconds, for which a request may have time.
+func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
+	server := natstest.Start(t, embedded.Options{})
+	b := brokerOver(t, natstest.Connect(t, server))
+	if err := b.openLetters(t.Context(), "api"); err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*jsapi.CallTimeout/2)
+	defer cancel()
+	if _, err := b.Letters("api").List(ctx, 0, 10); !errors.Is(err, ErrUnavailable) ||
+		ctx.Err() == nil {
+		t.Errorf("%v, and the deadline has passed: %v", err, ctx.Err())
 	}
 }
