@@ -17,6 +17,7 @@ type catalog struct {
 	handlers map[string]Handler                  // registered before Run
 	target   func(policy.Entry) (Handler, error) // may be nil
 	policies map[string]policy.Policy            // including deleted ones, whose jobs may still run
+	gone     map[string]time.Time                // when policies were first missed
 	running  map[string]Handler                  // registered or made from a target
 	attempt  func(context.Context, Job) (context.Context, Job, func(error))
 	keep     func(policy string, keep time.Duration) // of the history of ended jobs
@@ -35,7 +36,22 @@ func observed(handle Handler,
 	}
 }
 
-func (c *catalog) learn(set policy.Entries) {
+// rememberGone is how long a deleted policy is remembered: much longer than its jobs run.
+const rememberGone = 24 * time.Hour
+
+// learn takes the current set of policies.
+func (c *catalog) learn(set policy.Entries, now time.Time) {
+	for name := range c.policies {
+		if _, found := set[name]; found {
+			delete(c.gone, name)
+		} else if since, found := c.gone[name]; !found {
+			c.gone[name] = now
+		} else if now.Sub(since) > rememberGone {
+			delete(c.gone, name)
+			delete(c.policies, name)
+			c.keep(name, 0)
+		}
+	}
 	c.running = map[string]Handler{}
 	for name, entry := range set {
 		if !entry.Policy.HasQueue() {

@@ -113,7 +113,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 			keep: func(policy string, keep time.Duration) {
 				broker.KeepHistory(policy, keep, func() { o.Observer.HistoryLost(policy) })
 			},
-			handlers: map[string]Handler{}, policies: map[string]policy.Policy{}},
+			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},
+			gone: map[string]time.Time{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},
 		tallies:   &tallies{log: o.Logger},

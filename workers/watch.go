@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -100,7 +101,7 @@ func (d *Drainer) SetPolicies(names []string) {
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.backlogs.policiesChange(d.set, set)
 	d.set = set
-	d.catalog.learn(set)
+	d.catalog.learn(set, time.Now())
 	var queues []core.QueuePolicy
 	observed := map[string]bool{}
 	for name, entry := range set {

@@ -29,7 +29,8 @@ type watch struct {
 	changed func(Record)
 	synced  func() // nil once called
 
-	known map[string]uint64 // key to last reported revision
+	known   map[string]uint64 // key to last reported revision
+	deleted []Record          // known keys without a value, oldest first
 }
 
 const (
@@ -179,6 +180,16 @@ func (w *watch) report(r Record) {
 		return
 	}
 	w.known[r.Key] = r.Revision
+	if r.Deleted {
+		w.deleted = append(w.deleted, r)
+	}
+	// No server still has an older value of a key when the marker of its deletion has expired.
+	for len(w.deleted) > 0 && r.Stored.Sub(w.deleted[0].Stored) > tombstoneTTL {
+		if old := w.deleted[0]; w.known[old.Key] == old.Revision {
+			delete(w.known, old.Key)
+		}
+		w.deleted = w.deleted[1:]
+	}
 	w.changed(r)
 }
 

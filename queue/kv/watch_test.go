@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -49,4 +50,35 @@ func TestAWatchIsInSyncWithWhatChangesMeanwhile(t *testing.T) {
 	}
 	stop()
 	writers.Wait()
+}
+
+// A table may have any number of keys in the course of time.
+func TestAWatchForgetsKeysThatWereDeletedLongAgo(t *testing.T) {
+	const each = time.Minute
+	reported := 0
+	w := &watch{known: map[string]uint64{}, changed: func(Record) { reported++ }}
+	at, revision := time.Now(), uint64(0)
+	report := func(key string, deleted bool) {
+		at, revision = at.Add(each), revision+1
+		w.report(Record{Key: key, Revision: revision, Stored: at, Deleted: deleted})
+	}
+	report("stays", false)
+	report("back", true)
+	for i := range 1000 {
+		report(fmt.Sprint(i), false)
+		report(fmt.Sprint(i), true)
+		report("back", false)
+	}
+	if most := int(tombstoneTTL/each) + 3; len(w.known) > most || len(w.deleted) > most {
+		t.Errorf("%d keys are known, %d of them deleted; want at most %d", len(w.known),
+			len(w.deleted), most)
+	}
+	if w.known["stays"] != 1 || w.known["back"] != revision || reported != int(revision) {
+		t.Errorf("known are %v after %d of %d reports", w.known, reported, revision)
+	}
+	last := fmt.Sprint(999)
+	w.report(Record{Key: last, Revision: revision - 2, Stored: at})
+	if reported != int(revision) {
+		t.Error("an older value came after the deletion")
+	}
 }
