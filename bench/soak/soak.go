@@ -291,7 +291,7 @@ func (s *soak) write(dir, machine string, length time.Duration) error {
 
 // draw makes the picture: every curve, and its trend in the second half.
 func (s *soak) draw(file string) error {
-	plots := make([][]*plot.Plot, len(curves)/2)
+	plots := make([][]*plot.Plot, len(curves)/3)
 	for i, c := range curves {
 		p := paper.NewPlot(11, c.name, "minutes", c.unit)
 		var points plotter.XYs
@@ -315,7 +315,7 @@ func (s *soak) draw(file string) error {
 		all.Color, line.Color, line.Width = paper.Ink, paper.Limit, vg.Points(1.5)
 		p.Add(all, line)
 		p.Y.Min = 0
-		plots[i/2] = append(plots[i/2], p)
+		plots[i/3] = append(plots[i/3], p)
 	}
-	return paper.WriteSVG(file, plots, 12*vg.Centimeter, 6*vg.Centimeter, vg.Centimeter/2)
+	return paper.WriteSVG(file, plots, 10*vg.Centimeter, 6*vg.Centimeter, vg.Centimeter/2)
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"html"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"gonum.org/v1/plot/plotter"
@@ -40,6 +44,19 @@ func TestASoakIsJudgedByItsSecondHalf(t *testing.T) {
 	} {
 		if err := filled(c.value).judge(); (err == nil) != c.level {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestEveryCurveIsDrawn(t *testing.T) {
+	dir := t.TempDir()
+	if err := filled(func(i int) float64 { return float64(i) }).write(dir, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := os.ReadFile(filepath.Join(dir, "soak.svg"))
+	for _, c := range curves {
+		if name := html.EscapeString(c.name); !strings.Contains(string(picture), name) {
+			t.Errorf("nothing of %s, %v", name, err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ policies:
       - {name: tokens, algorithm: token_bucket, capacity: 100, refill: 5/s, cost: tokens}
       - {name: all, algorithm: sliding_counter, limit: 3000, window: 1m, key: global}
   - {name: door, algorithm: token_bucket, capacity: 5, refill: 1/s, queue: {capacity: 10},
-     target: *target}
+     duplicate_window: 1m, target: *target}
   - {name: bucket, algorithm: token_bucket, capacity: 5, refill: 1/2s}
   - {name: window, algorithm: fixed_window, limit: 10, window: 30s}
   - {name: log, algorithm: sliding_log, limit: 5, window: 1m}
