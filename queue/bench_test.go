@@ -37,8 +37,8 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// BenchmarkSyncAlways publishes from 64 goroutines, by turns with sync_interval: always and without,
-// to one server and to three that keep copies. The ratio is of the times.
+// BenchmarkSyncAlways publishes from 64 goroutines, by turns with sync_interval: always and
+// without, to one server and to three that keep copies. The ratio is of the times.
 func BenchmarkSyncAlways(b *testing.B) {
 	const rounds, publishers = 5, 64
 	publish := func(b *testing.B, p *Producer) {
@@ -46,8 +46,9 @@ func BenchmarkSyncAlways(b *testing.B) {
 		for i := range publishers {
 			all.Go(func() {
 				for n := i; n < max(1, b.N/rounds); n += publishers {
-					if _, err := p.Publish(b.Context(), Submission{Policy: "stripe",
-						Key: job.Key(fmt.Sprint("k", n%1000)), Body: make([]byte, 100)}); err != nil {
+					_, err := p.Publish(b.Context(), Submission{Policy: "stripe",
+						Key: job.Key(fmt.Sprint("k", n%1000)), Body: make([]byte, 100)})
+					if err != nil {
 						b.Error(err)
 						return
 					}

@@ -60,8 +60,8 @@ const maxLetters = 10_000
 const lettersEvery = 50 * time.Millisecond
 
 // List returns the letters in the order in which they were stored, without bodies: at most limit
-// (up to 10,000) of those whose ID is greater than after. A policy that nobody knows has none. While
-// the stream has no leader, List tries again until ctx ends (without a deadline, for 2 s).
+// (up to 10,000) of those whose ID is greater than after. An unknown policy has none. While the
+// stream has no leader, List tries again until ctx ends (without a deadline, for 2 s).
 func (l Letters) List(ctx context.Context, after uint64, limit int) ([]StoredLetter, error) {
 	letters, err := l.list(ctx, "", after, min(limit, maxLetters))
 	if err != nil {
