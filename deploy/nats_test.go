@@ -11,7 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/policytest"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
@@ -28,7 +31,8 @@ func rolesOf(t *testing.T) *server.Options {
 	}
 	dir := t.TempDir()
 	name := filepath.Join(dir, "nats.conf")
-	text = append([]byte("listen: \"127.0.0.1:-1\"\njetstream {store_dir: \""+dir+"\"}\n"), text...)
+	text = append([]byte("listen: \"127.0.0.1:-1\"\njetstream {store_dir: \""+dir+"\", "+
+		"max_file_store: 100GB, max_memory_store: 8GB}\n"), text...)
 	if err := os.WriteFile(name, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,5 +130,77 @@ func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.
 			other.LastError() == nil {
 			t.Errorf("it may publish to %s: %v", subject, err)
 		}
+	}
+}
+
+// A worker runs a job by the protocol of docs/workers-protocol.md, and an operator sees its events.
+func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
+	s, err := server.NewServer(rolesOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(waittest.Patience()) {
+		t.Fatal("the server is not ready")
+	}
+	as := func(user string) *nats.Conn {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "secret"),
+			nats.CustomInboxPrefix(roles.Inbox(user)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	p, err := penstock.Open(t.Context(), penstock.Options{URL: s.ClientURL(),
+		Credentials: penstock.Credentials{User: "admitter", Password: "secret"},
+		Policies:    []policy.Policy{policytest.Paced("mail", 10, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	go func() { _ = p.Run(t.Context()) }()
+	worker, operator := as("worker"), as("operator")
+	offers, err := worker.QueueSubscribeSync("penstock.work.mail", "workers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := worker.SubscribeSync(roles.Inbox("worker") + ".claim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := operator.SubscribeSync("penstock.event.mail.>")
+	if err != nil || operator.Flush() != nil || worker.Flush() != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; {
+		offer, err := offers.NextMsg(waittest.Patience())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := worker.PublishMsg(&nats.Msg{Subject: offer.Reply, Reply: claims.Subject,
+			Header: nats.Header{"Penstock-Status": {"claim"}}}); err != nil {
+			t.Fatal(err)
+		}
+		job, err := claims.NextMsg(waittest.Patience())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job.Header.Get("Penstock-Status") != "go" {
+			continue // the claim came too late
+		}
+		answer, err := worker.RequestMsg(&nats.Msg{Subject: job.Reply,
+			Header: nats.Header{"Penstock-Status": {"done"}}}, waittest.Patience())
+		if err != nil || answer.Header.Get("Penstock-Status") != "ok" {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		done = true
+	}
+	if _, err := events.NextMsg(waittest.Patience()); err != nil {
+		t.Errorf("the operator sees no event: %v", err)
 	}
 }
