@@ -247,6 +247,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 		return err
 	}
 	defer d.lender.unsubscribe(d.lender.sub)
+	defer d.lender.close() // not yet if the connection was closed
 	d.watchConnection()
 	d.watch()
 	d.every(noticeEvery, func(now pace.Instant) {

@@ -14,6 +14,7 @@ func (d *Drainer) lend() error {
 		return err
 	}
 	defer d.lender.unsubscribe(d.lender.sub)
+	defer d.lender.close()
 	d.watchConnection()
 	d.spawn(func() {
 		d.forever(d.life, "watch policies", func() error {
