@@ -91,7 +91,7 @@ test-race: setup ## its part with the race detector, real servers included
 
 worlds: ## its part without: what shares nothing, and SEEDS=1000 simulated worlds
 	nice go test $(ALONE) $(SOURCES)
-	nice go test $(CORE) -seeds $(SEEDS)
+	nice go test $(CORE) -timeout 30m -seeds $(SEEDS)
 
 test-all: test-race worlds clusters programs processes ## all tests
 

@@ -121,7 +121,7 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 // Whoever meets a record of a newer format stands back.
 func TestRecordsOfAnotherVersionAreLeftAlone(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	strange := Record{Exists: true, Revision: 20,
+	strange := Record{Exists: true, Revision: 20, Stored: time.Unix(1, 0),
 		Value: []byte(`{"v":2,"owner":{"id":"x"},"lease":"10m"}`)}
 	c.Handle(Watched{TablePartitions, "api.0", strange}, origin)
 	c.Handle(Watched{TableDrainers, "stranger", strange}, origin)
