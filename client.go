@@ -172,7 +172,8 @@ type Ended struct {
 }
 
 // Cancel drops a job that has not started. A job that runs is an [admission.ErrConflict], one that
-// has ended an [admission.ErrNotFound].
+// has ended an [admission.ErrNotFound]; if its drainer has not received it yet, as right after
+// Submit, the error is an [admission.ErrNoDrainer], and Cancel may be repeated.
 func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	policy, seq, err := parseID(id)
 	if err == nil {

@@ -3024,7 +3024,7 @@ func (Synced)`,
 	{
 		name: "crash-forgets-some-of-a-day", file: "workers/internal/valve/together.go",
 		old: "most[cost] = in.within(most[cost], told.AllBudget, told.Cost)",
-		new: "most[cost] = 0",
+		new: "most[cost] = 0 * told.AllBudget",
 		by:  "./workers/internal/core TestACrashDoesNotForgetTheDay",
 	},
 	{
