@@ -1,11 +1,13 @@
 package deploy_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -67,9 +69,10 @@ func TestTheRolesOfOnesOwnClusterAreThoseOfTheServerInside(t *testing.T) {
 	}
 }
 
-// TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse: in the account of the streams,
-// an acknowledgement would go to whatever subject the publish names.
-func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.T) {
+// serveRoles starts a server with nats/roles.conf, and returns its URL and what connects to it as a
+// user.
+func serveRoles(t *testing.T) (url string, as func(user string) *nats.Conn) {
+	t.Helper()
 	s, err := server.NewServer(rolesOf(t))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +82,7 @@ func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.
 	if !s.ReadyForConnections(waittest.Patience()) {
 		t.Fatal("the server is not ready")
 	}
-	as := func(user string) *nats.Conn {
+	return s.ClientURL(), func(user string) *nats.Conn {
 		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "secret"),
 			nats.CustomInboxPrefix(roles.Inbox(user)),
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -89,6 +92,12 @@ func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.
 		t.Cleanup(nc.Close)
 		return nc
 	}
+}
+
+// TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse: in the account of the streams,
+// an acknowledgement would go to whatever subject the publish names.
+func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.T) {
+	_, as := serveRoles(t)
 	js, err := jetstream.New(as("admitter"))
 	if err != nil {
 		t.Fatal(err)
@@ -133,27 +142,11 @@ func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.
 	}
 }
 
-// A worker runs a job by the protocol of docs/workers-protocol.md, and an operator sees its events.
+// A worker runs a job by the protocol of docs/workers-protocol.md; an operator sees its events, and
+// cancels another one.
 func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
-	s, err := server.NewServer(rolesOf(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(waittest.Patience()) {
-		t.Fatal("the server is not ready")
-	}
-	as := func(user string) *nats.Conn {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "secret"),
-			nats.CustomInboxPrefix(roles.Inbox(user)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
-	p, err := penstock.Open(t.Context(), penstock.Options{URL: s.ClientURL(),
+	url, as := serveRoles(t)
+	p, err := penstock.Open(t.Context(), penstock.Options{URL: url, ServeNATS: true,
 		Credentials: penstock.Credentials{User: "admitter", Password: "secret"},
 		Policies:    []policy.Policy{policytest.Paced("mail", 10, 1)}})
 	if err != nil {
@@ -203,4 +196,18 @@ func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
 	if _, err := events.NextMsg(waittest.Patience()); err != nil {
 		t.Errorf("the operator sees no event: %v", err)
 	}
+	later, err := p.Submit(t.Context(), penstock.Job{Policy: "mail", Key: "later",
+		NotBefore: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := penstock.NewNATSClient(operator, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the operator cancels a job", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience()/4)
+		defer cancel()
+		return client.Cancel(ctx, later.Job) == nil
+	})
 }
