@@ -170,9 +170,6 @@ func (b *Broker) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.splitLetters(ctx); err != nil {
-		return fmt.Errorf("set up dead letters: %w", err)
-	}
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -210,58 +209,6 @@ func (b *Broker) openLetters(ctx context.Context, policy string) error {
 		return nil // created by another drainer, perhaps with another bound
 	}
 	return err
-}
-
-// splitLetters gives each policy a stream of its own for the letters in the stream that all
-// policies once shared. It copies them, and the shared stream accepts no more; its letters expire,
-// and then the stream is deleted.
-func (b *Broker) splitLetters(ctx context.Context) error {
-	shared := b.names.sharedDeadStream()
-	info, err := b.js.StreamInfo(ctx, shared, "")
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return nil
-	}
-	if err != nil {
-		return jsapi.Translate(err)
-	}
-	if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
-		return fmt.Errorf("stream %s: %w", shared, err)
-	}
-	if closed := b.names.lower +
-		".dead-shared"; !slices.Equal(info.Config.Subjects, []string{closed}) {
-		info.Config.Subjects = []string{closed}
-		if err := b.updateStream(ctx, info.Config); err != nil {
-			return err
-		}
-	}
-	// Listed after the change of subject, when drainers of an older version can no longer add
-	// letters.
-	info, err = b.js.StreamInfo(ctx, shared, allSubjects)
-	if err == nil && info.State.Msgs == 0 {
-		err = b.js.DeleteStream(ctx, shared)
-	}
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) { // another process was faster
-		return nil
-	}
-	if err != nil {
-		return jsapi.Translate(err)
-	}
-	policies := map[string]bool{}
-	for subject := range info.State.Subjects {
-		_, tail, _ := strings.Cut(subject, ".dead.")
-		name, _, _ := strings.Cut(tail, ".")
-		policies[name] = true
-	}
-	for name := range policies {
-		config := b.deadConfig(name)
-		config.Sources = []*jetstream.StreamSource{{Name: shared,
-			FilterSubject: b.names.Dead(name, ">")}}
-		if err := b.createBounded(ctx, name, config); err != nil &&
-			!jsapi.HasCode(err, jsapi.CodeNameInUse) {
-			return err
-		}
-	}
-	return nil
 }
 
 // discardOldest makes room for a letter of the given bytes, at least an eighth of the policy's

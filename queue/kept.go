@@ -49,7 +49,7 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 			return 2
 		case ours && policy.IsName(name):
 			return 3
-		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
+		case ours && dead && policy.IsName(letters):
 			return 4
 		case ours && history && policy.IsName(past), stream == b.names.minutesStream():
 			return 6

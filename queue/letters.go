@@ -261,19 +261,11 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, er
 	return 0, Fill{}, fmt.Errorf("dead letters of %s: %w", l.policy, err)
 }
 
-// DropEmpty deletes the policy's stream of letters when there are none in it, and what the stream
-// that all policies once shared still holds of them: it would be copied again. The policy must be
-// gone, or nearly so: nothing may bury a job of it meanwhile.
+// DropEmpty deletes the stream of a policy's dead letters if it is empty. The policy must be
+// deleted, or about to be, so that no letter is added meanwhile.
 func (l Letters) DropEmpty(ctx context.Context) error {
-	names := l.b.names
-	info, err := l.b.js.StreamInfo(ctx, names.DeadStream(l.policy), "")
+	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if err == nil && info.State.Msgs == 0 {
-		if len(info.Config.Sources) > 0 {
-			_, err := l.b.purge(ctx, names.sharedDeadStream(), names.Dead(l.policy, ">"), 0)
-			if err != nil && !errors.Is(err, ErrNoStream) {
-				return err
-			}
-		}
 		ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 		defer cancel()
 		err = l.b.js.DeleteStream(ctx, info.Config.Name)

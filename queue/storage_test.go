@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/waittest"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -383,62 +381,5 @@ func TestManyLettersAtOnce(t *testing.T) {
 	if err != nil || counted != told.Load() && !lost.Load() ||
 		int(counted)+len(kept) != letters || len(kept) < 20 {
 		t.Errorf("%d discarded, %d of them told, %d kept, %v", counted, told.Load(), len(kept), err)
-	}
-}
-
-// TestLettersOfAnOlderInstallation: what lies in the stream that all policies shared stays
-// readable, and the old stream is in nobody's way.
-func TestLettersOfAnOlderInstallation(t *testing.T) {
-	b := newBroker(t)
-	shared := b.deadConfig("stripe")
-	shared.Name, shared.Subjects = b.names.sharedDeadStream(), []string{b.names.lower + ".dead.>"}
-	if err := b.createStream(natstest.Context(t), shared); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []DeadLetter{{Policy: "stripe", Key: "a", Seq: 1, Reason: "deadline",
-		Body: []byte("x")},
-		{Policy: "other", Key: "b", Seq: 2}, {Policy: "stripe", Key: "c", Seq: 3}} {
-		if _, err := b.store(natstest.Context(t), b.deadMessage(d)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 {
-		if err := b.Setup(natstest.Context(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	waittest.Until(t, "the letters are copied", func() bool {
-		return len(letterIDs(t, b, "stripe")) == 2 && len(letterIDs(t, b, "other")) == 1
-	})
-	first, err := b.Letters("stripe").Read(natstest.Context(t), 1)
-	if err != nil || first.Reason != "deadline" || string(first.Body) != "x" || first.Seq != 1 {
-		t.Errorf("got %+v, %v", first, err)
-	}
-	if id := bury(t, b, DeadLetter{Policy: "stripe", Key: "d", Seq: 4}); id != 3 {
-		t.Errorf("the next letter is %d", id)
-	}
-	// What was discarded with the last of its policy does not come back.
-	if _, err := b.Letters("other").DiscardThrough(natstest.Context(t), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Letters("other").DropEmpty(natstest.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Setup(natstest.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.js.Stream(natstest.Context(t), b.names.DeadStream("other")); !errors.Is(err,
-		jetstream.ErrStreamNotFound) {
-		t.Errorf("there is a stream again for letters that were discarded: %v", err)
-	}
-	if _, err := b.purge(natstest.Context(t), shared.Name, "", 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Setup(natstest.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.js.Stream(natstest.Context(t), shared.Name); !errors.Is(err,
-		jetstream.ErrStreamNotFound) {
-		t.Errorf("the empty stream is still there: %v", err)
 	}
 }

@@ -135,9 +135,6 @@ const historyInfix = "HISTORY_"
 // capital letters.
 const deadInfix = "DEAD_"
 
-// sharedDeadStream is the stream that held all dead letters before each policy had its own.
-func (n Names) sharedDeadStream() string { return n.upper + "_DEAD" }
-
 // Valve is the subject where the owner of a partition answers questions.
 func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
