@@ -341,18 +341,23 @@ func admits(r *telemetry.Registry) {
 	admission := r.Admission()
 	r.Envoy()
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
+	admission.Policies(policy.Entries{"p": {}})
+	admission.Unowned("p", true)
+	admission.ApplyFailed("p", true)
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)
 	admission.Ticked("p", "missed")
 	admission.Shadowed("p", "next", true, time.Second)
-	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
-		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
 	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
 }
 
 // drains registers the metrics of a drainer, with a series of each.
 func drains(r *telemetry.Registry) {
 	drain := r.Drain()
+	drain.Policy("p", true)
+	drain.Breaker("p", 1)
+	drain.Adapted("p", 1)
+	drain.Workerless("p", true)
 	drain.Shadowed("p", "next", time.Second)
 	drain.Started("p", 0, 0, "")
 	drain.Ended("p", "dead")
@@ -360,7 +365,6 @@ func drains(r *telemetry.Registry) {
 	drain.CallbackLost("p", "full")
 	drain.HistoryLost("p")
 	drain.LimitsLeft("p", []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}})
-	drain.Policy("p", true)
 	drain.Discarded("p", 1)
 	drain.Owned("p", 1)
 }

@@ -89,14 +89,11 @@ type Admission struct {
 	unowned, applyFailed   *prometheus.GaugeVec
 
 	mu    sync.Mutex
-	known map[string]bool // with existing series
+	known policy.Entries
 }
 
-// Labels whose series exist from the start.
-var (
-	verdicts      = []string{"allowed", "queued", "rejected"}
-	errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
-)
+// errorStatuses are the values of the label status with a series from the start.
+var errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
 
 // Admission registers the admitter's metrics. Call it once.
 func (r *Registry) Admission() *Admission {
@@ -122,7 +119,6 @@ func (r *Registry) Admission() *Admission {
 		applyFailed: r.gauge("penstock_apply_failed",
 			"1 while the last change of the policy cannot be applied to its stream, which stays "+
 				"as it was.", "policy"),
-		known: map[string]bool{},
 	}
 	r.admission = a
 	for _, status := range errorStatuses {
@@ -132,13 +128,12 @@ func (r *Registry) Admission() *Admission {
 	return a
 }
 
-// Policies creates the series of new policies at zero, and deletes those of removed ones.
+// Policies deletes the series of removed policies. Gauges have one only for known policies.
 func (a *Admission) Policies(set policy.Entries) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name := range a.known {
 		if _, found := set[name]; !found {
-			delete(a.known, name)
 			for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 				a.admissions, a.checks, a.unowned, a.applyFailed, a.shadowed, a.shadowedBy,
 				a.ticks} {
@@ -146,30 +141,23 @@ func (a *Admission) Policies(set policy.Entries) {
 			}
 		}
 	}
-	for name, entry := range set {
-		a.known[name] = true
-		if entry.Policy.HasQueue() {
-			a.unowned.WithLabelValues(name)
-			a.applyFailed.WithLabelValues(name)
-			for _, verdict := range verdicts {
-				a.admissions.WithLabelValues(name, verdict)
-			}
-		}
-		if !entry.Policy.Paced() {
-			a.checks.WithLabelValues(name, "true")
-			a.checks.WithLabelValues(name, "false")
-		}
+	a.known = set
+}
+
+// Admitted counts an answer to a submission. The first one creates the series of all verdicts,
+// because rates need zeros.
+func (a *Admission) Admitted(policy string, verdict admission.Verdict) {
+	for _, v := range []admission.Verdict{admission.Allowed, admission.Queued,
+		admission.Rejected} {
+		a.admissions.WithLabelValues(policy, string(v)).Add(zeroOrOne(v == verdict))
 	}
 }
 
-// Admitted counts an answer to a submission.
-func (a *Admission) Admitted(policy string, verdict admission.Verdict) {
-	a.admissions.WithLabelValues(policy, string(verdict)).Inc()
-}
-
-// Checked counts an answer to a check.
+// Checked counts an answer to a check, like Admitted.
 func (a *Admission) Checked(policy string, allowed bool) {
-	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
+	for _, v := range []bool{true, false} {
+		a.checks.WithLabelValues(policy, strconv.FormatBool(v)).Add(zeroOrOne(v == allowed))
+	}
 }
 
 // Shadowed counts a decision of a shadow limit.
@@ -191,12 +179,14 @@ func (a *Admission) ApplyFailed(policy string, failed bool) {
 	a.hold(a.applyFailed, policy, failed)
 }
 
-// hold sets a condition of a policy, unless the policy is gone.
+// hold sets a condition of a policy, unless the policy is gone. It has a series while it holds.
 func (a *Admission) hold(gauge *prometheus.GaugeVec, policy string, holds bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known[policy] {
-		gauge.WithLabelValues(policy).Set(zeroOrOne(holds))
+	if _, known := a.known[policy]; known && holds {
+		gauge.WithLabelValues(policy).Set(1)
+	} else {
+		gauge.DeleteLabelValues(policy)
 	}
 }
 

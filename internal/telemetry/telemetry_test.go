@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
+func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a := r.Admission()
 	a.Policies(policy.Entries{
@@ -105,12 +105,21 @@ func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
 		"signup": {Policy: policy.Policy{Name: "signup",
 			Rule: policy.Rule{Algorithm: policy.FixedWindow}}.WithDefaults()},
 	})
+	a.ApplyFailed("stripe", false)
+	if got := scrape(t, r); strings.Contains(got, "policy=") {
+		t.Errorf("series of policies without work:\n%s", got)
+	}
+	a.Admitted("stripe", "queued")
+	a.Checked("signup", true)
+	a.Unowned("stripe", true)
+	a.ApplyFailed("stripe", true)
 	got := scrape(t, r)
 	for _, want := range []string{
+		`penstock_admissions_total{policy="stripe",verdict="queued"} 1`,
 		`penstock_admissions_total{policy="stripe",verdict="rejected"} 0`,
 		`penstock_checks_total{allowed="false",policy="signup"} 0`,
-		`penstock_policy_unowned{policy="stripe"} 0`,
-		`penstock_apply_failed{policy="stripe"} 0`,
+		`penstock_policy_unowned{policy="stripe"} 1`,
+		`penstock_apply_failed{policy="stripe"} 1`,
 		`penstock_http_errors_total{status="503"} 0`,
 		`penstock_nats_errors_total{status="429"} 0`,
 	} {
@@ -118,10 +127,9 @@ func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	a.Unowned("stripe", true)
+	a.Unowned("stripe", false)
 	a.ApplyFailed("gone", true)
-	if got := scrape(t, r); !strings.Contains(got, `unowned{policy="stripe"} 1`) ||
-		strings.Contains(got, `"gone"`) {
+	if got := scrape(t, r); strings.Contains(got, "unowned{") || strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
 	a.Policies(policy.Entries{})

@@ -2,6 +2,7 @@ package workersprom_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,7 +20,8 @@ func ExampleNew() {
 	}
 	options := workers.Options{Observer: observer} // for workers.New
 
-	options.Observer.Policy("stripe", true) // the drainer reports a new policy
+	options.Observer.Policy("stripe", true) // the drainer reports a new policy, and a start
+	options.Observer.Started("stripe", time.Millisecond, time.Second, "")
 	families, err := registry.Gather()
 	if err != nil {
 		fmt.Println(err)
@@ -29,16 +31,12 @@ func ExampleNew() {
 		fmt.Println(family.GetName(), len(family.GetMetric()))
 	}
 	// Output:
-	// penstock_adapted_buckets 1
 	// penstock_attempts_total 6
-	// penstock_breaker_open 1
 	// penstock_dead_letters_discarded_total 1
 	// penstock_hints_total 1
 	// penstock_history_lost_total 1
 	// penstock_jobs_total 3
 	// penstock_lease_held 1
-	// penstock_partitions_owned 1
-	// penstock_policy_workerless 1
 	// penstock_records_damaged_total 1
 	// penstock_records_newer 1
 	// penstock_start_delay_seconds_total 1

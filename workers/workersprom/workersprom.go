@@ -20,12 +20,11 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Values of the label outcome. Each has a series as soon as the policy is known.
+// Values of the label outcome. Each has a series from the first start of a policy on.
 var (
 	attemptOutcomes = []string{"done", "failed", "throttled", "permanent", "returned", "uncounted"}
 	jobOutcomes     = []string{"done", "dead", "cancelled"}
-	// values of the label reason of penstock_starts_returned_total, with series from the start
-	returns = []string{"rate", "lease", "order"}
+	returns         = []string{"rate", "lease", "order"}
 )
 
 // metrics holds the metrics of one drainer. Keys are not a label, because their number is
@@ -47,7 +46,7 @@ type metrics struct {
 	historyLost, callbacks *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]bool
+	known map[string]bool                // by policy: whether it has all of its series
 	told  map[string][]workers.LimitLeft // by policy
 }
 
@@ -94,7 +93,8 @@ type metrics struct {
 //
 // Histograms have exemplars: the trace_id of a job with a sampled trace.
 //
-// A policy's series begin at zero when the drainer learns of it, and are deleted with it.
+// A policy's counters begin at zero with its first start, and are deleted with it. Those whose
+// increase alerts need exist as soon as the drainer learns of the policy.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -233,8 +233,11 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
 		},
-		Hinted:  func(policy string, _ time.Duration) { m.hints.WithLabelValues(policy).Inc() },
-		Ended:   func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
+		Hinted: func(policy string, _ time.Duration) { m.hints.WithLabelValues(policy).Inc() },
+		Ended: func(policy, outcome string) {
+			m.begin(policy)
+			m.jobs.WithLabelValues(policy, outcome).Inc()
+		},
 		Owned:   func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
 		Breaker: func(policy string, open int) { m.set(m.breakers, policy, open) },
 		Adapted: func(policy string, buckets int) { m.set(m.adapted, policy, buckets) },
@@ -278,29 +281,39 @@ func (m *metrics) policy(name string, known bool) {
 		}
 		return
 	}
-	m.known[name] = true
-	m.starts.WithLabelValues(name)
-	m.wait.WithLabelValues(name)
-	m.owned.WithLabelValues(name)
-	m.breakers.WithLabelValues(name)
-	m.workerless.WithLabelValues(name)
-	m.discarded.WithLabelValues(name)
-	m.historyLost.WithLabelValues(name)
-	m.hints.WithLabelValues(name)
-	m.adapted.WithLabelValues(name)
-	for _, why := range returns {
-		m.returned.WithLabelValues(name, why)
+	if _, found := m.known[name]; !found {
+		m.known[name] = false
 	}
-	m.late.WithLabelValues(name, "processor") // other causes when they occur
+	m.starts.WithLabelValues(name)
+	m.jobs.WithLabelValues(name, "dead")
+}
+
+// begin creates a policy's counters at its first start or end of a job, because most of many
+// policies have no jobs, and a series takes half a kilobyte.
+func (m *metrics) begin(policy string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if begun, known := m.known[policy]; begun || !known {
+		return
+	}
+	m.known[policy] = true
+	for _, c := range []*prometheus.CounterVec{m.discarded, m.historyLost, m.hints} {
+		c.WithLabelValues(policy)
+	}
+	for _, why := range returns {
+		m.returned.WithLabelValues(policy, why)
+	}
+	m.late.WithLabelValues(policy, "processor") // other causes when they occur
 	for _, outcome := range attemptOutcomes {
-		m.attempts.WithLabelValues(name, outcome)
+		m.attempts.WithLabelValues(policy, outcome)
 	}
 	for _, outcome := range jobOutcomes {
-		m.jobs.WithLabelValues(name, outcome)
+		m.jobs.WithLabelValues(policy, outcome)
 	}
 }
 
 func (m *metrics) started(policy string, lateness, wait time.Duration, trace string) {
+	m.begin(policy)
 	m.starts.WithLabelValues(policy).Inc()
 	observe(m.lateness, lateness, trace)
 	observe(m.wait.WithLabelValues(policy), wait, trace)
@@ -338,7 +351,7 @@ func (m *metrics) limitsLeft(policy string, left []workers.LimitLeft) {
 func (m *metrics) set(gauge *prometheus.GaugeVec, policy string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known[policy] || n > 0 {
+	if _, known := m.known[policy]; known || n > 0 {
 		gauge.WithLabelValues(policy).Set(float64(n))
 	} else {
 		gauge.DeleteLabelValues(policy)

@@ -36,22 +36,33 @@ func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	return found
 }
 
-func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
+func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 	r := prometheus.NewRegistry()
 	o, err := workersprom.New(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Policy("stripe", true)
+	none := values(t, r)
+	for _, alerted := range []string{"penstock_starts_total{stripe}",
+		"penstock_jobs_total{dead,stripe}"} {
+		if value, found := none[alerted]; !found || value != 0 {
+			t.Errorf("%s: %v, %v", alerted, value, found)
+		}
+		delete(none, alerted)
+	}
+	for name := range none {
+		if strings.Contains(name, "stripe") {
+			t.Errorf("%s, though the policy never had a job", name)
+		}
+	}
+	o.Started("stripe", 0, 0, "")
 	all := values(t, r)
-	for _, want := range []string{"penstock_starts_total{stripe}",
-		"penstock_starts_returned_total{stripe,rate}",
+	for _, want := range []string{"penstock_starts_returned_total{stripe,rate}",
 		"penstock_start_delay_seconds_total{processor,stripe}",
 		"penstock_attempts_total{failed,stripe}",
 		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}",
 		"penstock_jobs_total{cancelled,stripe}",
-		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}",
-		"penstock_breaker_open{stripe}",
 		"penstock_dead_letters_discarded_total{stripe}"} {
 		if value, found := all[want]; !found || value != 0 {
 			t.Errorf("%s: %v, %v", want, value, found)
