@@ -143,7 +143,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-limiters bench-service compare accuracy reference screenshots test-bench
+.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -162,6 +162,9 @@ bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow
 
 bench-sync: ## what sync_interval: always costs publishers, on one server and on three, in one to three minutes
 	go test -run '^$$' -bench BenchmarkSyncAlways -benchtime 2000x ./queue
+
+bench-end: ## what acknowledging a job costs beside deleting its message, on one server and on three, in three minutes
+	go test -run '^$$' -bench BenchmarkEnd -benchtime 100000x ./queue
 
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs

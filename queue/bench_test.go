@@ -178,13 +178,7 @@ func stored(b *testing.B, body []byte) *Broker {
 	b.Helper()
 	broker := newBroker(b)
 	apply(b, broker, paced("stripe", 1_000_000, 1))
-	for i := range b.N {
-		if _, err := broker.js.PublishAsync(fmt.Sprint("penstock.jobs.stripe.k", i%1000), body,
-			jetstream.WithStallWait(natstest.Patience)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	<-broker.js.PublishAsyncComplete()
+	publishAll(b, broker, "penstock.jobs.stripe.k", body)
 	b.ReportAllocs()
 	b.ResetTimer()
 	return broker
