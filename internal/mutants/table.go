@@ -3440,16 +3440,16 @@ func (Synced)`,
 		by:  "./workers/httptarget TestAnAnswerThatNothingIsLeftPausesTheBucket",
 	},
 	{
-		name: "unix-dates-taken-for-seconds", file: "workers/internal/hints/hints.go",
+		name: "unix-dates-taken-for-seconds", file: "internal/hints/hints.go",
 		old: "case n < 1e9:",
 		new: "case n < 1e15:",
-		by:  "./workers/internal/hints TestNothingLeftIsReadInEverySpelling",
+		by:  "./internal/hints TestNothingLeftIsReadInEverySpelling",
 	},
 	{
-		name: "hints-by-this-hosts-clock", file: "workers/internal/hints/hints.go",
+		name: "hints-by-this-hosts-clock", file: "internal/hints/hints.go",
 		old: "now = Clock(header, now)",
 		new: "_ = Clock",
-		by:  "./workers/internal/hints TestADateIsJudgedByTheTargetsClock",
+		by:  "./internal/hints TestADateIsJudgedByTheTargetsClock",
 	},
 
 	// Waiting for the end of a job.

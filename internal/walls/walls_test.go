@@ -42,7 +42,7 @@ workers: internal/buildinfo internal/installation internal/seldom policy policy/
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/reach internal/redact policy queue/job workers workers/internal/hints
+workers/httptarget: internal/hints internal/reach internal/redact policy queue/job workers
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
@@ -50,7 +50,6 @@ workers/internal/core: policy queue/job workers/internal/handle workers/internal
 workers/internal/deep:
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
-workers/internal/hints: httpsfv
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
@@ -108,6 +107,7 @@ internal/envoyapi: admission admission/access admission/envoy internal/guard int
 internal/follow: internal/health
 internal/guard: admission/access internal/follow internal/hosts
 internal/health:
+internal/hints: httpsfv
 internal/hosts:
 internal/installation:
 internal/lifecycle:

@@ -16,12 +16,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
-	"github.com/penstock-mq/penstock/workers/internal/hints"
 )
 
 const (
@@ -244,14 +244,14 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 		return nil, err
 	}
 	request.Header = header
-	sendOnce(request, j.Body)
+	SendOnce(request, j.Body)
 	return request, nil
 }
 
-// sendOnce gives a request a body that net/http cannot resend. By default net/http retries requests
+// SendOnce gives a request a body that net/http cannot resend. By default net/http retries requests
 // on other kept connections if they have an Idempotency-Key or a method such as GET, and no body or
 // a rewindable one.
-func sendOnce(request *http.Request, body []byte) {
+func SendOnce(request *http.Request, body []byte) {
 	// net/http knows this type to be in memory, and sends it in one packet with the header.
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	request.ContentLength = int64(len(body))
@@ -313,24 +313,16 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge converts a response to the result of an attempt: see docs/guide.md, "Targets". A date is
-// judged by the target's own clock if the response has it.
-//
-// left is the pause until an exhausted limit recovers, used if the response names no other. GitHub
-// answers 403 in that case, as it does with Retry-After for its other limits.
+// judge converts a response to the result of an attempt: see docs/guide.md, "Targets". left is the
+// pause from [hints.Pause].
 func judge(response *http.Response, body []byte, left time.Duration, now time.Time) error {
 	status := response.StatusCode
-	after, named := hints.RetryAfter(response.Header.Get("Retry-After"),
-		hints.Clock(response.Header, now))
-	if !named {
-		after = max(0, left)
-	}
+	after, throttled := hints.Throttled(status, response.Header, left, now)
 	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
 	switch {
 	case status >= 200 && status < 300:
 		return nil
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named,
-		status == http.StatusForbidden && (left > 0 || left == 0 && named):
+	case throttled:
 		return workers.RetryAfter(after, answer)
 	case status >= 500:
 		return workers.Unavailable(answer)

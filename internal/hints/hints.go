@@ -16,7 +16,7 @@ const Longest = 100 * 365 * 24 * time.Hour
 
 // spellings are the pairs of headers for the remaining quota and its reset: the IETF draft's up
 // to version 6, also used by GitLab; GitHub's, shared by nearly all others, with a variant of
-// Discord's; X's; and OpenAI's for its two limits.
+// Discord's; X's; OpenAI's for its two limits; and Anthropic's.
 var spellings = []struct{ remaining, reset string }{
 	{"Ratelimit-Remaining", "Ratelimit-Reset"},
 	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"},
@@ -24,6 +24,10 @@ var spellings = []struct{ remaining, reset string }{
 	{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"},
 	{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
 	{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
+	{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"},
+	{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
+	{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset"},
+	{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"},
 }
 
 // Pause returns how long a target's quota is used up; 0: not, not stated, or not understood.
@@ -37,6 +41,24 @@ func Pause(header http.Header, now time.Time) (pause time.Duration) {
 		}
 	}
 	return max(pause, structured(header), shopify(header.Get("X-Shopify-Shop-Api-Call-Limit")))
+}
+
+// Throttled reports whether a response throttles its sender, and for how long: by Retry-After-Ms or
+// Retry-After, or else by left, the result of [Pause] (less than 0: unknown). GitHub answers 403
+// when a limit is used up, as it does with Retry-After for its other limits.
+func Throttled(status int, header http.Header, left time.Duration, now time.Time) (
+	pause time.Duration, throttled bool) {
+
+	pause, named := RetryAfter(header.Get("Retry-After"), Clock(header, now))
+	if ms, ok := number(header.Get("Retry-After-Ms")); ok {
+		pause, named = inSeconds(ms/1000), true
+	}
+	if !named {
+		pause = max(0, left)
+	}
+	return pause, status == http.StatusTooManyRequests ||
+		status == http.StatusServiceUnavailable && named ||
+		status == http.StatusForbidden && (left > 0 || left == 0 && named)
 }
 
 // Clock returns the target's time according to its response, or else now.

@@ -48,6 +48,10 @@ func TestNothingLeftIsReadInEverySpelling(t *testing.T) {
 		"x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 6m0s":   6 * time.Minute,
 		"x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 120ms":  120 * ms,
 		"x-ratelimit-remaining-tokens: 9\nx-ratelimit-reset-tokens: 6m0s":   0,
+		"anthropic-ratelimit-requests-remaining: 0\nanthropic-ratelimit-requests-reset: " +
+			"2030-01-01T00:00:02Z": 2 * time.Second,
+		"anthropic-ratelimit-input-tokens-remaining: 0\n" +
+			"anthropic-ratelimit-input-tokens-reset: 2030-01-01T00:00:03Z": 3 * time.Second,
 		"X-Shopify-Shop-Api-Call-Limit: 39/40":                              0,
 		"X-Shopify-Shop-Api-Call-Limit: 40/40":                              500 * ms,
 		"X-Shopify-Shop-Api-Call-Limit: 400/400":                            50 * ms,
@@ -57,6 +61,34 @@ func TestNothingLeftIsReadInEverySpelling(t *testing.T) {
 	} {
 		if got := Pause(header(append(strings.Split(text, "\n"), date)...), now); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestWhatThrottlesSaysForHowLong(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		header string
+		left   time.Duration
+		want   time.Duration
+		is     bool
+	}{
+		{200, "Retry-After: 3", 0, 3 * time.Second, false},
+		{429, "", 0, 0, true},
+		{429, "", 5 * time.Second, 5 * time.Second, true},
+		{429, "", -1, 0, true},
+		{429, "Retry-After: 3", 5 * time.Second, 3 * time.Second, true},
+		{429, "Retry-After: 3\nretry-after-ms: 2500", 0, 2500 * ms, true},
+		{503, "", time.Second, time.Second, false},
+		{503, "Retry-After: 0", 0, 0, true},
+		{403, "", 0, 0, false},
+		{403, "", time.Second, time.Second, true},
+		{403, "Retry-After: 2", 0, 2 * time.Second, true},
+		{403, "Retry-After: 2", -1, 2 * time.Second, false},
+	} {
+		got, is := Throttled(c.status, header(strings.Split(c.header, "\n")...), c.left, now)
+		if is != c.is || is && got != c.want {
+			t.Errorf("%+v: %v, %v", c, got, is)
 		}
 	}
 }
