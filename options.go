@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/node"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -169,6 +170,10 @@ type Limits interface {
 	Possible(p policy.Policy) []policy.Problem
 	// SetLive takes the number of processes that share the limits, this one among them.
 	SetLive(n int)
+}
+
+func (o Options) wanted() node.Wanted {
+	return node.Wanted{Set: o.Set, Policies: o.Policies, Prune: o.Prune, Schedules: o.Schedules}
 }
 
 func (o Options) withDefaults() Options {

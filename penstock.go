@@ -26,7 +26,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +41,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/node"
 	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -70,33 +71,24 @@ type Penstock struct {
 	log      *slog.Logger
 	listener net.Listener // nil: HTTP is not served
 	guard    *guard.Guard
-	nats     *natsServer
+	nats     *node.Server
 	closers  []func() // newest last
 
-	broker   *queue.Broker
-	store    *store.Store
-	requests *nats.Conn // for the NATS API; nil: not served
-	service  *admission.Service
-	manage   *manage.Service
-	handler  http.Handler
-	budget   *admission.Budget
-	known    *known
-	streams  *streams
-	storage  *storage
-	policies *policyWriter
-	drainer  *workers.Drainer // nil: AdmitOnly
-
-	laidOut   latch // JetStream has everything that policies share
-	prepared  latch // the policies of the options are written
-	listening latch // subscribed to NATS requests
-	ready     latch // everything runs, and the policies' streams exist
-	stopping  atomic.Bool
-	watching  *watch.Watch
+	broker    *queue.Broker
+	requests  *nats.Conn // for the NATS API; nil: not served
+	service   *admission.Service
 	schedules *schedules.Service
-	auditor   *audit.Auditor // nil: no audit
+	manage    *manage.Service
+	handler   http.Handler
+	budget    *admission.Budget
+	watching  *watch.Watch
+	node      *node.Node
+	drainer   *workers.Drainer // nil: AdmitOnly
+	auditor   *audit.Auditor   // nil: no audit
 
-	writing sync.Mutex // held while policies and schedules are written
-	written Options    // the last ones written
+	listening lifecycle.Latch // subscribed to NATS requests
+	ready     lifecycle.Latch // everything runs, and the policies' streams exist
+	stopping  atomic.Bool
 
 	mu      sync.Mutex
 	handled map[string]bool
@@ -115,8 +107,8 @@ type Penstock struct {
 // everything.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
-	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{}, laidOut: make(latch),
-		prepared: make(latch), listening: make(latch), ready: make(latch)}
+	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{},
+		listening: make(lifecycle.Latch), ready: make(lifecycle.Latch)}
 	if err := p.open(ctx); err != nil {
 		p.Close()
 		return nil, err
@@ -140,26 +132,18 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	if p.guard, err = guard.Open(o.HTTP.guard(), o.Files, p.log); err != nil {
 		return err
 	}
-	if p.nats, err = openNATS(o); err != nil {
+	p.nats, err = node.OpenServer(o.URL, natsconn.Credentials(o.Credentials), o.Server,
+		o.StartWithoutNATS, o.Logger)
+	if err != nil {
 		return err
 	}
-	p.closers = append(p.closers, p.nats.close)
+	p.closers = append(p.closers, p.nats.Close)
 	if err := p.build(); err != nil || o.StartWithoutNATS {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := p.prepare(ctx); err != nil {
-		return err
-	}
-	set, err := p.store.Policies(ctx)
-	if err != nil {
-		return err
-	}
-	p.known.take(set)
-	close(p.streams.whole)
-	p.streams.pass(ctx)
-	return ctx.Err()
+	return p.node.Prepare(ctx)
 }
 
 // build makes all parts and starts none. API requests and the drainer use connections of their
@@ -175,7 +159,6 @@ func (p *Penstock) build() error {
 	if err != nil {
 		return err
 	}
-	p.store = store.New(p.broker, p.log)
 	if o.ServeNATS {
 		if p.requests, err = p.connect("penstock admitter requests"); err != nil {
 			return err
@@ -204,16 +187,12 @@ func (p *Penstock) build() error {
 			Submitting: o.Observer.Submitting})
 	p.schedules = schedules.New(p.broker, p.service,
 		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
-	p.known = &known{follow: p.follow}
-	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
-	p.streams.own = slices.DeleteFunc(slices.Clone(o.Policies),
-		func(p policy.Policy) bool { return !p.HasQueue() })
-	p.storage = &storage{broker: p.broker, known: p.known, setUp: p.setUpAgain,
-		observer: o.Observer, log: p.log}
-	if p.nats.inside != nil {
-		p.storage.check = p.nats.inside.Check
-	}
-	p.policies = newPolicyWriter(p.store, p.known, o.Observer, p.log)
+	p.node = node.New(node.Options{Broker: p.broker, Store: store.New(p.broker, p.log),
+		Schedules: p.schedules, Wanted: o.wanted(), Follow: p.follow, Check: p.nats.Check(),
+		Cache: o.Cache, Offline: o.StartWithoutNATS, Log: p.log,
+		Observer: node.Observer{Unowned: o.Observer.Unowned, ApplyFailed: o.Observer.ApplyFailed,
+			Inventory: o.Observer.Inventory, Retired: o.Observer.Retired,
+			Stored: o.Observer.Stored, Writable: o.Observer.Writable}})
 	p.budget = admission.NewBudget(admission.DefaultBudget)
 	p.handler = p.api(producer)
 	return nil
@@ -229,7 +208,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		return problems
 	}
 	p.manage = manage.New(p.broker, producer, manage.Options{
-		Followed: p.known.wait, Possible: possible, Watch: p.watching,
+		Followed: p.node.Followed, Possible: possible, Watch: p.watching,
 		Audited: p.audited(), Logger: p.log})
 	return httpapi.New(p.service, httpapi.Options{
 		Parts:          p.parts,
@@ -300,7 +279,7 @@ func (p *Penstock) Audit() []audit.Figure {
 
 // connect opens a connection that Close closes.
 func (p *Penstock) connect(name string) (*nats.Conn, error) {
-	nc, err := p.nats.connect(name)
+	nc, err := p.nats.Connect(name)
 	if err == nil {
 		p.closers = append(p.closers, func() { natsconn.Leave(nc) })
 	}
@@ -340,11 +319,11 @@ func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
 // Policies returns the policies as they last came from NATS; nil before the first time. The
 // caller must not change them.
-func (p *Penstock) Policies() policy.Entries { return p.known.policies() }
+func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 
 // Depths counts the accepted jobs of every policy with a queue: waiting, backing off and
 // running. Policies that cannot be counted before ctx ends are left out.
-func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.streams.depths(ctx) }
+func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node.Depths(ctx) }
 
 // Handler returns the HTTP API, for a server of the caller; see docs/reference/api.md. With
 // HTTP.Listen, Run serves it.
@@ -360,19 +339,19 @@ func (p *Penstock) HTTPAddr() net.Addr {
 
 // NATSURL returns the address of NATS for other programs, without passwords; empty for an
 // embedded server without a port.
-func (p *Penstock) NATSURL() string { return p.nats.shown() }
+func (p *Penstock) NATSURL() string { return p.nats.URL() }
 
 // Connect opens another connection to NATS under a name, with the same options as Penstock's own
 // connections: it reconnects without limit. The caller closes it.
-func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.connect(name) }
+func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.Connect(name) }
 
 // SetUsers replaces the users of the embedded server, which must have been opened with users. It
 // disconnects clients that lose permissions. The error says if NATS is remote.
 func (p *Penstock) SetUsers(users []embedded.User) error {
-	if p.nats.inside == nil {
+	if p.nats.Inside == nil {
 		return errors.New("penstock: NATS is elsewhere, and so are its users")
 	}
-	return p.nats.inside.SetUsers(users)
+	return p.nats.Inside.SetUsers(users)
 }
 
 // Reload applies the options that can change while Run runs: Policies, Set, Prune, Schedules and
@@ -388,10 +367,10 @@ func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	if err := p.guard.Reload(); err != nil {
 		return err
 	}
-	if !wait(ctx, p.prepared) {
+	if !lifecycle.Wait(ctx, p.node.Prepared) {
 		return ctx.Err()
 	}
-	if err := p.write(ctx, o); err != nil {
+	if err := p.node.Write(ctx, o.wanted()); err != nil {
 		return err
 	}
 	if p.drainer != nil {

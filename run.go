@@ -1,20 +1,18 @@
 package penstock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/natsapi"
-	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 )
@@ -32,9 +30,10 @@ func (p *Penstock) Run(ctx context.Context) error {
 		return err
 	}
 	defer ended()
-	work := []func(context.Context) error{untilDone}
+	work := []func(context.Context) error{
+		func(ctx context.Context) error { <-ctx.Done(); return nil }}
 	if p.drainer != nil {
-		work[0] = after(p.laidOut, p.drainer.Run)
+		work[0] = lifecycle.After(p.node.LaidOut, p.drainer.Run)
 	}
 	defer p.broker.KeepMinutes()
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
@@ -43,19 +42,12 @@ func (p *Penstock) Run(ctx context.Context) error {
 // serving returns the parts of Run that continue until the last job has ended.
 func (p *Penstock) serving() []func(context.Context) error {
 	o := p.options
-	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log,
-		asked: map[string]*asked{}}
-	parts := []func(context.Context) error{
-		p.guard.Run, p.watch, p.announce, p.streams.run,
-		after(p.prepared, p.storage.run), after(p.prepared, p.policies.run),
-		after(p.prepared, owners.run),
+	prepared := func(run func(context.Context) error) func(context.Context) error {
+		return lifecycle.After(p.node.Prepared, run)
 	}
-	if o.StartWithoutNATS {
-		parts = append(parts, p.meanwhile)
-	}
-	parts = append(parts, after(p.prepared, p.schedules.Run))
+	parts := append(p.node.Parts(), p.guard.Run, p.announce, prepared(p.schedules.Run))
 	if p.auditor != nil {
-		parts = append(parts, after(p.prepared, p.auditor.Run))
+		parts = append(parts, prepared(p.auditor.Run))
 	}
 	if p.listener != nil {
 		parts = append(parts, lifecycle.HTTP(p.listener,
@@ -75,7 +67,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	}
 	if o.shared {
 		roster := kv.NewRoster(p.broker.Tables().Admitters, rosterLease, o.Limits.SetLive)
-		parts = append(parts, after(p.prepared, roster.Run))
+		parts = append(parts, prepared(roster.Run))
 		if store, ok := o.Limits.(interface{ Run(context.Context) error }); ok {
 			parts = append(parts, store.Run)
 		}
@@ -134,134 +126,6 @@ func (p *Penstock) Close() {
 	})
 }
 
-// watch prepares JetStream unless Open has, and watches the policies. Existing policies take
-// effect while those of the options are being written.
-func (p *Penstock) watch(ctx context.Context) error {
-	if p.prepared.isClosed() {
-		return p.followPolicies(ctx)
-	}
-	if err := p.layOut(ctx); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return lifecycle.Run(ctx, p.followPolicies, func(ctx context.Context) error {
-		switch err := p.writeFirst(ctx); {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		}
-		p.policies.followed(ctx)
-		close(p.streams.whole)
-		p.streams.again()
-		<-ctx.Done()
-		return nil
-	})
-}
-
-func (p *Penstock) followPolicies(ctx context.Context) error {
-	cache := cache{file: p.options.Cache, log: p.log}
-	return p.store.Watch(ctx, func(set policy.Entries) {
-		p.known.take(set)
-		cache.keep(set)
-	})
-}
-
-// prepare creates everything that processes share, and writes the policies of the options.
-func (p *Penstock) prepare(ctx context.Context) error {
-	if err := p.layOut(ctx); err != nil {
-		return err
-	}
-	return p.writeFirst(ctx)
-}
-
-// layOut creates the streams and KV buckets that processes share.
-func (p *Penstock) layOut(ctx context.Context) error {
-	nc := p.broker.Conn()
-	if !natsconn.Connected(ctx, nc) {
-		return fmt.Errorf("connect to NATS: %w", ctx.Err())
-	}
-	err := p.persist(ctx, "set up JetStream", func(ctx context.Context) error {
-		err := p.broker.Setup(ctx)
-		if errors.Is(err, job.ErrVersion) && nc.ConnectedServerVersion() == "" {
-			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
-		}
-		return err
-	})
-	if err == nil {
-		close(p.laidOut)
-	}
-	return err
-}
-
-func (p *Penstock) writeFirst(ctx context.Context) error {
-	err := p.write(ctx, p.options)
-	if err == nil {
-		close(p.prepared)
-	}
-	return err
-}
-
-// setUpAgain sets up what JetStream has lost, as at the start: the policies and schedules are those
-// of the options. Policies written through the API were in JetStream only.
-func (p *Penstock) setUpAgain(ctx context.Context) error {
-	if err := p.broker.Setup(ctx); err != nil {
-		return err
-	}
-	if !p.writing.TryLock() {
-		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
-	}
-	defer p.writing.Unlock()
-	if err := p.put(ctx, p.written); err != nil {
-		return err
-	}
-	for _, entry := range p.known.policies() {
-		if entry.Policy.HasQueue() && !entry.Retired {
-			_ = p.streams.broker.Apply(ctx, entry.Policy) // streams repeats what fails
-		}
-	}
-	return nil
-}
-
-// write writes the policies of options, and then their schedules.
-func (p *Penstock) write(ctx context.Context, o Options) error {
-	p.writing.Lock()
-	defer p.writing.Unlock()
-	p.written = o
-	return p.put(ctx, o)
-}
-
-// put is write for a caller that holds the lock.
-func (p *Penstock) put(ctx context.Context, o Options) error {
-	if o.Policies == nil {
-		return nil
-	}
-	err := p.persist(ctx, "write the policies",
-		func(ctx context.Context) error { return p.policies.write(ctx, o) })
-	if err != nil {
-		return err
-	}
-	return p.persist(ctx, "write the schedules", func(ctx context.Context) error {
-		return p.schedules.Apply(ctx, schedules.File{Set: cmp.Or(o.Set, policy.DefaultSet),
-			Policies: o.Policies, Entries: o.Schedules})
-	})
-}
-
-// meanwhile is a part of Run: it follows the last known policies if NATS is not reachable in
-// time.
-func (p *Penstock) meanwhile(ctx context.Context) error {
-	select {
-	case <-time.After(knownAfter):
-	case <-ctx.Done():
-		return nil
-	}
-	cache := cache{file: p.options.Cache, log: p.log}
-	p.known.followInstead(func() policy.Entries { return cache.lastKnown(p.options.Policies) })
-	<-ctx.Done()
-	return nil
-}
-
 func (p *Penstock) follow(set policy.Entries) {
 	if err := p.service.SetPolicies(set); err != nil {
 		p.log.Error("policies keep their former form, or stay out", "error", err)
@@ -271,35 +135,56 @@ func (p *Penstock) follow(set policy.Entries) {
 
 // announce is a part of Run: it closes ready once all other parts have begun.
 func (p *Penstock) announce(ctx context.Context) error {
-	if wait(ctx, p.prepared, p.listening, p.streams.applied) {
+	if lifecycle.Wait(ctx, p.node.Prepared, p.listening, p.node.Applied) {
 		close(p.ready)
 		<-ctx.Done()
 	}
 	return nil
 }
 
-const (
-	persistFirst = 100 * time.Millisecond
-	persistLast  = 2 * time.Second
-	persistLog   = 10 * time.Second
-)
+// parts returns the health of each part of the process. A part comes after the parts it depends
+// on, so that the first error is the cause of later ones.
+func (p *Penstock) parts() []health.Part {
+	process := health.Part{Name: "process", Status: "running"}
+	if p.stopping.Load() {
+		process.Err = admission.ErrStopping
+	}
+	nats := health.Part{Name: "nats", Status: "connected"}
+	if !p.Connected() {
+		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
+	}
+	set := p.node.Policies()
+	policyNotes, storageNotes := p.node.Notes()
+	policies := health.Part{Name: "policies",
+		Status: fmt.Sprintf("%d are followed, with their streams", len(set)),
+		Notes:  policyNotes}
+	if !p.ready.Closed() {
+		policies.Err = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
+	}
+	parts := []health.Part{process, nats, policies,
+		{Name: "storage", Err: p.node.Fit(), Status: "can be written",
+			Notes: storageNotes}}
+	if p.drainer != nil {
+		parts = append(parts, health.Part{Name: "drainer", Err: p.drainer.Health(),
+			Status: "holds its lease", Notes: p.drainer.Notes()})
+	}
+	if p.options.shared {
+		parts = append(parts, limitsPart(p.options.Limits))
+	}
+	if p.listener != nil {
+		parts = append(parts, p.options.Files.Part())
+	}
+	return parts
+}
 
-// persist repeats do while NATS is unavailable, and logs the failure from time to time.
-func (p *Penstock) persist(ctx context.Context, what string, do func(context.Context) error) error {
-	var logged time.Time
-	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
-		err := do(ctx)
-		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
-			return err
-		}
-		if time.Since(logged) >= persistLog {
-			logged = time.Now()
-			p.log.Warn("NATS is not available: trying again", "doing", what, "error", err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", err, ctx.Err())
+// limitsPart returns the health of the store of limits. An unreachable store does not make the
+// process unready: the policies define how to decide without it.
+func limitsPart(l Limits) health.Part {
+	part := health.Part{Name: "limits", Status: "the shared store is asked"}
+	if store, ok := l.(interface{ Health() error }); ok {
+		if err := store.Health(); err != nil {
+			part.Status = err.Error()
 		}
 	}
+	return part
 }

@@ -83,8 +83,8 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 .: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
 	admission/schedules algorithms
 	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
-	internal/lifecycle internal/natsconn
-	internal/policyfile internal/seldom internal/strict internal/targets policy policy/store queue
+	internal/lifecycle internal/natsconn internal/node
+	internal/policyfile internal/strict internal/targets policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/schedules algorithms internal/guard internal/installation internal/lifecycle
@@ -116,6 +116,9 @@ internal/natsconn: internal/seldom nats.go
 internal/natsusers: internal/strict queue/embedded
 internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
+internal/node: admission/schedules internal/lifecycle internal/natsconn internal/notice internal/seldom
+	policy policy/store queue queue/embedded queue/job nats.go
+internal/notice:
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest

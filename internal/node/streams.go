@@ -1,4 +1,4 @@
-package penstock
+package node
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -67,18 +69,23 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	return r.Broker.Apply(ctx, entry.Policy)
 }
 
+var unapplied = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+	Begin: "the stream stays as it is, for now: the policy's change cannot be applied",
+	End:   "the policy's change is applied"}
+
 // streams keeps every policy's stream in line with the policy. A change that fails, such as to a
 // capacity that is in use, leaves the stream as it was and is retried. All admitters do this
 // concurrently; the broker makes that safe.
 type streams struct {
 	broker  streamBroker
-	log     *slog.Logger
-	lines   *seldom.Log // about policies, and "" about JetStream being away
-	failed  func(policy string, failed bool)
 	known   *known
-	whole   latch // closed when known includes the policies of this process
-	own     []policy.Policy
-	applied latch // closed when every policy has been tried once since
+	log     *slog.Logger
+	notices *notice.Log
+	lines   *seldom.Log // about JetStream being away
+	failed  func(policy string, failed bool)
+	own     []policy.Policy // of this process
+	whole   lifecycle.Latch // closed when known includes own
+	applied lifecycle.Latch // closed when every policy has been tried once since
 
 	work map[string]*streamWork // used by the caller of pass only
 	late sync.WaitGroup         // changes that outlast their pass
@@ -101,12 +108,11 @@ type streamWork struct {
 	busy     bool // do runs and owns the other fields
 }
 
-func newStreams(
-	broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger,
-) *streams {
-	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log),
-		applied: make(latch), work: map[string]*streamWork{}, trouble: map[string]error{},
-		whole: make(latch), due: make(chan struct{}, 1)}
+func newStreams(broker streamBroker, known *known, notices *notice.Log,
+	failed func(policy string, failed bool), log *slog.Logger) *streams {
+	return &streams{broker: broker, known: known, notices: notices, failed: failed, log: log,
+		lines: seldom.New(log), applied: make(lifecycle.Latch), whole: make(lifecycle.Latch),
+		work: map[string]*streamWork{}, trouble: map[string]error{}, due: make(chan struct{}, 1)}
 }
 
 // note records why a policy's change failed; nil: it succeeded.
@@ -131,26 +137,14 @@ func (s *streams) troubles() []string {
 }
 
 func (s *streams) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		next, changed := s.pass(ctx)
-		timer := time.NewTimer(time.Until(next))
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-s.due:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-	}
-	s.late.Wait()
-	return nil
+	defer s.late.Wait()
+	return lifecycle.Repeat(s.due, s.pass)(ctx)
 }
 
-// pass does the due work as far as it ends in time. It returns when more is due, and a channel
-// that is closed when policies change.
-func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan struct{}) {
-	whole := s.whole.isClosed()
-	set, changed := s.known.watch()
+// pass does the due work as far as it ends in time, and returns when more is due.
+func (s *streams) pass(ctx context.Context) (time.Duration, error) {
+	whole := s.whole.Closed()
+	set := s.known.policies()
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
@@ -160,6 +154,7 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 		}
 		return !found
 	})
+	s.notices.Only(&unapplied, has(set))
 	now := time.Now() // one for the whole pass, so that the next checks share a pass
 	due, coming := s.duties(set, now)
 	if len(coming) > 1 {
@@ -183,10 +178,10 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 		})
 	}
 	doing.Wait()
-	if whole && set != nil && ctx.Err() == nil && !s.applied.isClosed() {
+	if whole && set != nil && ctx.Err() == nil && !s.applied.Closed() {
 		close(s.applied)
 	}
-	next = time.Now().Add(applyAgain)
+	next := time.Now().Add(applyAgain)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, work := range s.work {
@@ -194,7 +189,7 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 			next = work.due
 		}
 	}
-	return next, changed
+	return time.Until(next), nil
 }
 
 // tryFor waits for the change of a policy's stream, but at most for patience.
@@ -211,7 +206,7 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 		}
 		s.mu.Unlock()
 		close(ended)
-		s.again()
+		wake(s.due)
 	})
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -224,13 +219,6 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 			s.trouble[name] = errSlow
 			s.failed(name, true)
 		}
-	}
-}
-
-func (s *streams) again() {
-	select {
-	case s.due <- struct{}{}:
-	default:
 	}
 }
 
@@ -280,16 +268,15 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	s.note(name, err)
 	if err != nil {
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
-		s.logFailure(name, entry, work, err, again)
 		work.failures++
-	} else if work.failures > 0 {
-		level := slog.LevelInfo
-		if errors.Is(work.err, queue.ErrUnavailable) {
-			level = slog.LevelDebug
-		}
-		s.log.Log(ctx, level, "the policy's change is applied", "policy", name, "revision",
-			entry.Revision)
+	} else {
 		work.failures = 0
+	}
+	if !away {
+		s.notices.Tell(&unapplied, name, notice.Error(err), "revision", entry.Revision, "retired",
+			entry.Retired, "again", again, "error", err)
+	} else if !errors.Is(work.err, queue.ErrUnavailable) {
+		s.lines.Log("", slog.LevelWarn, unapplied.Begin, "policy", name, "error", err)
 	}
 	work.err = err
 	work.due = now.Add(again)
@@ -305,24 +292,6 @@ func (s *streams) end(ctx context.Context, name string, entry policy.Entry) (gon
 		s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
 	}
 	return gone, err
-}
-
-// logFailure logs errors that the policy did not have before as warnings. An error that affects
-// all streams is logged once, not per policy.
-func (s *streams) logFailure(name string, entry policy.Entry, work *streamWork, err error,
-	again time.Duration) {
-	level := slog.LevelDebug
-	if work.err == nil || work.err.Error() != err.Error() {
-		level = slog.LevelWarn
-	}
-	about := name
-	if errors.Is(err, queue.ErrUnavailable) {
-		about = ""
-	}
-	s.lines.Log(about, level,
-		"the stream stays as it is, for now: the policy's change cannot be applied",
-		"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again,
-		"error", err)
 }
 
 func (s *streams) depths(ctx context.Context) map[string]uint64 {

@@ -1,4 +1,4 @@
-package penstock
+package node
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -84,10 +85,16 @@ func paced(name string) policy.Policy {
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 }
 
+// quietStreams says nothing of what it does.
+func quietStreams(broker streamBroker, known *known) *streams {
+	log := slog.New(slog.DiscardHandler)
+	return newStreams(broker, known, notice.New(log), func(string, bool) {}, log)
+}
+
 // TestTheStoreIsSharedOnceWhilePoliciesAreWritten: each that comes would lower all bounds again.
 func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}
-	s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s := quietStreams(f, known)
 	s.own = []policy.Policy{paced("a"), paced("b"), paced("c")}
 	set := policy.Entries{"a": {Policy: paced("a"), Revision: 1},
 		"x": {Policy: paced("x"), Revision: 2}}
@@ -112,7 +119,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
 			full: map[string]bool{"old": true}}
 		known := &known{}
-		s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
+		s := quietStreams(f, known)
 		close(s.whole)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -128,7 +135,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			}
 		}
 		expect("without a set", nil, nil)
-		if s.applied.isClosed() {
+		if s.applied.Closed() {
 			t.Error("applied before the policies are known")
 		}
 		door := policy.Policy{Name: "door",
@@ -141,14 +148,16 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			"door":  {Policy: door, Revision: 4},
 		}
 		known.take(set)
+		wake(s.due)
 		expect("at first", []string{"a", "stuck"}, []string{"old"})
-		if !s.applied.isClosed() {
+		if !s.applied.Closed() {
 			t.Error("a policy that cannot be applied holds the others up")
 		}
 
 		set = maps.Clone(set)
 		set["a"] = policy.Entry{Policy: paced("a"), Revision: 5}
 		known.take(set)
+		wake(s.due)
 		expect("after one change", []string{"a"}, nil)
 
 		time.Sleep(applyFirst)
@@ -170,10 +179,12 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		// A deletion that its admitter did not end goes on, also of a policy without a stream.
 		set["door"] = policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
 		known.take(maps.Clone(set))
+		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
 		// The retired one comes back, another is gone altogether.
 		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}})
+		wake(s.due)
 		expect("after its return", []string{"old"}, nil)
 		stop()
 		if err := <-ended; err != nil {
@@ -188,27 +199,28 @@ func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
 		f := &fakeStreams{hang: "b"}
 		known := &known{}
 		var failed sync.Map
-		s := newStreams(f, known, func(name string, is bool) { failed.Store(name, is) },
-			slog.New(slog.DiscardHandler))
+		s := quietStreams(f, known)
+		s.failed = func(name string, is bool) { failed.Store(name, is) }
 		set := policy.Entries{}
 		for i, name := range []string{"a", "b", "c"} {
 			set[name] = policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
 		}
 		known.take(set)
+		wake(s.due)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
 		time.Sleep(2 * applyPatience)
-		if s.applied.isClosed() {
+		if s.applied.Closed() {
 			t.Error("it is ready before the policies of its own are known")
 		}
 		close(s.whole)
-		s.again()
+		wake(s.due)
 		synctest.Wait()
 		if applied, _ := f.take(); !slices.Equal(applied, []string{"a", "c"}) {
 			t.Errorf("applied %v", applied)
 		}
-		if !s.applied.isClosed() {
+		if !s.applied.Closed() {
 			t.Error("one stream keeps it from being ready")
 		}
 		if got := s.troubles(); len(got) != 1 || !strings.Contains(got[0], "stream of b") {
@@ -220,6 +232,7 @@ func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
 		set = maps.Clone(set)
 		set["d"] = policy.Entry{Policy: paced("d"), Revision: 4}
 		known.take(set)
+		wake(s.due)
 		synctest.Wait()
 		if applied, _ := f.take(); !slices.Equal(applied, []string{"d"}) {
 			t.Errorf("then applied %v", applied)
@@ -234,7 +247,7 @@ func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
 func TestDepths(t *testing.T) {
 	f := &fakeStreams{}
 	known := &known{}
-	s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s := quietStreams(f, known)
 	if got := s.depths(t.Context()); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
@@ -265,8 +278,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	}
 	known := &known{}
 	known.take(stale)
-	s := newStreams(recorded{broker, store.New(broker, nil)}, known, func(string, bool) {},
-		slog.New(slog.DiscardHandler))
+	s := quietStreams(recorded{broker, store.New(broker, nil)}, known)
 	s.pass(t.Context())
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
@@ -277,8 +289,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if gone, err := store.New(broker, nil).Forget(t.Context(), "acme"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}
-	again := newStreams(recorded{broker, store.New(broker, nil)}, known, func(string, bool) {},
-		slog.New(slog.DiscardHandler))
+	again := quietStreams(recorded{broker, store.New(broker, nil)}, known)
 	again.pass(t.Context())
 	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
 		t.Errorf("the stream is back: %v", err)
@@ -286,7 +297,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 }
 
 func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
-	s := &storage{}
+	s := &storage{Node: &Node{notices: notice.New(slog.New(slog.DiscardHandler))}}
 	s.warn(queue.Storage{Copies: map[string]queue.Copies{
 		"jobs": {Lacking: 12, Current: 2, Wanted: 3}, "records": {}}})
 	want := []string{"jobs: streams that lack copies: 12, with 2 of 3"}
@@ -307,8 +318,10 @@ func TestTooSmallAnAccountIsSaidOnce(t *testing.T) {
 	large.MaxBytes = policy.GiB
 	known := &known{set: policy.Entries{"large": {Policy: large}}}
 	var log waittest.Log
-	s := &storage{broker: brokertest.Open(t, nc), known: known, log: slog.New(
-		slog.NewTextHandler(&log, nil)), observer: Observer{Stored: func(queue.Storage) {}}}
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	s := &storage{Node: &Node{Options: Options{Broker: brokertest.Open(t, nc), Log: logger,
+		Observer: Observer{Stored: func(queue.Storage) {}}}, known: known,
+		notices: notice.New(logger)}}
 	for range 2 {
 		s.ration(t.Context())
 	}

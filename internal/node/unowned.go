@@ -1,4 +1,4 @@
-package penstock
+package node
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -22,15 +23,15 @@ const (
 	ownerPatience = 500 * time.Millisecond
 )
 
+var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+	Begin: "jobs wait, and no drainer owns their policy",
+	End:   "a drainer owns the policy, or no job of it waits any more"}
+
 // owners reports jobs that wait while no drainer owns their policy. Without it, they would wait
 // unnoticed.
 type owners struct {
-	broker  *queue.Broker
-	known   *known
-	observe func(policy string, unowned bool)
-	log     *slog.Logger
-
-	asked map[string]*asked // used by run only
+	*Node
+	asked map[string]*asked // used by look only
 }
 
 // asked is the state of asking for a policy's owners.
@@ -39,21 +40,8 @@ type asked struct {
 	missing   int // consecutive misses
 }
 
-func (o *owners) run(ctx context.Context) error {
-	ticker := time.NewTicker(ownersEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			o.look(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (o *owners) look(ctx context.Context) {
-	set, waiting := o.known.policies(), o.broker.Waiting()
+func (o *owners) look(ctx context.Context) (time.Duration, error) {
+	set, waiting := o.known.policies(), o.Broker.Waiting()
 	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool {
 		_, found := set[name]
 		return !found
@@ -64,9 +52,9 @@ func (o *owners) look(ctx context.Context) {
 			continue
 		}
 		a := o.asked[name]
-		if a == nil {
-			a = &asked{}
-			o.asked[name] = a
+		if a == nil { // a drainer gets some time after a start
+			o.asked[name] = &asked{}
+			continue
 		}
 		a.partition %= p.Partitions
 		waits, known := false, true
@@ -75,22 +63,18 @@ func (o *owners) look(ctx context.Context) {
 		}
 		switch {
 		case !known:
+			continue
 		case waits:
-			if a.missing++; a.missing == 2 {
-				o.observe(name, true)
-				o.log.Warn("jobs wait, and no drainer owns their policy",
-					"policy", name, "partition", a.partition)
-			}
+			a.missing++
 		default:
-			if a.missing >= 2 {
-				o.observe(name, false)
-				o.log.Info("a drainer owns the policy, or no job of it waits any more", "policy",
-					name)
-			}
 			a.missing = 0
 			a.partition++
 		}
+		if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
+			o.Observer.Unowned(name, a.missing > 1)
+		}
 	}
+	return ownersEvery, nil
 }
 
 // waits reports whether jobs of a policy wait while one of its partitions has no owner. known is
@@ -98,10 +82,10 @@ func (o *owners) look(ctx context.Context) {
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()
-	_, err := o.broker.AskValve(asking, policy, partition, job.Question{Op: job.OpWorker})
+	_, err := o.Broker.AskValve(asking, policy, partition, job.Question{Op: job.OpWorker})
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return false, !errors.Is(err, queue.ErrUnavailable)
 	}
-	depth, err := o.broker.Depth(ctx, policy)
+	depth, err := o.Broker.Depth(ctx, policy)
 	return depth > 0, err == nil || errors.Is(err, queue.ErrNoStream)
 }

@@ -1,4 +1,4 @@
-package penstock
+package node
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -27,82 +28,68 @@ const (
 	tooSmall = "the limits of JetStream's account are below what the policies may need"
 )
 
+var (
+	readOnly = notice.Kind{Level: slog.LevelError,
+		Begin: "the disk of the embedded NATS server cannot be written: jobs are refused until " +
+			"it can",
+		End: "the disk of the embedded NATS server can be written again"}
+	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be shared among the " +
+		"policies as it should be: trying again"}
+	lacking = notice.Kind{Level: slog.LevelWarn, Of: "limits", Begin: tooSmall}
+	full    = notice.Kind{Level: slog.LevelWarn, Of: "of",
+		Begin: "four fifths of the room for jobs are taken: what does not fit is refused",
+		End:   "there is room for jobs again"}
+	boundless = notice.Kind{Level: slog.LevelWarn, Begin: "it is not known how much JetStream " +
+		"may store here: policies without max_bytes have no bound, and one that fills the " +
+		"store stops all; give them one, or the account a storage limit"}
+)
+
 // storage watches what JetStream stores: it shares the room among the policies, says what becomes
 // full, and notices when the embedded server cannot write.
 type storage struct {
-	broker   *queue.Broker
-	known    *known
-	check    func() error // of the embedded server; nil for one elsewhere
-	setUp    func(context.Context) error
-	observer Observer
-	log      *slog.Logger
+	*Node
 
 	mu    sync.Mutex
-	fault error    // why the embedded server cannot write
-	high  []string // what is nearly full
 	short []string // what lacks copies
-	lacks string   // which limits of the account are too low
 	lost  []string // streams to set up again
 
-	made    map[string]time.Time // when each known stream was made; used by run only
-	logged  bool                 // that the size is not known, or that it is
-	problem string
+	made       map[string]time.Time // when each known stream was made; used by ration only
+	reconnects uint64
+	back       chan struct{} // NATS may have come back with another store
 }
 
-// run is a part of Run. It ends with an error when the embedded server needs a new start.
-func (s *storage) run(ctx context.Context) error {
-	check, ration := time.NewTicker(checkAgain), time.NewTimer(0)
-	defer check.Stop()
-	defer ration.Stop()
-	var reconnects uint64
-	for {
-		select {
-		case <-check.C:
-			// NATS may have come back with another store.
-			if n := s.broker.Conn().Stats().Reconnects; n != reconnects {
-				reconnects = n
-				ration.Reset(0)
-			}
-			if s.check == nil {
-				continue
-			}
-			if err := s.checked(s.check()); err != nil {
-				return err
-			}
-		case <-ration.C:
-			began := time.Now()
-			s.ration(ctx)
-			ration.Reset(max(rationAgain, rationShare*time.Since(began)))
-		case <-ctx.Done():
-			return nil
-		}
+// look ends with an error when the embedded server needs a new start.
+func (s *storage) look(context.Context) (time.Duration, error) {
+	if n := s.Broker.Conn().Stats().Reconnects; n != s.reconnects {
+		s.reconnects = n
+		wake(s.back)
 	}
+	if s.Check == nil {
+		return checkAgain, nil
+	}
+	return checkAgain, s.checked(s.Check())
+}
+
+// share shares the store out.
+func (s *storage) share(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	s.ration(ctx)
+	return max(rationAgain, rationShare*time.Since(began)), nil
 }
 
 // checked takes what a check of the embedded server found. A server whose files are broken stays
 // so, even when there is room again: the process ends, to be started again.
 func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
-		s.broker.Refuse(err)
-		s.log.Error(
+		s.Broker.Refuse(err)
+		s.Log.Error(
 			"the embedded NATS server could not write, and must be started again: the process ends",
 			"error", err)
 		return err
 	}
-	s.mu.Lock()
-	before := s.fault
-	s.fault = err
-	s.mu.Unlock()
-	s.observer.Writable(err == nil)
-	s.broker.Refuse(err)
-	switch {
-	case err != nil && before == nil:
-		s.log.Error(
-			"the disk of the embedded NATS server cannot be written: jobs are refused until it can",
-			"error", err)
-	case err == nil && before != nil:
-		s.log.Info("the disk of the embedded NATS server can be written again")
-	}
+	s.Observer.Writable(err == nil)
+	s.Broker.Refuse(err)
+	s.notices.Tell(&readOnly, "", notice.If(err != nil), "error", err)
 	return nil
 }
 
@@ -110,46 +97,26 @@ func (s *storage) checked(err error) error {
 func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	var policies []policy.Policy // also those whose streams cannot be made
-	for _, entry := range s.known.policies() {
-		if entry.Policy.HasQueue() && !entry.Retired {
-			policies = append(policies, entry.Policy)
-		}
-	}
-	found, err := s.broker.Ration(ctx, policies...)
+	policies := s.known.queues() // also those whose streams cannot be made
+	found, err := s.Broker.Ration(ctx, policies...)
 	if ctx.Err() != nil {
 		return
 	}
 	if found.Made != nil {
 		s.findLost(ctx, found.Made, policies)
 	}
-	text := ""
-	if err != nil && !errors.Is(err, queue.ErrUnavailable) {
-		text = err.Error()
+	if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+		s.notices.Tell(&unshared, "", notice.Error(err), "error", err)
 	}
-	if text != "" && text != s.problem {
-		s.log.Warn("the store cannot be shared among the policies as it should be: trying again",
-			"error", err)
-	}
-	s.problem = text
 	if err != nil {
 		return
 	}
-	if !s.logged && found.Max == 0 {
-		s.log.Warn(
-			"it is not known how much JetStream may store here: policies without max_bytes have " +
-				"no bound, and one that fills the store stops all; give them one, or the " +
-				"account a storage limit")
+	s.notices.Tell(&boundless, "", notice.If(found.Max == 0))
+	if found.Lacks != "" {
+		s.notices.Tell(&lacking, found.Lacks, found.Lacks)
 	}
-	s.logged = true
-	s.mu.Lock()
-	lacked := s.lacks
-	s.lacks = found.Lacks
-	s.mu.Unlock()
-	if found.Lacks != "" && found.Lacks != lacked {
-		s.log.Warn(tooSmall, "limits", found.Lacks)
-	}
-	s.observer.Stored(found)
+	s.notices.Only(&lacking, func(limits string) bool { return limits == found.Lacks })
+	s.Observer.Stored(found)
 	s.warn(found)
 }
 
@@ -166,12 +133,12 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	}
 	var lost []string
 	for name, was := range s.made {
-		p, ours := strings.CutPrefix(name, s.broker.Names().Stream(""))
+		p, ours := strings.CutPrefix(name, s.Broker.Names().Stream(""))
 		switch now := made[name]; {
 		case now.Equal(was):
 		case ours && policy.IsName(p) && !jobs[p]:
 			delete(s.made, name)
-		case s.broker.Replaced(ctx, name, was):
+		case s.Broker.Replaced(ctx, name, was):
 			delete(s.made, name)
 			lost = append(lost, name)
 		}
@@ -186,7 +153,7 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	}
 	if len(lost) > 0 {
 		slices.Sort(lost)
-		s.log.Warn("NATS has lost data: what is missing is set up again, without it",
+		s.Log.Warn("NATS has lost data: what is missing is set up again, without it",
 			"streams", lost)
 	}
 	s.mu.Lock()
@@ -196,8 +163,8 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	if len(lost) == 0 {
 		return
 	}
-	if err := s.setUp(ctx); err != nil {
-		s.log.Warn("what NATS has lost cannot be set up yet: trying again", "error", err)
+	if err := s.setUpAgain(ctx); err != nil {
+		s.Log.Warn("what NATS has lost cannot be set up yet: trying again", "error", err)
 		return
 	}
 	s.mu.Lock()
@@ -211,12 +178,11 @@ func (s *storage) warn(found queue.Storage) {
 	for name, fill := range found.Jobs {
 		fills["policy "+name] = fill
 	}
-	var high []string
-	for _, name := range slices.Sorted(maps.Keys(fills)) {
-		if fills[name].High() {
-			high = append(high, name)
-		}
+	for name, fill := range fills {
+		s.notices.Tell(&full, name, notice.If(fill.High()), "used", policy.Size(fill.Used), "max",
+			policy.Size(fill.Max))
 	}
+	s.notices.Only(&full, has(fills))
 	var short []string
 	for _, group := range slices.Sorted(maps.Keys(found.Copies)) {
 		if c := found.Copies[group]; c.Lacking > 0 {
@@ -225,27 +191,15 @@ func (s *storage) warn(found queue.Storage) {
 		}
 	}
 	s.mu.Lock()
-	before := s.high
-	s.high, s.short = high, short
-	s.mu.Unlock()
-	for _, name := range high {
-		if fill := fills[name]; !slices.Contains(before, name) {
-			s.log.Warn("four fifths of the room for jobs are taken: what does not fit is refused",
-				"of", name, "used", policy.Size(fill.Used), "max", policy.Size(fill.Max))
-		}
-	}
-	for _, name := range before {
-		if !slices.Contains(high, name) {
-			s.log.Info("there is room for jobs again", "of", name)
-		}
-	}
+	defer s.mu.Unlock()
+	s.short = short
 }
 
 // fit returns why jobs cannot be stored; nil when they can.
 func (s *storage) fit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fault != nil {
+	if len(s.notices.Open(&readOnly)) > 0 {
 		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
 	}
 	if len(s.lost) > 0 {
@@ -256,15 +210,14 @@ func (s *storage) fit() error {
 }
 
 // notes returns what /readyz adds for a process that is ready.
-func (s *storage) notes() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var notes []string
-	if s.lacks != "" {
-		notes = append(notes, tooSmall+": "+s.lacks)
+func (s *storage) notes() (notes []string) {
+	for limits := range s.notices.Open(&lacking) {
+		notes = append(notes, tooSmall+": "+limits)
 	}
-	for _, name := range s.high {
+	for _, name := range slices.Sorted(maps.Keys(s.notices.Open(&full))) {
 		notes = append(notes, "nearly full: "+name)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return append(notes, s.short...)
 }

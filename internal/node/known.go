@@ -1,4 +1,4 @@
-package penstock
+package node
 
 import (
 	"bytes"
@@ -64,6 +64,17 @@ func (k *known) followInstead(others func() policy.Entries) {
 func (k *known) policies() policy.Entries {
 	set, _ := k.watch()
 	return set
+}
+
+// queues returns the policies whose streams jobs may be stored in.
+func (k *known) queues() []policy.Policy {
+	var policies []policy.Policy
+	for _, entry := range k.policies() {
+		if entry.Policy.HasQueue() && !entry.Retired {
+			policies = append(policies, entry.Policy)
+		}
+	}
+	return policies
 }
 
 // watch returns the last set from NATS, and a channel that is closed when it changes.

@@ -1,0 +1,299 @@
+// Package node keeps a process in step with its installation: it follows the policies, writes those
+// of the process, keeps their streams and the store in order, and reports policies without a
+// drainer. The root package composes it with the front door and the drainer.
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Wanted is what a process writes for all processes. Nil policies: nothing.
+type Wanted struct {
+	Set       string
+	Policies  []policy.Policy
+	Prune     bool
+	Schedules []schedules.Entry
+}
+
+// Observer receives events; see the fields of the same names of penstock.Observer.
+type Observer struct {
+	Unowned     func(policy string, unowned bool)
+	ApplyFailed func(policy string, failed bool)
+	Inventory   func(store.Inventory)
+	Retired     func(policy string)
+	Stored      func(queue.Storage)
+	Writable    func(writable bool)
+}
+
+// Options are the parts that a node connects.
+type Options struct {
+	Broker    *queue.Broker
+	Store     *store.Store
+	Schedules *schedules.Service
+	Wanted    Wanted
+	// Follow gets the policies that the process follows from now on.
+	Follow func(policy.Entries)
+	// Check checks the embedded server; nil for one elsewhere.
+	Check func() error
+	// Cache is a file that keeps the policies; empty: none. With Offline, the policies in it, or
+	// those wanted, are followed until NATS is reachable.
+	Cache    string
+	Offline  bool
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Node follows an installation. It is safe for concurrent use.
+type Node struct {
+	Options
+	// LaidOut closes when JetStream has everything that policies share, Prepared when the wanted
+	// policies are written, and Applied when each has been tried on its stream.
+	LaidOut, Prepared, Applied lifecycle.Latch
+
+	notices  *notice.Log
+	known    *known
+	streams  *streams
+	storage  *storage
+	policies *policyWriter
+
+	writing sync.Mutex // held while policies and schedules are written
+	written Wanted     // the last ones written
+}
+
+// New makes a node, which does nothing yet.
+func New(o Options) *Node {
+	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
+		notices: notice.New(o.Log), known: &known{follow: o.Follow}}
+	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Observer.ApplyFailed,
+		o.Log)
+	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
+		func(p policy.Policy) bool { return !p.HasQueue() })
+	n.Applied = n.streams.applied
+	n.storage = &storage{Node: n, back: make(chan struct{}, 1)}
+	n.policies = &policyWriter{Node: n, written: make(chan struct{}, 1)}
+	return n
+}
+
+// Prepare creates everything that processes share, writes the wanted policies and applies all.
+func (n *Node) Prepare(ctx context.Context) error {
+	err := n.layOut(ctx)
+	if err == nil {
+		err = n.writeFirst(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	set, err := n.Store.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	n.known.take(set)
+	close(n.streams.whole)
+	_, err = n.streams.pass(ctx)
+	return cmp.Or(err, ctx.Err())
+}
+
+// Parts are the long-lived parts of the node.
+func (n *Node) Parts() []func(context.Context) error {
+	owners := &owners{n, map[string]*asked{}}
+	repeat := func(wake <-chan struct{},
+		do func(context.Context) (time.Duration, error)) func(context.Context) error {
+		return lifecycle.After(n.Prepared, lifecycle.Repeat(wake, do))
+	}
+	parts := []func(context.Context) error{n.watch, n.streams.run,
+		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
+		repeat(n.policies.written, n.policies.pruned), repeat(nil, n.policies.look),
+		repeat(nil, owners.look)}
+	if n.Offline {
+		parts = append(parts, n.meanwhile)
+	}
+	return parts
+}
+
+// Policies returns the policies as they last came from NATS; nil before the first time.
+func (n *Node) Policies() policy.Entries { return n.known.policies() }
+
+// Followed waits until this process follows at least this revision of a policy, or ctx ends.
+// Revision 0 waits for the policy's removal.
+func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
+	n.known.wait(ctx, policy, revision)
+}
+
+// Depths counts the accepted jobs of every policy with a queue. Policies that cannot be counted
+// before ctx ends are left out.
+func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
+
+// Fit returns why jobs cannot be stored; nil when they can.
+func (n *Node) Fit() error { return n.storage.fit() }
+
+// Notes are remarks about the policies and about the store.
+func (n *Node) Notes() (policies, storage []string) {
+	return slices.Concat(n.streams.troubles(), n.policies.notes()), n.storage.notes()
+}
+
+// watch prepares JetStream unless Prepare has, and watches the policies. Existing policies take
+// effect while the wanted ones are being written.
+func (n *Node) watch(ctx context.Context) error {
+	if n.Prepared.Closed() {
+		return n.follow(ctx)
+	}
+	if err := n.layOut(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	return lifecycle.Run(ctx, n.follow, func(ctx context.Context) error {
+		if err := n.writeFirst(ctx); err != nil {
+			return ended(ctx, err)
+		}
+		n.policies.followed(ctx)
+		close(n.streams.whole)
+		wake(n.streams.due)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// ended drops an error that the end of ctx has caused.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (n *Node) follow(ctx context.Context) error {
+	cache := cache{file: n.Cache, log: n.Log}
+	return n.Store.Watch(ctx, func(set policy.Entries) {
+		n.known.take(set)
+		wake(n.streams.due)
+		cache.keep(set)
+	})
+}
+
+// meanwhile follows the last known policies if NATS is not reachable in time.
+func (n *Node) meanwhile(ctx context.Context) error {
+	select {
+	case <-time.After(knownAfter):
+		cache := cache{file: n.Cache, log: n.Log}
+		n.known.followInstead(
+			func() policy.Entries { return cache.lastKnown(n.Wanted.Policies) })
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// layOut creates the streams and KV buckets that processes share.
+func (n *Node) layOut(ctx context.Context) error {
+	nc := n.Broker.Conn()
+	if !natsconn.Connected(ctx, nc) {
+		return fmt.Errorf("connect to NATS: %w", ctx.Err())
+	}
+	err := n.persist(ctx, "set up JetStream", func(ctx context.Context) error {
+		err := n.Broker.Setup(ctx)
+		if errors.Is(err, job.ErrVersion) && nc.ConnectedServerVersion() == "" {
+			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
+		}
+		return err
+	})
+	if err == nil {
+		close(n.LaidOut)
+	}
+	return err
+}
+
+func (n *Node) writeFirst(ctx context.Context) error {
+	err := n.Write(ctx, n.Wanted)
+	if err == nil {
+		close(n.Prepared)
+	}
+	return err
+}
+
+// setUpAgain sets up what JetStream has lost, as at the start: the policies and schedules are those
+// of the options. Policies written through the API were in JetStream only.
+func (n *Node) setUpAgain(ctx context.Context) error {
+	if err := n.Broker.Setup(ctx); err != nil {
+		return err
+	}
+	if !n.writing.TryLock() {
+		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
+	}
+	defer n.writing.Unlock()
+	if err := n.put(ctx, n.written); err != nil {
+		return err
+	}
+	for _, p := range n.known.queues() {
+		_ = n.streams.broker.Apply(ctx, p) // streams repeats what fails
+	}
+	return nil
+}
+
+// Write writes policies, and then their schedules.
+func (n *Node) Write(ctx context.Context, w Wanted) error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	n.written = w
+	return n.put(ctx, w)
+}
+
+// put is Write for a caller that holds the lock.
+func (n *Node) put(ctx context.Context, w Wanted) error {
+	if w.Policies == nil {
+		return nil
+	}
+	err := n.persist(ctx, "write the policies",
+		func(ctx context.Context) error { return n.policies.write(ctx, w) })
+	if err != nil {
+		return err
+	}
+	return n.persist(ctx, "write the schedules", func(ctx context.Context) error {
+		return n.Schedules.Apply(ctx, schedules.File{Set: cmp.Or(w.Set, policy.DefaultSet),
+			Policies: w.Policies, Entries: w.Schedules})
+	})
+}
+
+const (
+	persistFirst = 100 * time.Millisecond
+	persistLast  = 2 * time.Second
+)
+
+// persist repeats do while NATS is unavailable, and logs the failure from time to time.
+func (n *Node) persist(ctx context.Context, what string, do func(context.Context) error) error {
+	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
+		err := do(ctx)
+		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+			return err
+		}
+		n.streams.lines.Log(what, slog.LevelWarn, "NATS is not available: trying again",
+			"doing", what, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// wake makes a part that waits go on.
+func wake(part chan struct{}) {
+	select {
+	case part <- struct{}{}:
+	default:
+	}
+}

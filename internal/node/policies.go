@@ -1,0 +1,180 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+)
+
+const (
+	// pruneAgain is the interval of pruning while jobs wait in policies that left the file.
+	pruneAgain = 10 * time.Second
+	// inventoryAgain is the interval of checks for unreadable records and streams without a
+	// policy.
+	inventoryAgain = 10 * time.Second
+	inventoryFirst = time.Second
+	never          = 1 << 62 * time.Nanosecond
+)
+
+var (
+	unpruned = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: "a policy that is not in " +
+		"the file any more is not retired while jobs wait in it: looking again"}
+	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
+		Begin: "a policy's record cannot be read, so nobody starts its jobs: write the policy " +
+			"again, or use the version that wrote it",
+		End: "what is stored of the policy is in order again"}
+	orphaned = notice.Kind{Level: slog.LevelError, Of: "policy",
+		Begin: "a policy's record is gone and its stream is not, so nobody starts its jobs: " +
+			"write the policy again, or delete the stream",
+		End: unreadable.End}
+)
+
+// policyWriter writes the policies of the options for all processes, retires policies that left
+// the options if Prune is set, and logs problems of stored policies.
+type policyWriter struct {
+	*Node
+	written chan struct{}
+
+	mu    sync.Mutex
+	wants Wanted
+	last  []store.FileChange // last write
+}
+
+func (f *policyWriter) write(ctx context.Context, w Wanted) error {
+	result, err := f.Store.PutFile(ctx, store.File{Set: w.Set, Policies: w.Policies})
+	if err != nil {
+		return err
+	}
+	f.logResult(result, w)
+	f.mu.Lock()
+	f.wants, f.last = w, result.Written
+	f.mu.Unlock()
+	wake(f.written)
+	return nil
+}
+
+// followed waits until this process follows its own last write.
+func (f *policyWriter) followed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	f.mu.Lock()
+	written := f.last
+	f.mu.Unlock()
+	if len(written) > 0 {
+		last := slices.MaxFunc(written, func(a, b store.FileChange) int {
+			return cmp.Compare(a.Revision, b.Revision)
+		})
+		f.known.wait(ctx, last.After.Name, last.Revision)
+	}
+}
+
+// notes returns the remarks that /readyz adds for a ready process.
+func (f *policyWriter) notes() (notes []string) {
+	open := f.notices.Open(&unreadable)
+	maps.Copy(open, f.notices.Open(&orphaned))
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))
+	}
+	return notes
+}
+
+func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
+	for _, change := range result.Written {
+		log := f.Log.With("policy", change.After.Name, "set", w.Set, "revision", change.Revision)
+		switch {
+		case change.Revived:
+			log.Warn("a retired policy is in the file again: it takes new jobs")
+		case change.Before == nil:
+			log.Info("policy written by the file", "new", true)
+		default:
+			log.Info("policy written by the file", "changed",
+				policy.Diff(*change.Before, change.After))
+		}
+	}
+	for _, name := range result.Absent {
+		if !w.Prune {
+			f.Log.Warn("a policy is not in the file any more: it stays until prune: true or "+
+				"DELETE /v1/policies/"+name+" retires it", "policy", name, "set", w.Set)
+		}
+	}
+	for _, name := range result.Deleted {
+		f.Log.Warn("a policy of the file was deleted through the API: it stays away until its "+
+			"text in the file changes", "policy", name, "set", w.Set)
+	}
+	for _, err := range result.Differing {
+		f.Log.Warn("a shared limit of the file is another one in another file: the one that was "+
+			"stored last is in force for all that share it", "set", w.Set, "error", err)
+	}
+	for _, err := range result.Unreadable {
+		f.Log.Warn("a policy that is not in the file has a record that cannot be read: it stays",
+			"error", err)
+	}
+}
+
+// pruned retires policies that left the file, once no job waits in them.
+func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
+	f.mu.Lock()
+	set, asked := f.wants.Set, f.wants.Prune
+	f.mu.Unlock()
+	if !asked {
+		return never, nil
+	}
+	retired, waiting, err := f.Store.RetireAbsent(ctx, set)
+	for _, name := range retired {
+		f.Observer.Retired(name)
+		f.Log.Warn("policy retired: it is not in the file any more, and prune is asked for; its "+
+			"dead letters stay", "policy", name, "set", set)
+	}
+	for name, jobs := range waiting {
+		f.notices.Tell(&unpruned, name, "waits", "set", set, "jobs", jobs, "again", pruneAgain)
+	}
+	if err != nil && ctx.Err() == nil {
+		f.Log.Warn("policies that are not in the file any more could not be retired: trying again",
+			"set", set, "again", pruneAgain, "error", err)
+	}
+	if err == nil {
+		f.notices.Only(&unpruned, func(name string) bool { return waiting[name] > 0 })
+		if len(waiting) == 0 {
+			return never, nil
+		}
+	}
+	return pruneAgain, nil
+}
+
+// look counts the stored policies, and logs each problem once.
+func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
+	known := f.known.policies()
+	if known == nil {
+		return inventoryFirst, nil
+	}
+	found, err := f.Store.Inventory(ctx, known)
+	if err != nil {
+		f.Log.Debug("what is stored of policies is not known", "error", err)
+		return inventoryAgain, nil
+	}
+	f.Observer.Inventory(found)
+	for name, err := range found.Unreadable {
+		f.notices.Tell(&unreadable, name, err.Error(), "error", err)
+	}
+	for name, orphan := range found.Orphaned {
+		f.notices.Tell(&orphaned, name, "no record", "stream", orphan.Name, "jobs", orphan.Jobs,
+			"partitions", orphan.Partitions)
+	}
+	f.notices.Only(&unreadable, has(found.Unreadable))
+	f.notices.Only(&orphaned, has(found.Orphaned))
+	return inventoryAgain, nil
+}
+
+// has reports whether a map has a key.
+func has[V any](m map[string]V) func(string) bool {
+	return func(key string) bool { _, found := m[key]; return found }
+}

@@ -1,0 +1,89 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// Server is the NATS of a process: an embedded server or one elsewhere.
+type Server struct {
+	Inside *embedded.Server // nil: elsewhere
+	url    string
+	login  []nats.Option
+	watch  *natsconn.Watch
+	later  bool
+}
+
+// OpenServer starts the embedded server if url is empty, or prepares connections to url. With
+// later, NATS may be away at first.
+func OpenServer(url string, login natsconn.Credentials, inside embedded.Options, later bool,
+	log *slog.Logger) (*Server, error) {
+	s := &Server{url: url, watch: natsconn.NewWatch(log), later: later}
+	var err error
+	if url != "" {
+		s.login, err = login.Options()
+		return s, err
+	}
+	if inside.Dir == "" {
+		log.Warn("jobs are kept in a temporary directory and are gone when this process " +
+			"ends: name one in Server.Dir")
+	}
+	s.Inside, err = embedded.Start(inside)
+	return s, err
+}
+
+// Connect opens a connection.
+func (s *Server) Connect(name string) (*nats.Conn, error) {
+	options := append(s.watch.Options(name), nats.RetryOnFailedConnect(s.later))
+	if s.Inside != nil {
+		return s.Inside.Connect(options...)
+	}
+	nc, err := nats.Connect(s.url, append(options, s.login...)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", s.URL(), err)
+	}
+	return nc, nil
+}
+
+// URL returns the URL without passwords; empty for an embedded server without a port.
+func (s *Server) URL() string {
+	if s.Inside != nil {
+		return s.Inside.URL()
+	}
+	return withoutPasswords(s.url)
+}
+
+// Check returns the check of the embedded server; nil for one elsewhere.
+func (s *Server) Check() func() error {
+	if s.Inside == nil {
+		return nil
+	}
+	return s.Inside.Check
+}
+
+// Close stops the embedded server.
+func (s *Server) Close() {
+	if s.Inside != nil {
+		s.Inside.Shutdown()
+	}
+}
+
+// withoutPasswords removes users and passwords from a list of server URLs.
+func withoutPasswords(servers string) string {
+	var shown []string
+	for server := range strings.SplitSeq(servers, ",") {
+		server = strings.TrimSpace(server)
+		scheme, rest, found := strings.Cut(server, "://")
+		if !found {
+			scheme, rest = "nats", server
+		}
+		shown = append(shown, scheme+"://"+rest[strings.LastIndex(rest, "@")+1:])
+	}
+	return strings.Join(shown, ",")
+}

@@ -1,0 +1,93 @@
+// Package notice logs conditions: one line when a condition begins, and one when it ends.
+package notice
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Kind is a kind of condition, of any number of subjects.
+type Kind struct {
+	Level slog.Level
+	// Of names the attribute with the subject; empty: there is only one.
+	Of         string
+	Begin, End string // the lines; without End, the end is not logged
+}
+
+// Log remembers the current conditions. It is safe for concurrent use.
+type Log struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open map[*Kind]map[string]string // states by subject
+}
+
+// New makes a Log that writes to log.
+func New(log *slog.Logger) *Log { return &Log{log: log, open: map[*Kind]map[string]string{}} }
+
+// If is the state of a condition that holds or does not.
+func If(holds bool) string {
+	if holds {
+		return "holds"
+	}
+	return ""
+}
+
+// Error is the state of a condition that an error stands for.
+func Error(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Tell takes the state of a condition, which is empty when it does not hold, and reports whether it
+// began, ended or changed.
+func (l *Log) Tell(k *Kind, subject, state string, args ...any) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[k][subject] == state {
+		return false
+	}
+	l.set(k, subject, state, args)
+	return true
+}
+
+func (l *Log) set(k *Kind, subject, state string, args []any) {
+	level, line := slog.LevelInfo, k.End
+	if state == "" {
+		delete(l.open[k], subject)
+	} else {
+		if l.open[k] == nil {
+			l.open[k] = map[string]string{}
+		}
+		level, line, l.open[k][subject] = k.Level, k.Begin, state
+	}
+	if k.Of != "" {
+		args = append([]any{k.Of, subject}, args...)
+	}
+	if line != "" {
+		l.log.Log(context.Background(), level, line, args...)
+	}
+}
+
+// Only ends the conditions of a kind except those with these subjects.
+func (l *Log) Only(k *Kind, still func(subject string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, subject := range slices.Sorted(maps.Keys(l.open[k])) {
+		if !still(subject) {
+			l.set(k, subject, "", nil)
+		}
+	}
+}
+
+// Open returns the current conditions of a kind: states by subject.
+func (l *Log) Open(k *Kind) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.open[k])
+}
