@@ -64,8 +64,8 @@ type Pace struct {
 	envelope time.Duration // Credit in short intervals, plus the tolerance
 }
 
-// New returns nil for the zero rate: jobs start unpaced. peak is a multiple of the rate, at
-// least 1.
+// New returns nil for the zero rate: jobs start unpaced, and the clock's schedules stay as they
+// are. peak is a multiple of the rate, at least 1.
 func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	if rate.IsZero() {
 		return nil
@@ -126,11 +126,17 @@ func (c *Clock) TAT() Instant { return max(c.Tat, Instant(c.started.Load())) }
 
 // Next returns when a start is allowed.
 func (p *Pace) Next(c *Clock) Instant {
+	if p == nil {
+		return 0
+	}
 	return max(c.Due, c.TAT().Add(-p.envelope))
 }
 
 // Take plans a start and takes its slots.
 func (p *Pace) Take(c *Clock, now Instant, cost int64) {
+	if p == nil {
+		return
+	}
 	c.pace.Store(p)
 	c.Tat = max(c.TAT(), now).Add(Times(cost, p.short))
 	c.Due = max(c.Due, now.Add(-mostLateness-p.Credit))
@@ -210,20 +216,25 @@ func Times(n int64, d time.Duration) time.Duration {
 
 // Spare returns the planned slots of a start that did not happen.
 func (p *Pace) Spare(c *Clock, cost int64) {
-	c.Due = c.Due.Add(-Times(cost, p.Interval))
-	c.Tat = c.Tat.Add(-Times(cost, p.short))
+	if p != nil {
+		c.Due = c.Due.Add(-Times(cost, p.Interval))
+		c.Tat = c.Tat.Add(-Times(cost, p.short))
+	}
 }
 
 // Wake handles new work for a bucket that had none, or that was at its concurrency.
 func (p *Pace) Wake(c *Clock, now Instant) {
-	if earned := now.Add(-p.Credit); c.Due < earned {
-		c.Due, c.fraction = earned, 0
+	if p != nil && c.Due < now.Add(-p.Credit) {
+		c.Due, c.fraction = now.Add(-p.Credit), 0
 	}
 }
 
 // Hold allows the next start at t, after a cool-down, a takeover or a lost lease, without a
 // burst.
 func (p *Pace) Hold(c *Clock, t Instant) {
+	if p == nil {
+		return
+	}
 	if c.Due < t {
 		c.Due, c.fraction = t, 0
 	}
@@ -296,7 +307,12 @@ func (p *Pace) Fresh(c *Clock, now Instant) bool {
 }
 
 // FreshAt returns when Fresh becomes true.
-func (p *Pace) FreshAt(c *Clock) Instant { return max(c.Due.Add(p.Credit), c.TAT()) }
+func (p *Pace) FreshAt(c *Clock) Instant {
+	if p == nil {
+		return 0
+	}
+	return max(c.Due.Add(p.Credit), c.TAT())
+}
 
 // Before returns a predecessor's recorded pace, or p if none. Its peak is unknown, but not
 // needed: only slots of the rate are converted.

@@ -159,9 +159,7 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 func (v *Valve) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
 		v.broken--
-		if b.pace != nil {
-			b.pace.Hold(&b.clock, now) // opening again is no burst
-		}
+		b.pace.Hold(&b.clock, now) // opening again is no burst
 	}
 	for _, j := range b.target.jobs {
 		j.tried = 0
@@ -179,9 +177,7 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
-	if v.total != nil {
-		v.total.Hold(&v.totalClock, now)
-	}
+	v.total.Hold(&v.totalClock, now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			if b.target != nil && !b.target.open {

@@ -72,6 +72,11 @@ func (j *heldJob) ref() handle.Ref {
 		Stamp: j.Stored.UnixNano()}
 }
 
+// oneSlot is the assumed cost of an unknown job.
+var oneSlot = quota.Cost{Job: 1}
+
+func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
+
 // ran reports whether a job that is being buried had started. A job that had not started can be
 // judged again by any process.
 func (j *heldJob) ran() bool {

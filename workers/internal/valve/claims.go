@@ -160,24 +160,19 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 		return 0, next
 	}
 	soon := now.Add(ahead)
-	if v.breaker.open {
-		switch {
-		case len(v.due) == 0:
-			return 0, next
-		case v.breaker.due() > soon:
-			return 0, v.breaker.due().Add(-ahead)
-		}
-		return 1, next
+	if v.breaker.open && len(v.due) == 0 {
+		return 0, next
 	}
-	if v.takesTurns() && len(v.due) > 0 {
-		at := now
-		if !v.admits(now) {
-			at = v.gateAt
-		}
-		if at > soon {
+	if (v.breaker.open || v.takesTurns()) && len(v.due) > 0 {
+		v.admits(now)
+		switch at := max(now, v.all.until); {
+		case at > soon:
 			return 0, at.Add(-ahead)
+		case v.breaker.open:
+			return 1, next
+		default:
+			return 1 + int(soon.Since(at)/max(v.turnEvery(), 1)), next
 		}
-		return 1 + int(soon.Since(at)/max(v.turnEvery(), 1)), next
 	}
 	n = len(v.due)
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {

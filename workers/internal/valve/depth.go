@@ -138,8 +138,8 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	case b.deep > 0:
 		return true
 	}
-	return v.memory.short() && (b.Part.state != partitionLive || b.blocked() ||
-		len(v.due)+len(v.unread) > 0 || readAt(v.startable(b, now)) > now)
+	return v.memory.short() && (len(v.due)+len(v.unread) > 0 ||
+		readAt(v.holdOf(b, now).until) > now)
 }
 
 // sink makes a held job deep.

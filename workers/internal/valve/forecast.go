@@ -92,6 +92,9 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 // competes reports whether a bucket takes turns under the total outflow.
 func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
+// turnsFrom returns when the policy could start its next job.
+func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
+
 // newForecast begins a forecast.
 func (v *Valve) newForecast(now pace.Instant) *forecast {
 	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
@@ -136,9 +139,6 @@ type coming struct {
 	forecast *forecast
 	lookedAt pace.Instant // abandoned questions leave it unfinished
 }
-
-// oneSlot is the assumed cost of an unknown job.
-var oneSlot = quota.Cost{Job: 1}
 
 // unitsOf returns the cost of a number of slots of a bucket's jobs, as if all had equal costs.
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
@@ -201,11 +201,12 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 // at its concurrency, behind a breaker, in a takeover, or without a worker or a needed
 // forecast.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
-	if b.blocked() || v.breaker.open || b.down() || b.Part.state != partitionLive ||
+	h := v.holdOf(b, now)
+	if h.until == pace.Never || v.breaker.open || b.down() ||
 		v.Free() <= 0 && v.claims.declined {
 		return nil
 	}
-	at, others := v.startable(b, now), int64(0)
+	at, others := h.until, int64(0)
 	if b.pace != nil {
 		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
 	}
@@ -248,6 +249,30 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	}
 	from = v.turnsFrom(now)
 	return others, from, from < pace.Never
+}
+
+// slotsOfLine estimates the slots that other policies take before this one has taken a number
+// of slots.
+func (v *Valve) slotsOfLine(slots int64) (others int64) {
+	for _, u := range v.line.valves {
+		if u == v {
+			continue
+		}
+		share, waiting := int64(float64(slots+1)*u.weight()/v.weight()), int64(0)
+		for _, p := range u.parts {
+			if p.list.Len() > mostExact {
+				waiting = share // with this many keys, some have work
+				break
+			}
+			for _, b := range p.list.All() {
+				if b.competes() {
+					waiting += b.waiting
+				}
+			}
+		}
+		others += min(share, waiting)
+	}
+	return others
 }
 
 // slotsUntil returns the slots that a bucket takes until a turn.
@@ -317,12 +342,16 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	case v.quota != nil:
 		wait = v.quota.Interval()
 	}
-	if l.paused || v.breaker.open || b != nil && (b.blocked() || b.down()) {
-		wait = max(wait, unknownRoom)
-	}
+	h := hold{}
 	if b != nil {
 		limited, _ := v.limited(b, 0, 0, oneSlot, now)
-		wait = max(wait, v.startable(b, now).Since(now), limited.Since(now))
+		h, wait = v.holdOf(b, now), max(wait, limited.Since(now))
+	}
+	if h.until == pace.Never || l.paused || v.breaker.open || b != nil && b.down() {
+		wait = max(wait, unknownRoom)
+	}
+	if h.until < pace.Never {
+		wait = max(wait, h.until.Since(now))
 	}
 	return wait
 }

@@ -422,15 +422,11 @@ func (v *Valve) LookFor(p *Part, now pace.Instant) {
 // Missed starts are not due at once, as each lapse would end in a clump (law 2); nor was the
 // gap idle time, which would earn a burst.
 func (v *Valve) Resume(now pace.Instant) {
-	if v.total != nil {
-		v.total.Hold(&v.totalClock, now)
-	}
+	v.total.Hold(&v.totalClock, now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			v.missed(b, byStorage, v.acted, now)
-			if b.pace != nil {
-				b.pace.Hold(&b.clock, now)
-			}
+			b.pace.Hold(&b.clock, now)
 			v.place(b, now)
 		}
 	}

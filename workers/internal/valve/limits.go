@@ -72,9 +72,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	} else {
 		v.total = total
 		v.totalClock.Reset()
-		if total != nil {
-			v.total.Hold(&v.totalClock, now)
-		}
+		v.total.Hold(&v.totalClock, now)
 	}
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
@@ -122,7 +120,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	case before.pace != nil:
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}
-	if b.pace != nil && (before.pace == nil || before.paused && !b.paused) {
+	if before.pace == nil || before.paused && !b.paused {
 		b.pace.Hold(&b.clock, now) // neither unpaced time nor a pause earns a burst
 	}
 	v.place(b, now)

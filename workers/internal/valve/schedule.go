@@ -22,19 +22,21 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		}
 	}
 	v.tune(b, now)
-	v.noteHold(b, now)
-	v.noteHeld(b, "")
 	b.cooled(now)
 	if b.queued() == 0 {
+		v.note(b, hold{}, now)
 		b.awake = false
 		if b.held+b.running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
 	}
-	// A job that precedes the head is about to return, or an inherited run that may take its
-	// concurrency has not arrived.
-	if b.noting > 0 || b.concurrency > 0 && b.Part.unseen > 0 {
+	if h := b.shut(); h.until > now {
+		v.note(b, h, now)
+		if b.blocked() {
+			b.awake = false
+			v.unload(b)
+		}
 		return
 	}
 	if b.stalled {
@@ -43,11 +45,6 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			return
 		}
 		b.stalled, b.last = false, nil // all are decided: returned jobs start over
-	}
-	if b.blocked() {
-		b.awake = false
-		v.unload(b)
-		return
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
@@ -62,14 +59,9 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	if len(b.ready) > 0 {
 		v.surface(b, now)
 	}
-	until, limit := v.withinLimits(b, now)
-	at := b.startable(until, now)
-	b.noteLimited(until, limit, now)
-	if b.passes(now) != 0 {
-		limit = b.passing.by
-	}
-	v.noteHeld(b, limit)
-	read := readAt(at)
+	h := v.holdOf(b, now)
+	v.note(b, h, now)
+	at, read := h.until, readAt(h.until)
 	if read > now {
 		v.unload(b)
 	}
@@ -101,9 +93,7 @@ func (b *bucket) cooled(now pace.Instant) {
 	if b.cool > now || b.cool == 0 {
 		return
 	}
-	if b.pace != nil {
-		b.pace.Hold(&b.clock, b.cool)
-	}
+	b.pace.Hold(&b.clock, b.cool)
 	b.cool = 0
 }
 
@@ -122,24 +112,6 @@ func (v *Valve) unplace(b *bucket) {
 		v.unread.Remove(int(b.index))
 	}
 	b.spot = spotNone
-}
-
-// startable returns when the bucket's head may start.
-func (v *Valve) startable(b *bucket, now pace.Instant) pace.Instant {
-	within, _ := v.withinLimits(b, now)
-	return b.startable(within, now)
-}
-
-// startable returns when the bucket's head may start, if the limits allow it at within.
-func (b *bucket) startable(within, now pace.Instant) pace.Instant {
-	at := max(within, b.cool, b.passes(now))
-	if b.pace != nil {
-		at = max(at, b.pace.Next(&b.clock))
-	}
-	if b.down() {
-		at = max(at, b.target.due())
-	}
-	return at
 }
 
 // freshAt returns when to check that no usage of a bucket's limits counts any more. That is no
@@ -165,10 +137,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
 		return // it was forgotten before
 	}
-	at := b.cool
-	if b.pace != nil {
-		at = max(at, b.pace.FreshAt(&b.clock))
-	}
+	at := max(b.cool, b.pace.FreshAt(&b.clock))
 	if b.learnt != nil {
 		at = max(at, pace.Instant(b.learnt.Until(b.learnt.under.pace.Rate.PerSecond())))
 	}

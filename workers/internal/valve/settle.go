@@ -145,12 +145,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		if local {
 			b.cameBack()
 			b.own().stalled = true
-			if b.pace != nil {
-				b.pace.Spare(&b.clock, j.Cost)
-			}
-			if v.total != nil {
-				v.total.Spare(&v.totalClock, j.Cost)
-			}
+			b.pace.Spare(&b.clock, j.Cost)
+			v.total.Spare(&v.totalClock, j.Cost)
 		}
 		v.makeReady(j, now)
 	}

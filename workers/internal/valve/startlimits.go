@@ -140,44 +140,36 @@ func (p *Part) starts(now pace.Instant) {
 	p.Changed = true
 }
 
-// instant converts to the clocks used by limits.
-func (v *Valve) instant(now pace.Instant) quota.Now {
-	wall, off := v.wall(now)
-	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
-}
-
-func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
-
-// withinLimits returns when the limits let a bucket's head start, 0 for now, and the limit that
-// holds it, empty for a checkpoint. Every change to the limits' usage is followed by place,
-// which calls it.
-func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
+// withinLimits is the gate of a bucket's limits, and of the checkpoints that they need. Every
+// change to the limits' usage is followed by place, which asks it.
+func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
-		return 0, ""
+		return hold{}
 	}
 	head := b.ready[0].heldJob
 	switch turns := len(v.common) > 0; {
 	case turns && now < v.untold: // all ask again together, or the first would precede them
-		return v.untold, ""
+		return hold{by: byStorage, until: v.untold}
 	case v.tells(b.Part, head.takes(), now):
 	case turns && !v.tells(b.Part, oneSlot, now):
 		v.untold = now.Add(askAgain)
-		return v.untold, ""
+		return hold{by: byStorage, until: v.untold}
 	default:
-		return now.Add(askAgain), ""
+		return hold{by: byStorage, until: now.Add(askAgain)}
 	}
 	if v.quota == nil {
-		return 0, ""
+		return hold{}
 	}
 	if p := b.Part; p.spent(v.quota, b.used, p.unnoted.told.each) {
-		return now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket), ""
+		return hold{by: byStorage,
+			until: now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket)}
 	}
 	wait, by, until := v.quota.Ask(b.used, v.instant(now), head.takes())
 	if b.allowed = (allowed{}); wait == 0 {
 		b.allowed = allowed{head.Seq, min(pace.Instant(until), now.Add(askAgain))}
-		return 0, ""
+		return hold{}
 	}
-	return now.Add(wait), by
+	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
 // stillWithin checks a due bucket again, which may have waited for a worker. Some limits
@@ -188,11 +180,11 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 		v.tells(b.Part, head.takes(), now) {
 		return v.fits(b, now)
 	}
-	at, _ := v.withinLimits(b, now)
-	if at > now {
+	if v.withinLimits(b, now).until > now {
 		v.place(b, now)
+		return false
 	}
-	return at <= now && v.fits(b, now)
+	return v.fits(b, now)
 }
 
 // againWithin reevaluates the limits of all buckets that they hold, after JetStream's clock was

@@ -30,10 +30,10 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			v.startBy(b, here, now)
 		}
 		v.lookBack()
-		if !v.blocked {
+		if v.all.until <= now {
 			v.serve(now)
 		}
-		v.noteLeft(v.blocked, now)
+		v.noteLeft(now)
 		v.readAhead(now)
 	}
 	for _, v := range v.line.valves {
@@ -63,13 +63,13 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.sched) > 0 && v.sched[0].at <= now {
 		v.place(v.sched[0].bucket, now)
 	}
-	v.gateAt, v.blocked = pace.Never, false
+	v.all = hold{}
 }
 
 // next returns the bucket whose turn it is to get a local worker; nil: none now.
 func (v *Valve) next(now pace.Instant) *bucket {
 	for len(v.due) > 0 {
-		if v.blocked = !v.admits(now); v.blocked || v.Free() <= 0 {
+		if !v.admits(now) || v.Free() <= 0 {
 			return nil
 		}
 		b := v.nextDue(v.mayTakeWorker)
@@ -111,31 +111,14 @@ func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	}
 }
 
-// admits reports whether the breaker and the rate over all buckets let a due bucket start a
-// job.
-//
-// Both use one clock for all buckets, so a refusal applies to all of them. A new cause of delay
-// must be added here or in place, and also in wanted, held, expectBucket, competes and room.
+// admits reports whether the gates of all buckets let a due one start a job.
 func (v *Valve) admits(now pace.Instant) bool {
-	if v.breaker.open {
-		if at := v.breaker.due(); at > now {
-			v.gateAt = at
-			return false
-		}
-	}
-	if v.total != nil && !v.totalAwake {
+	if !v.totalAwake {
 		v.totalAwake = true
 		v.total.Wake(&v.totalClock, now)
 	}
-	if at, _ := v.nextTurn(now); at > now {
-		v.gateAt = at
-		return false
-	}
-	if v.spent() {
-		v.gateAt = now.Add(askAgain)
-		return false
-	}
-	return true
+	v.all = v.holdOfAll(now)
+	return v.all.until <= now
 }
 
 // start gives the head of a bucket to a worker.
@@ -171,9 +154,7 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		b.target.probe = j
 	}
 	v.noteStart(b, now)
-	if b.pace != nil {
-		b.pace.Take(&b.clock, now, j.Cost)
-	}
+	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, now)
 	b.own().minute.CountMinute(b.pace, now)
@@ -235,7 +216,10 @@ func (v *Valve) Wake(open bool) pace.Instant {
 		at = min(at, v.sched[0].at)
 	}
 	if open {
-		at = min(at, v.gateAt, v.claims.wake())
+		at = min(at, v.claims.wake())
+		if v.all.until > v.acted {
+			at = min(at, v.all.until)
+		}
 	}
 	return at
 }

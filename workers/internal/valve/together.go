@@ -48,32 +48,22 @@ type turn struct {
 // takesTurns reports whether buckets take turns, because some limit covers all of them.
 func (v *Valve) takesTurns() bool { return v.total != nil || len(v.common) > 0 }
 
-// nextTurn returns when the next bucket may take its turn, and the limit that delays it; empty:
-// the total outflow. It returns never while the state of a shared limit is elsewhere.
-func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
-	if v.total != nil {
-		at = v.total.Next(&v.totalClock)
-	}
+// nextTurn returns what delays the turn of the next bucket: it is held until an event while the
+// state of a shared limit is elsewhere.
+func (v *Valve) nextTurn(now pace.Instant) hold {
+	h := hold{by: byTotalRate, until: v.total.Next(&v.totalClock)}
 	for _, t := range v.common {
 		if v.elsewhere(t) {
-			return pace.Never, t.name
+			return hold{by: byLimit, limit: t.name, until: pace.Never}
 		}
 		least := oneSlot
 		if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
 			least = b.ready[0].takes()
 		}
 		wait, limit := t.Next(t.used, v.instant(now), least)
-		if wait > 0 && now.Add(wait) > at {
-			at, by = now.Add(wait), limit
-		}
+		h = h.or(hold{by: byLimit, limit: limit, until: now.Add(wait)})
 	}
-	return at, by
-}
-
-// turnsFrom returns when the policy could start its next job.
-func (v *Valve) turnsFrom(now pace.Instant) pace.Instant {
-	at, _ := v.nextTurn(now)
-	return max(at, now)
+	return h
 }
 
 // turnEvery returns the average time between two turns.
@@ -394,7 +384,7 @@ func (l *line) start(now pace.Instant) {
 		by := here
 		for _, v := range l.valves {
 			b, claim := v.next(now), here
-			if b == nil && !v.blocked && len(v.claims.held) > 0 {
+			if b == nil && v.all.until <= now && len(v.claims.held) > 0 {
 				v.lookBack()
 				if len(v.due) > 0 && v.admits(now) {
 					b, claim = v.match()
@@ -421,28 +411,4 @@ func (l *line) rest(now pace.Instant) {
 	for _, v := range l.valves {
 		v.taken = l.turns
 	}
-}
-
-// slotsOfLine estimates the slots that other policies take before this one has taken a number
-// of slots.
-func (v *Valve) slotsOfLine(slots int64) (others int64) {
-	for _, u := range v.line.valves {
-		if u == v {
-			continue
-		}
-		share, waiting := int64(float64(slots+1)*u.weight()/v.weight()), int64(0)
-		for _, p := range u.parts {
-			if p.list.Len() > mostExact {
-				waiting = share // with this many keys, some have work
-				break
-			}
-			for _, b := range p.list.All() {
-				if b.competes() {
-					waiting += b.waiting
-				}
-			}
-		}
-		others += min(share, waiting)
-	}
-	return others
 }

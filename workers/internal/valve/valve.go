@@ -4,9 +4,9 @@
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target;
-//   - schedule.go: when a bucket's next job may start; starts.go: which bucket starts next;
-//     bodies.go: loading of bodies; ticket.go: the final check before a start, the only part
-//     that runs outside of the loop;
+//   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
+//     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
+//     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
 //   - claims.go: offers to workers in other processes, and their claims;
 //   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
@@ -68,8 +68,7 @@ type Valve struct {
 	taken      float64      // turns this valve has used in its group
 	forecast   *forecast    // of waits, if there are many buckets
 	coming     *coming      // the next forecast
-	gateAt     pace.Instant // when a waiting start may be admitted; else never
-	blocked    bool         // admits refused a start in this iteration of the loop
+	all        hold         // what held all buckets when last asked in this iteration
 	overlooked []*bucket    // skipped for having too many jobs running
 
 	breaker  breaker      // over all buckets
@@ -97,10 +96,10 @@ type Valve struct {
 
 	acted pace.Instant // when starts were last allowed
 	left  struct {     // when due buckets were last left waiting, and why
-		by cause
+		by reason
 		at pace.Instant
 	}
-	lost [causes]time.Duration // time lost by its buckets since the last TakeLost
+	lost [reasons]time.Duration // time lost by its buckets since the last TakeLost
 
 	holding  map[string]int // number of waiting buckets by the start limit that holds them
 	heldTold pace.Instant   // time of the last TakeHeld
@@ -130,6 +129,12 @@ const (
 // wallClock tells the time by JetStream's clock, and by how much it may be wrong.
 type wallClock = func(pace.Instant) (at time.Time, off time.Duration)
 
+// instant converts to the clocks used by limits.
+func (v *Valve) instant(now pace.Instant) quota.Now {
+	wall, off := v.wall(now)
+	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
+}
+
 func New(p policy.Policy, paused bool, self string, random func() float64, wall wallClock,
 	out *Actions) *Valve {
 	v := &Valve{
@@ -137,16 +142,14 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		paused: paused,
 		base:   limitsFor(p, policy.Override{}, paused),
 		quota:  quota.New(p), candidates: quota.NewCandidates(p),
-		wall:   wall,
-		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
-		Self:   self,
-		memory: &Memory{},
-		random: random,
-		out:    out,
-		parts:  map[int]*Part{},
-		runs:   map[uint64]run{},
-		gateAt: pace.Never,
-
+		wall:    wall,
+		total:   pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
+		Self:    self,
+		memory:  &Memory{},
+		random:  random,
+		out:     out,
+		parts:   map[int]*Part{},
+		runs:    map[uint64]run{},
 		holding: map[string]int{},
 	}
 	v.line = &line{valves: []*Valve{v}}

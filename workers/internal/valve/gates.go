@@ -1,0 +1,402 @@
+package valve
+
+import (
+	"math"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// A gate holds jobs back: until an instant, or until an event. Everything that asks when a job
+// may start asks the gates: the schedule (place), a start (admits, stillWithin), forecasts,
+// inspection (held) and lateness (note). A new reason to hold jobs back is one more gate.
+
+// reason is why a job waits, or started later than its bucket's rate allows.
+type reason uint8
+
+const (
+	notHeld     reason = iota
+	byProcessor        // no gate holds it: the loop reached it too late
+	byNoWorker
+	byWorkersBusy
+	byTotalRate
+	byLimit
+	byConcurrency
+	byPaused
+	byCooling
+	byBreaker
+	byStorage
+	byRate
+	reasons
+)
+
+// reasonNames are the reasons' names in metrics and answers.
+var reasonNames = [reasons]string{byProcessor: job.LateByProcessor, byNoWorker: job.HeldByNoWorker,
+	byWorkersBusy: job.HeldByWorkersBusy, byTotalRate: job.HeldByTotalRate,
+	byLimit: job.LateByLimit, byConcurrency: job.HeldByConcurrency, byPaused: job.HeldByPaused,
+	byCooling: job.HeldByCooling, byBreaker: job.HeldByBreaker, byStorage: job.HeldByStorage,
+	byRate: job.HeldByRate}
+
+// hold is what a gate answers. It is in force before until.
+type hold struct {
+	by    reason
+	limit string       // its name, if by is byLimit
+	until pace.Instant // Never: until some event
+}
+
+// or returns the longer one of two holds, or the first of equals.
+func (h hold) or(other hold) hold {
+	if other.until > h.until {
+		return other
+	}
+	return h
+}
+
+// gates are those of a bucket that open with time, in order of precedence.
+var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
+	func(_ *Valve, b *bucket, _ pace.Instant) hold {
+		if b.down() {
+			return hold{by: byBreaker, until: b.target.due()}
+		}
+		return hold{}
+	},
+	func(_ *Valve, b *bucket, _ pace.Instant) hold { return hold{by: byCooling, until: b.cool} },
+	func(_ *Valve, b *bucket, now pace.Instant) hold {
+		return hold{by: byLimit, limit: b.passing.by, until: b.passes(now)}
+	},
+	(*Valve).withinLimits,
+	func(_ *Valve, b *bucket, _ pace.Instant) hold {
+		return hold{by: byRate, until: b.pace.Next(&b.clock)}
+	},
+}
+
+// shut returns the gate that holds a bucket until some event, if any does.
+func (b *bucket) shut() hold {
+	switch {
+	case b.paused:
+		return hold{by: byPaused, until: pace.Never}
+	case b.Part.state != partitionLive, b.noting > 0: // a job before the head is about to return
+		return hold{by: byStorage, until: pace.Never}
+	case b.blocked(), b.concurrency > 0 && b.Part.unseen > 0: // an inherited run may count
+		return hold{by: byConcurrency, until: pace.Never}
+	}
+	return hold{}
+}
+
+// holdOf returns what keeps a bucket's head from its turn, by the state of the bucket.
+func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
+	h := b.shut()
+	for i := 0; i < len(gates) && h.until < pace.Never; i++ {
+		h = h.or(gates[i](v, b, now))
+	}
+	return h
+}
+
+// holdOfAll returns what keeps all buckets from starting a job.
+func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
+	if v.breaker.open {
+		h = hold{by: byBreaker, until: v.breaker.due()}
+	}
+	if h = h.or(v.nextTurn(now)); h.until <= now && v.spent() {
+		h = hold{by: byStorage, until: now.Add(askAgain)}
+	}
+	return h
+}
+
+// hold returns what keeps a bucket from starting its next job.
+func (v *Valve) hold(b *bucket, now pace.Instant) hold {
+	h := v.holdOf(b, now).or(v.holdOfAll(now))
+	if h.until <= now && len(b.ready) > 0 { // the head may cost more than what others start
+		wait, limit, _ := v.commonWait(b.ready[0].takes(), now)
+		h = hold{by: byLimit, limit: limit, until: now.Add(wait)}
+	}
+	if h.until <= now && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
+		h = hold{by: v.withoutWorker(), until: pace.Never}
+	}
+	return h
+}
+
+// withoutWorker tells why a due bucket has no worker.
+func (v *Valve) withoutWorker() reason {
+	if !v.Local && v.claims.nobody {
+		return byNoWorker
+	}
+	return byWorkersBusy
+}
+
+// held names what keeps a bucket from starting its next job, and until when; 0: unpredictable.
+// The name is empty for a bucket without waiting jobs, or about to start one.
+func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
+	if b.queued()+len(b.later)+int(b.deepLater) == 0 {
+		return "", 0
+	}
+	h := b.shut()
+	switch {
+	case h.by == byPaused:
+	case h.by == byStorage || !v.open:
+		return job.HeldByStorage, 0
+	case b.queued() == 0 && len(b.later) > 0 && b.later[0].at == v.laterAt(b):
+		return b.later[0].held(), b.later[0].at
+	case b.queued() == 0:
+		return job.HeldByNotBefore, v.laterAt(b)
+	default:
+		h = v.hold(b, now)
+	}
+	probing := h.by == byBreaker && (v.breaker.probing() || b.down() && b.target.probing())
+	switch {
+	case h.until <= now:
+		return "", 0
+	case h.by == byPaused && v.paused:
+		return job.HeldByPolicyPaused, 0
+	case h.by == byLimit && h.until < pace.Never:
+		if len(b.ready) > 0 { // what is owed beyond one of its windows is paid in the next
+			owed, _ := v.limited(b, 0, 0, b.ready[0].takes(), now)
+			h.until = max(h.until, owed)
+		}
+		return job.HeldByLimit + h.limit, h.until
+	case h.by == byLimit:
+		return job.HeldByLimit + h.limit, 0
+	case h.by == byBreaker && v.othersAnswer(b):
+		by = job.HeldByBackoff
+	default:
+		by = reasonNames[h.by]
+	}
+	if h.until == pace.Never || h.by == byStorage || probing {
+		return by, 0
+	}
+	return by, h.until
+}
+
+// held returns what a delayed job waits for.
+func (j *heldJob) held() string {
+	if j.Attempts > 0 {
+		return job.HeldByBackoff
+	}
+	return job.HeldByNotBefore
+}
+
+// heldJob is held for a single job.
+//
+// Its bucket's reason applies, except to a job that is not due: that one waits for its date,
+// unless it is paused, which has no known end.
+func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
+	switch j.stage {
+	case stageSaving, stageBurying:
+		return job.HeldByStorage, 0
+	case stageWaiting, stageDelayed:
+		by, until = v.held(j.Bucket, now)
+	}
+	if j.stage == stageDelayed && by != job.HeldByPaused && by != job.HeldByPolicyPaused {
+		return j.held(), j.at
+	}
+	return by, until
+}
+
+// untilWhen formats the result of held.
+func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
+	if until == 0 {
+		return job.Hold{By: by}
+	}
+	at := wall.Add(until.Since(now)).UTC().Round(time.Millisecond)
+	return job.Hold{By: by, Until: &at}
+}
+
+// lateness records a bucket's late starts, for information only.
+type lateness struct {
+	// how late starts are, ignoring variation within the tolerance, which is made up
+	behind time.Duration
+	hold   reason       // what keeps the bucket itself from starting …
+	since  pace.Instant // … and since when its rate would allow a start
+	// until when a start limit, or a missing checkpoint, holds the next job
+	limited   pace.Instant
+	limitedBy reason
+	lost      *lost // nil: nothing
+}
+
+// lost is the recent lost time by reason: exponentially decaying sums.
+type lost struct {
+	last    pace.Instant
+	seconds [reasons]float32
+}
+
+// lostMemory is the time constant of the decay.
+const lostMemory = time.Minute
+
+func (l *lost) fade(now pace.Instant) {
+	faded := float32(math.Exp(-now.Since(l.last).Seconds() / lostMemory.Seconds()))
+	for c := range l.seconds {
+		l.seconds[c] *= faded
+	}
+	l.last = now
+}
+
+// faded returns the decayed sum of a loss that lasted for d until now, at most lostMemory.
+func faded(d time.Duration) float32 {
+	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
+}
+
+// noteLost records time that a bucket has lost.
+func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
+	if d <= 0 {
+		return
+	}
+	l := b.late.lost
+	if l == nil {
+		l = &lost{last: now}
+		b.own().late.lost = l
+	}
+	l.fade(now)
+	l.seconds[by] += faded(d)
+	v.lost[by] += d
+}
+
+// note records what keeps the bucket itself from starting waiting jobs. Its clock runs on while
+// it waits for a limit or a checkpoint, so that time is told by the next start: see noteStart.
+func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
+	if h.until <= now {
+		h = hold{}
+	}
+	v.noteHeld(b, h.limit)
+	if b.pace == nil {
+		return
+	}
+	switch {
+	case h.by == byLimit, h.by == byStorage && h.until < pace.Never:
+		l := &b.own().late
+		l.limited, l.limitedBy, h = h.until, h.by, hold{}
+	case h.by == byRate:
+		h = hold{}
+	}
+	if h.by == b.late.hold {
+		return
+	}
+	l := &b.own().late
+	if l.hold != notHeld {
+		v.noteLost(b, l.hold, now.Since(l.since), now)
+	}
+	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
+}
+
+// missed records the time a bucket has lost because no bucket started a job since an instant
+// (0: none ever did). Call it before the bucket's clock is held.
+func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
+	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
+		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
+	}
+}
+
+// noteStart records how late a bucket's next start is by its rate, before the start takes its
+// slot.
+func (v *Valve) noteStart(b *bucket, now pace.Instant) {
+	if b.pace == nil {
+		return
+	}
+	behind := now.Since(b.clock.Due)
+	switch more := behind - b.late.behind; {
+	case more > pace.Tolerance:
+		since := now.Add(-more)
+		if l := b.late; l.limited > since {
+			limited := l.limited.Since(since)
+			if more -= limited; more <= pace.Tolerance {
+				limited, more = limited+more, 0
+			}
+			v.noteLost(b, l.limitedBy, limited, now)
+			since = l.limited
+		}
+		v.noteLost(b, v.why(b, since), more, now)
+	case more > 0:
+		return
+	}
+	b.own().late.behind = behind
+}
+
+// why returns why a due bucket fell behind since an instant: the last cause for which due
+// buckets were left, or else the processor.
+func (v *Valve) why(b *bucket, since pace.Instant) reason {
+	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
+		return v.left.by
+	}
+	return byProcessor
+}
+
+// noteLeft records why due buckets are left waiting.
+func (v *Valve) noteLeft(now pace.Instant) {
+	if len(v.due) == 0 {
+		return
+	}
+	if v.left.by, v.left.at = v.withoutWorker(), now; v.all.until > now {
+		v.left.by = v.all.by
+	}
+}
+
+// lateMS returns a bucket's losses of the last minute and its current loss, in ms by reason.
+func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
+	sum := v.late(b, now)
+	for c := notHeld + 1; c < reasons; c++ {
+		if lost := int64(sum.seconds[c] * 1000); lost > 0 {
+			if ms == nil {
+				ms = map[string]int64{}
+			}
+			ms[reasonNames[c]] = lost
+		}
+	}
+	return ms
+}
+
+// latest returns the ms that a bucket recently fell behind, without pauses by operators.
+func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
+	sum := v.late(b, now)
+	for c := notHeld + 1; c < reasons; c++ {
+		if c != byPaused {
+			ms += int64(sum.seconds[c] * 1000)
+		}
+	}
+	return ms
+}
+
+// late returns the bucket's recent lost time, including its current loss.
+func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
+	if b.late.lost != nil {
+		sum = *b.late.lost
+		sum.fade(now)
+	}
+	by, since := b.late.hold, b.late.since
+	if by == notHeld && b.late.limited > now {
+		by, since = b.late.limitedBy, b.pace.Next(&b.clock)
+	}
+	if by == notHeld && b.spot == spotDue {
+		by, since = v.why(b, b.nextAt), b.nextAt
+		if !v.open {
+			by = byStorage
+		}
+	}
+	sum.seconds[by] += faded(max(0, now.Since(since)))
+	return sum
+}
+
+// TakeHeld reports how long start limits have held buckets with waiting jobs since the last
+// call, summed over buckets.
+func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
+	since := now.Since(v.heldTold)
+	if v.heldTold == 0 {
+		since = 0
+	}
+	v.heldTold = now
+	for limit, buckets := range v.holding {
+		tell(limit, time.Duration(buckets)*since)
+	}
+	if h := v.nextTurn(now); h.by == byLimit && h.until > now && len(v.due) > 0 {
+		tell(h.limit, time.Duration(len(v.due))*since)
+	}
+}
+
+// TakeLost reports the time its buckets have lost since the last call.
+func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
+	for by, lost := range v.lost {
+		if lost > 0 {
+			tell(reasonNames[by], lost)
+			v.lost[by] = 0
+		}
+	}
+}
