@@ -36,6 +36,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/console"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
@@ -96,6 +97,7 @@ type Penstock struct {
 	ended   chan struct{}      // closed when Run has returned
 	closed  bool
 	closing sync.Once
+	calls   *permits.Client // nil before the first call
 }
 
 // Open joins an installation, or creates it if there is none. It checks the options, listens for

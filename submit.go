@@ -54,7 +54,7 @@ type Ticket = admission.Outcome
 // RefusedError says why a job was not accepted, and when to retry.
 type RefusedError = admission.RefusedError
 
-// What errors.Is finds in the errors of Submit. The first three are the reasons of a
+// What errors.Is finds in the errors of Submit and Acquire. The first five are the reasons of a
 // [*RefusedError].
 var (
 	// ErrQueueFull: the bucket or its policy holds as many jobs as it may.
@@ -63,6 +63,10 @@ var (
 	ErrRateLimited = admission.ErrRateLimited
 	// ErrDeadlineUnreachable: the job would start after its deadline.
 	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable
+	// ErrTooLate: the call would start after its wait.
+	ErrTooLate = admission.ErrTooLate
+	// ErrPaused: an operator has paused the call's policy or bucket.
+	ErrPaused = admission.ErrPaused
 	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored;
 	// with an IdempotencyKey it can be submitted again.
 	ErrUnavailable = admission.ErrUnavailable

@@ -52,12 +52,16 @@ var (
 	ErrRateLimited = errors.New("the rate limit is reached")
 	// ErrDeadlineUnreachable: the job would start after its deadline.
 	ErrDeadlineUnreachable = errors.New("the job would start after its deadline")
+	// ErrTooLate: the call would start after its wait.
+	ErrTooLate = errors.New("the call would start after its wait")
+	// ErrPaused: an operator has paused the policy or the bucket.
+	ErrPaused = errors.New("it is paused")
 )
 
 // RefusedError is a refusal as an error: see [Outcome.Err]. Its reason is found by errors.Is.
 type RefusedError struct {
 	Policy string
-	// Reason is ErrQueueFull, ErrRateLimited or ErrDeadlineUnreachable.
+	// Reason is ErrQueueFull, ErrRateLimited, ErrDeadlineUnreachable, ErrTooLate or ErrPaused.
 	Reason error
 	// RetryAfter is the time until a retry is useful.
 	RetryAfter time.Duration

@@ -237,3 +237,12 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	}
 	return l, nil
 }
+
+// Callable returns why no calls can wait in a policy's buckets; nil: they can.
+func (s *Service) Callable(name string) error {
+	live, err := s.live(name)
+	if err == nil && !live.policy.Paced() {
+		err = conflict("policy %q paces nothing: calls need a leaking bucket with a queue", name)
+	}
+	return err
+}

@@ -71,6 +71,26 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.report(r, o)
 }
 
+// Grant makes the last check of a call, and lets its caller begin.
+func (p *pool) Grant(g valve.Grant) {
+	go func() {
+		now, passed := g.Decide(p.gate.check, func() { g.Reply(job.Answer{Turn: &g.Turn}) })
+		o := record.Outcome{Kind: record.OutcomeDone}
+		switch name := g.Part.Policy; {
+		case !passed:
+			p.observer.Returned(name, string(g.Returned()))
+			o.Kind = record.OutcomeReturned
+		case g.Turn.LeaseMS > 0:
+			o.Kind = record.OutcomeProgress
+		}
+		if passed {
+			p.tellStart(g.Run, Job{ID: job.CallID(g.Part.Policy), Policy: g.Part.Policy, Key: g.Key,
+				Accepted: g.Stored, Started: p.clock.Date(now)}, now)
+		}
+		p.report(g.Run, o)
+	}()
+}
+
 func (p *pool) report(r valve.Run, o record.Outcome) {
 	finished := core.Finish(r, o)
 	select {

@@ -2870,14 +2870,14 @@ func (Synced)`,
 	},
 	{
 		name: "expected-through-a-breaker", file: "workers/internal/valve/forecast.go",
-		old: "|| v.breaker.open || b.down() ||\n\t\tv.Free()",
-		new: "|| b.down() || v.Free()",
+		old: "|| v.breaker.open || b.down() {",
+		new: "|| b.down() {",
 		by:  "./workers/internal/valve TestNobodyCanTellWhileABreakerIsOpen",
 	},
 	{
 		name: "expected-through-a-buckets-breaker", file: "workers/internal/valve/forecast.go",
-		old: "|| v.breaker.open || b.down() ||\n\t\tv.Free()",
-		new: "|| v.breaker.open || v.Free()",
+		old: "|| v.breaker.open || b.down() {",
+		new: "|| v.breaker.open {",
 		by:  "./workers/internal/valve TestNobodyCanTellWhileABreakerIsOpen",
 	},
 	{

@@ -76,11 +76,12 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/permits: admission queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
-.: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
+.: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi admission/permits
 	admission/schedules algorithms
 	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn internal/node

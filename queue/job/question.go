@@ -19,6 +19,9 @@ const (
 	OpCancel  = "cancel"  // drop this job, unless it runs
 	OpEdit    = "edit"    // change this job, unless it runs
 	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
+
+	OpCall   = "call"   // may this call begin?
+	OpSettle = "settle" // this is how a call goes on, or ended
 )
 
 // Orders in which buckets can be listed, the largest first.
@@ -44,8 +47,9 @@ type Question struct {
 	// stream sequences; OpJob, OpCancel and OpEdit: exactly one; OpExpect, OpJobs: at most
 	// MaxExpected
 	Jobs []uint64 `json:"jobs,omitempty"`
-	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
-	// OpRoom: of the job in question; its named costs, and its own cost, 1 if it is 0
+	// OpRoom, OpBucket, OpPurge, OpCall and OpSettle: the bucket
+	Key Key `json:"key,omitempty"`
+	// OpRoom, OpCall: of the job in question; its named costs, and its own cost, 1 if it is 0
 	Priority int              `json:"priority,omitempty"`
 	Cost     int64            `json:"cost,omitempty"`
 	Costs    map[string]int64 `json:"costs,omitempty"`
@@ -56,6 +60,7 @@ type Question struct {
 	By      string          `json:"by,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
 	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
+	Call    *Call           `json:"call,omitempty"`    // OpCall, OpSettle
 }
 
 // Edit is an operator's change of a job that waits, backs off or is not due yet. Zero fields
@@ -94,6 +99,8 @@ type Answer struct {
 	// OpEdit: the change is in force and stored; or the partition has too many changes
 	Edited bool `json:"edited,omitempty"`
 	Full   bool `json:"full,omitempty"`
+	// OpCall, OpSettle
+	Turn *Turn `json:"turn,omitempty"`
 	// OpCancel, OpPurge: number of jobs dropped
 	Removed int `json:"removed,omitempty"`
 }

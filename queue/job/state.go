@@ -47,7 +47,9 @@ type BucketState struct {
 	// jobs that could start as soon as the rate allows
 	Waiting int `json:"waiting"`
 	Delayed int `json:"delayed"` // jobs that back off or are not due yet
-	Running int `json:"running"` // jobs that a worker has
+	// jobs that a worker has, and calls that run under a lease
+	Running int `json:"running"`
+	Calls   int `json:"calls,omitempty"` // calls that wait for a start: see Call
 	// configured starts per second; missing: unpaced
 	Outflow float64 `json:"outflow,omitempty"`
 	// of law 2: starts in any T of a second or more are at most peak·(T + 2 ms) + burst

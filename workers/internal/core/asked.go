@@ -31,6 +31,18 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 			a.Error = "the policy has a target, which runs all of its jobs"
 		}
 		e.Reply(a)
+	case job.OpCall, job.OpSettle:
+		switch q := e.Question; {
+		case q.Call == nil:
+			e.Reply(job.Answer{Error: "no call is named"})
+		case p.fresh:
+			e.Reply(job.Answer{Error: "the partition is being opened"})
+		case q.Op == job.OpCall:
+			v.Call(p.Part, q, e.Reply, now)
+		default:
+			t := v.Settle(p.Part, q, now)
+			e.Reply(job.Answer{Turn: &t})
+		}
 	default:
 		c.questions.Ask(v.Valve, p.Part, e.Question, e.Reply, now)
 	}

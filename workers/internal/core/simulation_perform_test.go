@@ -22,6 +22,8 @@ func (d simulated) Report(r record.Report)   { d.tell(r) }
 
 func (d simulated) StartElsewhere(r valve.Run, worker string) { d.start(r, d.promised(worker)) }
 
+func (d simulated) Grant(valve.Grant) { d.w.fail("a call nobody made may begin") }
+
 func (d simulated) Delete(p Put) {
 	w := d.w
 	w.after(w.latency(), func() {

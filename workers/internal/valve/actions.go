@@ -13,6 +13,7 @@ import (
 type Actions struct {
 	Starts    []Run           // give to a worker
 	Elsewhere []Elsewhere     // give to workers in other processes
+	Grants    []Grant         // make the final check, and let the caller begin
 	Refusals  []string        // remote workers whose claim found no job
 	Acks      []handle.Ref    // acknowledge, with confirmation
 	Fetches   []handle.Ref    // read the body
@@ -35,9 +36,11 @@ type Actions struct {
 func (a *Actions) Reset() {
 	clear(a.Starts)
 	clear(a.Elsewhere)
+	clear(a.Grants)
 	clear(a.Acks)
 	clear(a.Accepted)
-	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0], Acks: a.Acks[:0],
+	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0],
+		Grants: a.Grants[:0], Acks: a.Acks[:0],
 		Accepted: a.Accepted[:0]}
 }
 

@@ -2,6 +2,7 @@ package valve
 
 import (
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -60,6 +61,8 @@ type heldJob struct {
 	at      pace.Instant  // when its timer fires, while in the valve's timers
 	backoff time.Duration // while saving: the wait to follow
 
+	call *call // nil: it is a stored job
+
 	charge *quota.Charge // while it runs: its charge against the bucket's limits
 	turn   *turn         // while it runs: its charge against limits over all buckets
 
@@ -86,6 +89,10 @@ func (j *heldJob) ran() bool {
 // enter moves a job to another stage. It keeps the set of begun jobs, because checkpoints list
 // them four times a second and must not search a million waiting jobs.
 func (j *heldJob) enter(next stage) {
+	if j.call != nil {
+		j.stage = next
+		return
+	}
 	switch was, is := j.stage.begun(), next.begun(); {
 	case is && !was:
 		j.Bucket.Part.begun[j.Seq] = j
@@ -133,6 +140,9 @@ type rank struct {
 }
 
 func (j *heldJob) rank() rank {
+	if j.call != nil {
+		return rank{front: math.MaxInt64, place: -int64(j.Priority), seq: j.Seq}
+	}
 	return rank{j.tried, j.front, j.Bucket.placeOf(j.Priority, j.came), j.Seq}
 }
 
@@ -215,6 +225,8 @@ type near struct {
 	running int                   // jobs that count against concurrency, wherever they run
 	passing passing
 	heldBy  string // the start limit that holds its next job
+
+	callers *callers // calls that wait; nil: there were none
 
 	last      *Ticket // the last start, which the next must follow
 	undecided undecided
@@ -383,7 +395,7 @@ func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 			slots += b.slotsOf(l, j.Priority, j.came)
 		}
 	}
-	return slots
+	return slots + b.slotsOfCalls(slots)
 }
 
 // slotsFor counts the slots that go before a job of a priority that arrives at now, in Unix ns
@@ -393,7 +405,7 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	for i := range b.lanes {
 		slots += b.slotsOf(&b.lanes[i], priority, now)
 	}
-	return slots
+	return slots + b.slotsOfCalls(slots)
 }
 
 // slotsOf counts the slots of a lane that go before a job with a priority and an arrival time.
@@ -451,6 +463,7 @@ const (
 	spotSched       // its next start lies ahead
 	spotUnread      // its next body does not fit
 	spotDue         // it may start a job as soon as a worker is free
+	spotCaller      // it may start a call
 )
 
 // scheduledBucket orders the buckets of a valve by their next start. It copies nextAt, to

@@ -203,6 +203,9 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 		v.claims.nextAt = now.Add(nobodyPause)
 	}
 	v.claims.wakeAt = now
+	if v.claims.declined {
+		v.againForCalls(now)
+	}
 }
 
 // serve gives due jobs to waiting remote workers.

@@ -25,6 +25,8 @@ type Memory struct {
 	most int64 // bytes; 0: unlimited
 	near int64 // approximate bytes of buckets and held jobs
 	deep int64 // number of deep jobs
+
+	calls int // that wait, or run under a lease
 }
 
 // NewMemory returns a budget of most bytes; 0: unlimited.

@@ -201,9 +201,16 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 // at its concurrency, behind a breaker, in a takeover, or without a worker or a needed
 // forecast.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
+	if v.Free() <= 0 && v.claims.declined {
+		return nil
+	}
+	return v.expectSlots(b, slots, c, now)
+}
+
+// expectSlots is expectBucket for a start that needs no worker.
+func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	h := v.holdOf(b, now)
-	if h.until == pace.Never || v.breaker.open || b.down() ||
-		v.Free() <= 0 && v.claims.declined {
+	if h.until == pace.Never || v.breaker.open || b.down() {
 		return nil
 	}
 	at, others := h.until, int64(0)

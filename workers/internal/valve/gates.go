@@ -111,7 +111,7 @@ func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 		wait, limit, _ := v.commonWait(b.ready[0].takes(), now)
 		h = hold{by: byLimit, limit: limit, until: now.Add(wait)}
 	}
-	if h.until <= now && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
+	if h.until <= now && !b.callNext() && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
 		h = hold{by: v.withoutWorker(), until: pace.Never}
 	}
 	return h

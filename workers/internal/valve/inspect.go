@@ -42,6 +42,12 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
 	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
+	if b.callers != nil {
+		s.Calls = b.callers.len()
+	}
+	if b.callNext() {
+		s.Waiting--
+	}
 	s.Rate = b.rate.Now(b.pace, now)
 	s.RateMinute = b.minute.NowMinute(b.pace, now)
 	s.LateMS = v.lateMS(b, now)
@@ -304,7 +310,9 @@ func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	}
 	jobs = make([]*heldJob, 0, len(b.ready)+len(b.later))
 	for _, j := range b.ready {
-		jobs = append(jobs, j.heldJob)
+		if j.call == nil {
+			jobs = append(jobs, j.heldJob)
+		}
 	}
 	for _, j := range b.later {
 		jobs = append(jobs, j.heldJob)

@@ -23,6 +23,8 @@ type Part struct {
 	bodies  int64              // its share of Valve.bodies
 	near    int64              // its share of Memory.near
 	jobs    map[uint64]*heldJob
+	calls   map[string]*heldJob   // by the callers' ids
+	callSeq uint64                // number of calls so far
 	deep    *deep.Store[deepLane] // waiting jobs that are not held
 	// jobs that run, anywhere, or whose outcome is being recorded
 	begun   map[uint64]*heldJob

@@ -16,6 +16,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		return
 	}
 	v.unplace(b)
+	v.choose(b)
 	for _, t := range v.common {
 		if t.first == b {
 			t.first = nil
@@ -61,6 +62,10 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 	h := v.holdOf(b, now)
 	v.note(b, h, now)
+	if b.callNext() {
+		v.placeCall(b, h.until, now)
+		return
+	}
 	at, read := h.until, readAt(h.until)
 	if read > now {
 		v.unload(b)
@@ -110,6 +115,8 @@ func (v *Valve) unplace(b *bucket) {
 		v.due.Remove(int(b.index))
 	case spotUnread:
 		v.unread.Remove(int(b.index))
+	case spotCaller:
+		v.callers.Remove(int(b.index))
 	}
 	b.spot = spotNone
 }

@@ -34,6 +34,10 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		return
 	}
 	delete(v.runs, number)
+	if r.call != nil {
+		v.decided(r.heldJob, o, now)
+		return
+	}
 	if r.remote {
 		v.claims.running--
 	} else {
@@ -107,6 +111,11 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		if !o.Unavailable {
 			v.available(j, now)
 		}
+	}
+	if j.call != nil && o.Kind != record.OutcomeReturned {
+		v.endCall(j, o, now)
+		v.place(b, now)
+		return
 	}
 	retry := v.Policy.Retry
 	switch o.Kind {

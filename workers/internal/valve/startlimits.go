@@ -274,12 +274,18 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 				b.used = to.Adapt(b.used, before)
 			}
 		}
-		for _, j := range part.jobs {
+		adapt := func(j *heldJob) {
 			if before == nil || to == nil {
 				j.charge = nil // its limits are gone
 			} else {
 				j.charge = to.AdaptCharge(j.charge, before)
 			}
+		}
+		for _, j := range part.jobs {
+			adapt(j)
+		}
+		for _, j := range part.calls {
+			adapt(j)
 		}
 	}
 }

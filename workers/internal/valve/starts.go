@@ -37,13 +37,14 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 		v.readAhead(now)
 	}
 	for _, v := range v.line.valves {
-		if len(v.due)+len(v.unread) == 0 {
+		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
 			v.totalAwake = false
 		}
 		if !v.contested(now) {
 			v.turns = v.mostTurns // all restart with equal turns
 		}
 		v.offer(now)
+		v.hail(now)
 	}
 	v.line.rest(now)
 }
@@ -68,8 +69,14 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 
 // next returns the bucket whose turn it is to get a local worker; nil: none now.
 func (v *Valve) next(now pace.Instant) *bucket {
-	for len(v.due) > 0 {
-		if !v.admits(now) || v.Free() <= 0 {
+	for len(v.due)+len(v.callers) > 0 {
+		if !v.admits(now) {
+			return nil
+		}
+		if b := v.caller(); b != nil {
+			return b
+		}
+		if v.Free() <= 0 || len(v.due) == 0 {
 			return nil
 		}
 		b := v.nextDue(v.mayTakeWorker)
@@ -158,9 +165,15 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	b.since = now
 	b.own().rate.Count(b.pace, now)
 	b.own().minute.CountMinute(b.pace, now)
-	if remote {
+	if b.callers != nil && j.call == nil {
+		b.callers.inRow = 0
+	}
+	switch {
+	case j.call != nil:
+		v.grant(j, r)
+	case remote:
 		v.claims.running++
-	} else {
+	default:
 		v.Busy++
 		v.out.Starts = append(v.out.Starts, r)
 	}
@@ -171,6 +184,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 // timeout handles a job whose timer fired.
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
+	case j.call != nil:
+		v.timeoutCall(j, now)
 	case j.stage == stageRunning: // in a process that did not report in time
 		holder := j.holder
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
@@ -216,7 +231,7 @@ func (v *Valve) Wake(open bool) pace.Instant {
 		at = min(at, v.sched[0].at)
 	}
 	if open {
-		at = min(at, v.claims.wake())
+		at = min(at, v.claims.wake(), v.hailAt)
 		if v.all.until > v.acted {
 			at = min(at, v.all.until)
 		}

@@ -108,6 +108,7 @@ func (v *Valve) passOn(p *Part, o record.Outcome) {
 // leave removes a partition from all decisions about starts. A quiesced partition keeps its
 // buckets' clocks for the handover.
 func (v *Valve) leave(p *Part, state partitionState) {
+	v.leaveCalls(p)
 	p.state = state
 	delete(v.parts, p.Number)
 	if state != partitionOpening {

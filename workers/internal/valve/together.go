@@ -118,8 +118,9 @@ func (v *Valve) commonWait(c quota.Cost,
 // or waits for a checkpoint of their starts.
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
-	return len(v.due)+len(v.unread) > 0 || v.untold > now || slices.ContainsFunc(v.common,
-		func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
+	return len(v.due)+len(v.unread)+len(v.callers) > 0 || v.untold > now ||
+		slices.ContainsFunc(v.common,
+			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
 // takeTurn charges a start to everything that covers all buckets.
@@ -172,6 +173,9 @@ func (v *Valve) setTogether(p policy.Policy) {
 		used := to.Adapt(before.used, before.Limits)
 		for _, part := range v.parts {
 			for _, j := range part.jobs {
+				j.adaptTurn(before, to, used)
+			}
+			for _, j := range part.calls {
 				j.adaptTurn(before, to, used)
 			}
 		}

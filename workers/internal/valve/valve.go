@@ -80,6 +80,8 @@ type Valve struct {
 	parts    map[int]*Part
 	sched    heap.Heap[scheduledBucket]
 	due      heap.Heap[dueBucket]
+	callers  heap.Heap[dueBucket] // would be due, and their next job is a call
+	hailAt   pace.Instant         // when the next of them is offered its turn
 	unread   heap.Heap[dueBucket] // would be due now or soon if there were room for a body
 	bodies   int64                // bytes of waiting jobs' large bodies
 	timers   heap.Heap[timedJob]
@@ -150,6 +152,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		out:     out,
 		parts:   map[int]*Part{},
 		runs:    map[uint64]run{},
+		hailAt:  pace.Never,
 		holding: map[string]int{},
 	}
 	v.line = &line{valves: []*Valve{v}}
@@ -344,6 +347,10 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 
 // makeReady adds a job to those that wait for a slot.
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
+	if j.call != nil {
+		v.await(j, now)
+		return
+	}
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
@@ -394,6 +401,10 @@ func (v *Valve) detach(j *heldJob) {
 	v.freeBody(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
+	}
+	if j.call != nil {
+		j.Bucket.leaves(j)
+		return
 	}
 	if j.stage == stageDelayed {
 		j.Bucket.later.Remove(j.inBucket)

@@ -1,0 +1,55 @@
+package penstock
+
+import (
+	"context"
+
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/natsconn"
+)
+
+// Call is a request for a start: see [Penstock.Acquire].
+type Call = permits.Request
+
+// Permit allows one call: see [Penstock.Acquire].
+type Permit = permits.Permit
+
+// Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait
+// as well. Nothing is stored: the caller makes its request itself, at once, and then calls Settle,
+// or Return if it has not begun. The policy must be a leaking bucket with a queue, which some
+// process drains. A refusal is a [*RefusedError]; other errors are those of
+// [permits.Client.Acquire], and [ErrUnknownPolicy].
+func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
+	if err := p.service.Callable(c.Policy); err != nil {
+		return nil, err
+	}
+	client, err := p.callers()
+	if err != nil {
+		return nil, err
+	}
+	return client.Acquire(ctx, c)
+}
+
+// callers returns the client for permits. Its connection is made for the first call.
+func (p *Penstock) callers() (*permits.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, ErrClosed
+	case p.calls != nil:
+		return p.calls, nil
+	}
+	nc, err := p.nats.Connect("penstock admitter calls")
+	if err != nil {
+		return nil, err
+	}
+	if p.calls, err = permits.New(nc, p.broker.Names()); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	p.closers = append(p.closers, func() {
+		p.calls.Close()
+		natsconn.Leave(nc)
+	})
+	return p.calls, nil
+}

@@ -1,0 +1,57 @@
+package penstock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// TestCallsStartAtTheRateOfTheirBucket, and jobs beside them.
+func TestCallsStartAtTheRateOfTheirBucket(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 50, 100)}})
+	run(t, p)
+	var first, last time.Time
+	const calls = 20
+	for i := range calls {
+		permit, err := p.Acquire(t.Context(), penstock.Call{Policy: "api", Key: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = time.Now(); i == 0 {
+			first = last
+		}
+		permit.Settle(permits.Result{Status: permits.Done})
+	}
+	const rate = 20 * time.Millisecond
+	if took := last.Sub(first); took < (calls-2)*rate {
+		t.Errorf("%d calls began within %v", calls, took)
+	}
+}
+
+// TestACallThatWouldStartTooLateIsRefusedAtOnce, with the time to come back.
+func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1, 100)}})
+	run(t, p)
+	for range 2 { // the second waits for a second, and is given up
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if _, err := p.Acquire(ctx, penstock.Call{Policy: "api", Key: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	_, err := p.Acquire(t.Context(),
+		penstock.Call{Policy: "api", Key: "a", Wait: 100 * time.Millisecond})
+	refused, ok := errors.AsType[*penstock.RefusedError](err)
+	if !ok || !errors.Is(err, penstock.ErrTooLate) || refused.RetryAfter < 100*time.Millisecond {
+		t.Errorf("%v", err)
+	}
+	if _, err := p.Acquire(t.Context(), penstock.Call{Policy: "none", Key: "a"}); !errors.Is(err,
+		penstock.ErrUnknownPolicy) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+}

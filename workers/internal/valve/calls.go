@@ -1,0 +1,558 @@
+package valve
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// A call is a job that is not stored: a caller waits in the bucket for a start, and makes the
+// request itself. It obeys the limits of the bucket as a stored job does.
+//
+// The caller is like a worker in another process that runs no other job. Every question of its is
+// a claim, valid for ClaimWindow by its own clock. If its turn is not near, it waits; shortly
+// before its turn it gets an offer, and asks again. It also asks again when it hears nothing,
+// which finds the partition's next owner, and names its age, which keeps its place there.
+type call struct {
+	id     string
+	reply  func(job.Answer) // to the caller's last question
+	called bool             // it was offered its turn, or has claimed it
+	claim  pace.Instant     // end of its claim; 0: none
+	ends   pace.Instant     // end of its wait
+	passed bool             // while it runs: it may have begun
+	lease  time.Duration    // while it runs: it ends without a word from the caller for so long
+}
+
+const (
+	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer
+	// takes time.
+	claimFor = 30 * time.Millisecond
+	// callsPerJob bounds the calls in a row that start before a waiting job of their bucket.
+	callsPerJob = 9
+	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose
+	// buckets take turns.
+	mostCalled = 32
+	// mostCalls bounds the calls of all partitions of this process.
+	mostCalls = 1 << 16
+	// callGrace is how much longer than its caller the valve waits with a call.
+	callGrace = time.Second
+)
+
+// callers are the calls that wait in a bucket.
+type callers struct {
+	waiting heap.Heap[callJob]
+	called  heap.Heap[callJob] // claims first
+	chosen  *heldJob           // the next one, as head of the bucket's ready jobs
+	inRow   int                // calls started since the last stored job
+	slots   int64              // of all of them
+}
+
+// callJob orders the calls of a bucket: those that may start at once first.
+type callJob struct{ *heldJob }
+
+func (j callJob) Before(k callJob) bool {
+	if mine, other := j.call.claim != 0, k.call.claim != 0; mine != other {
+		return mine
+	}
+	return j.rank().before(k.rank())
+}
+func (j callJob) Moved(i int) { j.inBucket = i }
+
+// Grant is a call that may begin, after its final check. The run's outcome is OutcomeReturned, or
+// OutcomeProgress with a lease, else OutcomeDone.
+type Grant struct {
+	Run
+	Reply func(job.Answer)
+	Turn  job.Turn
+}
+
+// Call handles a caller's question: whether it may begin.
+func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.Instant) {
+	c := q.Call
+	if p.Quiesced || p.state > partitionLive || c.Partitions != v.Policy.Partitions {
+		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		return
+	}
+	cost := max(q.Cost, 1)
+	if limit, of, most := v.Policy.BeyondLimits(cost, q.Costs); limit != "" {
+		reply(job.Answer{Error: fmt.Sprintf("%s: more than the limit %s ever lets pass, which "+
+			"is %d", job.CostHeader(of), limit, most)})
+		return
+	}
+	b := v.bucket(p, q.Key, now)
+	defer v.place(b, now)
+	j := p.calls[c.ID]
+	switch {
+	case j == nil:
+	case j.stage != stageRunning:
+		v.detach(j)
+	case !j.call.passed: // the answer to its former question is on its way
+		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		return
+	default: // it has not begun, and cannot any more, as it has asked again
+		v.settle(j, v.unused(j, now), now)
+		j = nil
+	}
+	isNew := j == nil
+	if isNew {
+		p.callSeq++
+		age := min(time.Duration(c.AgeMS)*time.Millisecond, time.Duration(now))
+		j = &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageWaiting,
+			call: &call{id: c.ID}}
+		j.Key, j.Cost, j.Costs, j.Priority = b.key, cost, q.Costs, q.Priority
+		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
+			p.callSeq&(1<<20-1)
+		j.Stored = v.instant(now).Wall.Add(-age)
+	}
+	wait := v.expectCall(j, now)
+	if isNew {
+		if refused := v.refuses(j, wait, time.Duration(c.WaitMS)*time.Millisecond); refused != nil {
+			say(reply, *refused)
+			return
+		}
+		if p.calls == nil {
+			p.calls = map[string]*heldJob{}
+		}
+		p.calls[c.ID] = j
+		v.memory.calls++
+	}
+	j.call.reply, j.call.claim = reply, 0
+	j.call.ends = now.Add(time.Duration(c.WaitMS)*time.Millisecond + callGrace)
+	if wait != nil && *wait <= ahead.Milliseconds() {
+		j.call.claim = now.Add(claimFor)
+	} else {
+		say(reply, job.Turn{State: job.TurnWaiting, StartMS: wait})
+	}
+	v.await(j, now)
+}
+
+// firstCall is the least sequence of a call. It orders the calls of a bucket by when they first
+// asked.
+const firstCall = 1 << 63
+
+func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
+
+// refuses returns the answer to a new call that need not wait, as it would in vain.
+func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration) *job.Turn {
+	b := j.Bucket
+	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
+	switch {
+	case b.paused:
+		t.Reason = job.RefusedPaused
+	case v.memory.calls >= mostCalls,
+		b.callers != nil && b.callers.len() >= int(v.Policy.Capacity):
+		t.Reason = job.RefusedFull
+		if wait != nil {
+			t.RetryMS = max(*wait-most.Milliseconds(), 1)
+		}
+	case wait != nil && *wait > most.Milliseconds():
+		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
+	default:
+		return nil
+	}
+	return t
+}
+
+// expectCall returns the ms until a call may begin; nil: unknown.
+func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
+	b, slots := j.Bucket, int64(0)
+	if c := b.callers; c != nil {
+		for _, h := range [...]heap.Heap[callJob]{c.called, c.waiting} {
+			for _, other := range h {
+				if other.rank().before(j.rank()) {
+					slots += other.Cost
+				}
+			}
+		}
+		if k := c.chosen; k != nil && k != j && k.rank().before(j.rank()) {
+			slots += k.Cost
+		}
+		if b.waiting > 0 {
+			slots += (slots + int64(c.inRow)) / callsPerJob
+		}
+	}
+	return v.expectSlots(b, slots, j.takes(), now)
+}
+
+// slotsOfCalls returns the slots that go to waiting calls before a number of slots of jobs.
+func (b *bucket) slotsOfCalls(jobs int64) int64 {
+	if b.callers == nil {
+		return 0
+	}
+	return min(b.callers.slots, callsPerJob*(jobs+1))
+}
+
+func (c *callers) len() int {
+	n := len(c.waiting) + len(c.called)
+	if c.chosen != nil {
+		n++
+	}
+	return n
+}
+
+// await puts a call into the order of its bucket, which must be placed afterwards.
+func (v *Valve) await(j *heldJob, now pace.Instant) {
+	b := j.Bucket
+	if b.callers == nil {
+		b.own().callers = &callers{}
+	}
+	j.enter(stageWaiting)
+	if j.call.claim <= now {
+		j.call.claim = 0
+	}
+	j.call.called = j.call.claim != 0
+	b.callers.slots += j.Cost
+	b.callers.push(j)
+	at := j.call.ends
+	if j.call.called {
+		at = min(at, j.call.claim)
+	}
+	v.lookAt(j, at)
+}
+
+func (c *callers) push(j *heldJob) {
+	if j.call.called {
+		c.called.Push(callJob{j})
+	} else {
+		c.waiting.Push(callJob{j})
+	}
+}
+
+// leaves takes a call out of the order of its bucket.
+func (b *bucket) leaves(j *heldJob) {
+	c := b.callers
+	switch {
+	case j.inBucket < 0:
+		return
+	case c.chosen == j:
+		b.unchoose()
+		b.leaves(j)
+		return
+	case j.call.called:
+		c.called.Remove(j.inBucket)
+	default:
+		c.waiting.Remove(j.inBucket)
+	}
+	c.slots -= j.Cost
+}
+
+// unchoose takes the chosen call out of the bucket's ready jobs again.
+func (b *bucket) unchoose() {
+	if c := b.callers; c != nil && c.chosen != nil {
+		j := c.chosen
+		c.chosen = nil
+		b.ready.Remove(j.inBucket)
+		b.waiting -= j.Cost
+		b.countNamed(j.Cost, j.Costs, -1)
+		c.push(j)
+	}
+}
+
+// choose makes the next call the head of the bucket's ready jobs, unless it is the turn of a stored
+// job. So everything that asks about the head holds for calls.
+//
+// Calls go first, since somebody waits for each of them; every tenth start is a job's, if there is
+// a worker for it, so that calls never stop the queue.
+func (v *Valve) choose(b *bucket) {
+	c := b.callers
+	if c == nil {
+		return
+	}
+	b.unchoose()
+	if c.len() == 0 ||
+		b.queued() > 0 && c.inRow >= callsPerJob && (v.Free() > 0 || !v.claims.declined) {
+		return
+	}
+	if len(c.called) > 0 {
+		c.chosen = c.called.Remove(0).heldJob
+	} else {
+		c.chosen = c.waiting.Remove(0).heldJob
+	}
+	j := c.chosen
+	b.ready.Push(orderedJob{j})
+	b.waiting += j.Cost
+	b.countNamed(j.Cost, j.Costs, 1)
+}
+
+// callNext reports whether the head of the bucket is a call, which needs no worker.
+func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
+
+// placeCall is place for a bucket whose head is a call that may start at an instant: it offers the
+// calls their turns, shortly before.
+func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
+	c := b.callers
+	if v.breaker.open {
+		at = max(at, v.breaker.due())
+	}
+	claimed := c.chosen.call.claim != 0
+	if soon := at.Add(-ahead); soon > now && !claimed {
+		v.schedule(b, b.tunedAt(soon, now))
+		return
+	}
+	if !v.takesTurns() {
+		v.summon(b, at, now)
+	}
+	switch {
+	case !claimed && !v.takesTurns(): // the caller's answer, or its silence, places again
+	case at > now:
+		v.schedule(b, b.tunedAt(at, now))
+	default:
+		b.nextAt, b.spot = max(at, b.since), spotCaller
+		v.callers.Push(dueBucket{b})
+	}
+}
+
+// summon offers the calls of a bucket their turns that come soon.
+func (v *Valve) summon(b *bucket, at, now pace.Instant) {
+	c, n := b.callers, mostCalled
+	if b.pace != nil {
+		n = min(n, 1+int(now.Add(ahead).Since(max(at, now))/b.pace.Interval))
+	}
+	if b.concurrency > 0 {
+		n = min(n, b.concurrency-b.running)
+	}
+	n -= len(c.called)
+	if c.chosen.call.called {
+		n--
+	} else if n > 0 {
+		v.offerCall(c.chosen, now)
+		n--
+	}
+	for ; n > 0 && len(c.waiting) > 0; n-- {
+		j := c.waiting.Remove(0).heldJob
+		v.offerCall(j, now)
+		c.push(j)
+	}
+}
+
+func (v *Valve) offerCall(j *heldJob, now pace.Instant) {
+	j.call.called = true
+	v.lookAt(j, min(now.Add(ClaimWindow), j.call.ends))
+	say(j.call.reply, job.Turn{State: job.TurnOffer})
+}
+
+// hail offers calls their turns where all buckets take turns.
+func (v *Valve) hail(now pace.Instant) {
+	v.hailAt = pace.Never
+	if len(v.callers) == 0 || !v.takesTurns() {
+		return
+	}
+	at := v.nextTurn(now).until
+	if soon := at.Add(-ahead); soon > now {
+		v.hailAt = soon
+		return
+	}
+	n := 1 + int(now.Add(ahead).Since(max(at, now))/max(v.turnEvery(), 1))
+	for _, b := range v.callers[:min(n, mostCalled, len(v.callers))] {
+		if j := b.callers.chosen; !j.call.called {
+			v.offerCall(j, now)
+		}
+	}
+}
+
+// caller returns the bucket whose call is to start next, if that goes before the due jobs.
+func (v *Valve) caller() (first *bucket) {
+	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
+		if b.callers.chosen.call.claim != 0 &&
+			(first == nil || b.Before(dueBucket{first})) {
+			first = b.bucket
+		}
+	}
+	if first != nil && v.takesTurns() && len(v.due) > 0 && v.due[0].Before(dueBucket{first}) &&
+		(v.Free() > 0 || len(v.claims.held) > 0) {
+		return nil
+	}
+	return first
+}
+
+// grant lets a started call begin. The bucket's limits decide whether its end matters.
+func (v *Valve) grant(j *heldJob, r Run) {
+	b, c := j.Bucket, j.call
+	c.claim, c.passed, c.lease = 0, false, 0
+	b.own().callers.inRow++
+	if b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || v.breaker.open || b.down() {
+		c.lease = time.Duration(v.Policy.Timeout)
+	}
+	v.out.Grants = append(v.out.Grants, Grant{Run: r, Reply: c.reply,
+		Turn: job.Turn{State: job.TurnGo, LeaseMS: c.lease.Milliseconds()}})
+}
+
+// decided handles the result of a call's final check.
+func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
+	switch p := j.Bucket.Part; {
+	case p.state > partitionLive:
+	case o.Kind == record.OutcomeProgress && j.stage == stageRunning:
+		j.call.passed = true
+		v.lookAt(j, now.Add(j.call.lease))
+	default:
+		p.Changed = true
+		v.settle(j, o, now)
+	}
+}
+
+// unused gives back what a call was charged that has not begun, and returns its outcome. Its slot
+// of the peak is lost, because later starts have been checked after it.
+func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
+	if b := j.Bucket; b.pace != nil {
+		b.clock.Due = b.clock.Due.Add(-pace.Times(j.Cost, b.pace.Interval))
+	}
+	return record.Outcome{Kind: record.OutcomeUncounted}
+}
+
+// Settle handles a caller's word about its call. A permit without a lease, or of a crashed owner,
+// is not known any more: it still pauses its bucket, and its progress counts it again.
+func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
+	c := q.Call
+	j := p.calls[c.ID]
+	o := record.Outcome{Used: c.Used, Error: Clip(c.Error, 1000),
+		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
+	switch c.Status {
+	case job.CallWithdrawn, job.CallReturned:
+		if j == nil {
+			break
+		}
+		if j.stage == stageRunning && j.call.passed {
+			v.settle(j, v.unused(j, now), now)
+		} else if j.stage == stageWaiting {
+			v.detach(j)
+			v.dropCall(j)
+			v.place(j.Bucket, now)
+		}
+		return job.Turn{State: job.TurnSettled}
+	case job.CallProgress:
+		b := v.bucket(p, q.Key, now)
+		if j == nil && b.concurrency > 0 {
+			j = v.adopt(p, b, q)
+		}
+		if j == nil || j.stage != stageRunning {
+			v.place(b, now)
+			return job.Turn{State: job.TurnGone}
+		}
+		v.lookAt(j, now.Add(j.call.lease))
+		v.place(b, now)
+		return job.Turn{State: job.TurnSettled}
+	case job.CallDone:
+		o.Kind = record.OutcomeDone
+	case job.CallThrottled:
+		o.Kind = record.OutcomeThrottled
+	default:
+		o.Kind, o.Unavailable = record.OutcomeFailed, c.Status == job.CallUnavailable
+	}
+	if j == nil {
+		j = v.adopt(p, v.bucket(p, q.Key, now), q)
+	}
+	if j.stage == stageRunning {
+		v.settle(j, o, now)
+	}
+	return job.Turn{State: job.TurnSettled}
+}
+
+// adopt makes a running call of one that this valve does not know.
+func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
+	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageRunning, holder: "elsewhere",
+		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout)}}
+	j.Key, j.Cost, j.Costs = b.key, max(q.Cost, 1), q.Costs
+	if p.calls == nil {
+		p.calls = map[string]*heldJob{}
+	}
+	p.calls[q.Call.ID] = j
+	v.memory.calls++
+	b.own().running++
+	return j
+}
+
+// endCall applies the outcome of a call to its bucket, and forgets the call.
+func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
+	switch o.Kind {
+	case record.OutcomeDone:
+		j.Bucket.own().throttles = 0
+	case record.OutcomeThrottled:
+		v.throttle(j, o.RetryAfter, j.began > 0, now)
+	case record.OutcomeFailed:
+		if j.LastError = o.Error; o.Unavailable {
+			v.unavailable(j, now)
+		}
+	}
+	v.dropCall(j)
+}
+
+// dropCall forgets a call that waits in no order.
+func (v *Valve) dropCall(j *heldJob) {
+	delete(j.Bucket.Part.calls, j.call.id)
+	v.memory.calls--
+	j.stage = stageGone
+}
+
+// timeoutCall handles a call whose timer fired.
+func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
+	switch claimed := j.call.claim != 0; {
+	case j.stage == stageRunning: // its place is free, its charge stays
+		v.settle(j, record.Outcome{Kind: record.OutcomeUncounted}, now)
+		return
+	case claimed && now < j.call.ends:
+		v.detach(j)
+		j.call.claim = 0
+		v.await(j, now)
+	default: // its wait is over, or its caller did not answer the offer
+		v.detach(j)
+		v.dropCall(j)
+	}
+	v.place(j.Bucket, now)
+}
+
+// leaveCalls tells all callers of a partition that is given up to find its next owner.
+func (v *Valve) leaveCalls(p *Part) {
+	for _, j := range p.sortedCalls() {
+		if j.inTimers >= 0 {
+			v.timers.Remove(j.inTimers)
+		}
+		if j.call.reply != nil {
+			say(j.call.reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		}
+		v.dropCall(j)
+	}
+	v.callers.Retain(func(b dueBucket) bool { return b.Part != p })
+	for _, b := range p.buckets {
+		if b.callers != nil {
+			b.unchoose()
+			b.callers = nil
+		}
+	}
+}
+
+// sortedCalls lists a partition's calls in their order, so that a seed reproduces one order.
+func (p *Part) sortedCalls() []*heldJob {
+	all := make([]*heldJob, 0, len(p.calls))
+	for _, j := range p.calls {
+		all = append(all, j)
+	}
+	slices.SortFunc(all, func(a, b *heldJob) int {
+		switch {
+		case a.rank().before(b.rank()):
+			return -1
+		case b.rank().before(a.rank()):
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// againForCalls places the due buckets in which calls wait for a job's turn, as there is no worker
+// for it.
+func (v *Valve) againForCalls(now pace.Instant) {
+	if v.memory.calls == 0 {
+		return
+	}
+	for _, b := range slices.Clone(v.due) {
+		if b.callers != nil && b.callers.len() > 0 {
+			v.place(b.bucket, now)
+		}
+	}
+}
