@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // questions serves questions to this drainer's valves, and asks valves elsewhere. The core answers;
@@ -70,14 +69,6 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	case <-q.stopped:
 		return job.Answer{}, queue.ErrUnavailable
 	}
-}
-
-// WorkOn does the part of an answer that is independent of the loop.
-func (q *questions) WorkOn(a valve.Aside) {
-	q.spawn(func() {
-		a.Work()
-		q.send(core.Worked{Aside: a})
-	})
 }
 
 // Report sends an outcome to a partition's new owner until it is received or no longer matters.

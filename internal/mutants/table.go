@@ -1177,8 +1177,8 @@ func (Synced)`,
 	},
 	{
 		name: "more-than-the-list-holds-left-out", file: "workers/internal/record/fit.go",
-		old: "h.Running[:running], byHolder(h.Running[running:])",
-		new: "h.Running[:running], byHolder(nil)",
+		old: "running[holder].within(most - size)",
+		new: "running[holder].within(100)",
 		by:  "./workers/internal/valve TestAHandoverListsAllThatRunsAndHasFinished",
 	},
 	{

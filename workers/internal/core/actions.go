@@ -20,7 +20,6 @@ type Performer interface {
 	Ack(r handle.Ref)
 	Write(p Put)
 	Read(p Put)
-	WorkOn(a valve.Aside)
 	Delete(p Put)
 	Fetch(refs []handle.Ref)
 	Save(s valve.Save)
@@ -57,7 +56,6 @@ func (c *Core) Perform(p Performer) {
 	for _, r := range out.reads {
 		p.Read(r.Put)
 	}
-	each(out.Asides, p.WorkOn)
 	each(out.deletes, p.Delete)
 	if len(out.Fetches) > 0 {
 		p.Fetch(out.Fetches)

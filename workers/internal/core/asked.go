@@ -48,7 +48,5 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 	}
 }
 
-func (e Worked) apply(c *Core, _ pace.Instant) { c.questions.GoOn(e.Aside) }
-
 // Ponder works on questions until its time is up; it reads the clock itself for that.
 func (c *Core) Ponder(clock func() pace.Instant) { c.questions.Ponder(clock) }

@@ -10,8 +10,7 @@ import (
 )
 
 // Event is an input of the core. Events are values that refer to the core's state by handles,
-// so that a history of them can be written down. Two hold functions, which such a history
-// omits: the reply to a question, and aside work.
+// so that a history of them can be written down; it omits the reply to a question.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }
@@ -150,6 +149,4 @@ type (
 		Question job.Question
 		Reply    func(job.Answer)
 	}
-	// Worked reports that a question's aside work is done.
-	Worked struct{ valve.Aside }
 )

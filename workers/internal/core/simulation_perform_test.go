@@ -65,7 +65,6 @@ func (d simulated) TellVanished(int) {
 
 func (d simulated) NoteDone(e valve.Ending) { d.w.fail("job %d is noted as done", e.Seq) }
 func (d simulated) NoteEnd(e valve.Ending)  { d.w.fail("it is noted how job %d ended", e.Seq) }
-func (d simulated) WorkOn(valve.Aside)      { d.w.fail("a question was asked") }
 
 // What only people are told changes nothing.
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -12,20 +14,16 @@ const (
 	// MostBytes is the maximum size of a record, which fits a message of a NATS server with
 	// default settings (1 MiB).
 	MostBytes = 896 << 10
-	// MostListed bounds the running, and the finished jobs that a record lists one by one, the
-	// form that versions before the packed lists read.
-	MostListed = 8192
-	// ClockBytes, runBytes and doneBytes are approximate sizes of a clock without its key, of a
-	// running and of a finished job.
-	ClockBytes, runBytes, doneBytes = 118, 60, 21
-	editBytes                       = 130 // these are few
+	// ClockBytes and editBytes are approximate sizes of a clock without its key and of an edit,
+	// holderBytes that of a name, and seqBytes of a job in a packed list.
+	ClockBytes, editBytes, holderBytes, seqBytes = 118, 130, 60, 4
 )
 
 // Bytes returns the maximum size of a record under a server's maximum payload. The rest is for
 // headers, and for errors in estimated sizes.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
-// packed is a list of ascending sequences, encoded as varint differences in base64.
+// packed is a list of sequences, in a record encoded as ascending varint differences in base64.
 //
 // A partition may run and finish tens of thousands of jobs within the half minute that is
 // recorded. Listed one by one they would fill the record; packed they take two or three bytes
@@ -34,6 +32,7 @@ type packed []uint64
 
 // MarshalText returns the text for a JSON string.
 func (p packed) MarshalText() ([]byte, error) {
+	p = slices.Sorted(slices.Values(p))
 	var data []byte
 	last := uint64(0)
 	for _, seq := range p {
@@ -50,6 +49,7 @@ func (p *packed) UnmarshalText(text []byte) error {
 		return fmt.Errorf("packed sequences: %w", err)
 	}
 	last := uint64(0)
+	*p = nil
 	for len(data) > 0 {
 		step, n := binary.Uvarint(data)
 		if n <= 0 {
@@ -61,7 +61,8 @@ func (p *packed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// within returns the first sequences that fit into a number of bytes, and their size.
+// within returns the first of ascending sequences that fit into a number of bytes, and their
+// size.
 func (p packed) within(bytes int) (packed, int) {
 	var buffer [binary.MaxVarintLen64]byte
 	last, size := uint64(0), 0
@@ -75,30 +76,53 @@ func (p packed) within(bytes int) (packed, int) {
 	return p, base64.RawStdEncoding.EncodedLen(size)
 }
 
+// runs are running jobs, in a record packed by holder.
+type runs []Run
+
+func (r runs) byHolder() map[string]packed {
+	groups := map[string]packed{}
+	for _, run := range r {
+		groups[run.Holder] = append(groups[run.Holder], run.Seq)
+	}
+	return groups
+}
+
+// MarshalJSON returns an object with a packed list for each holder.
+func (r runs) MarshalJSON() ([]byte, error) { return json.Marshal(r.byHolder()) }
+
+// UnmarshalJSON reads the result of MarshalJSON.
+func (r *runs) UnmarshalJSON(data []byte) error {
+	var groups map[string]packed
+	err := json.Unmarshal(data, &groups)
+	*r = nil
+	for holder, seqs := range groups {
+		for _, seq := range seqs {
+			*r = append(*r, Run{seq, holder})
+		}
+	}
+	slices.SortFunc(*r, func(a, b Run) int { return cmp.Compare(a.Seq, b.Seq) })
+	return err
+}
+
 // Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may
 // run twice, while a bucket with an omitted clock counts as having started a job at the
-// takeover, or waits as long as any omitted one. Jobs beyond the lists that older versions read
-// are packed.
+// takeover, or waits as long as any omitted one.
 //
-// Its shares are fixed: five ninths for running jobs, a fifth for finished ones, the rest and
-// unused space for clocks. Estimated sizes suffice, since a message has an eighth more room
-// (see Bytes); encoding until it fits would delay starts in the loop, which writes releases and
-// takings.
-// from starts.
+// Estimated sizes suffice, since a message has an eighth more room (see Bytes); encoding until
+// it fits would delay starts in the loop, which writes releases and takings.
 func (h *Handover) Fit(most int) {
-	running := min(len(h.Running), MostListed, most/9*5/runBytes)
-	done := min(len(h.Done), MostListed, most/5/doneBytes)
-	size := running*runBytes + done*doneBytes + len(h.Edits)*editBytes
-	h.Running, h.MoreRunning = h.Running[:running], byHolder(h.Running[running:])
-	h.Done, h.MoreDone = h.Done[:done], slices.Sorted(slices.Values(h.Done[done:]))
-	n := 0
-	for i := range h.MoreRunning {
-		more := &h.MoreRunning[i]
-		size += runBytes
-		more.Seqs, n = more.Seqs.within(most - size)
+	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
+	h.Running = nil
+	for _, holder := range slices.Sorted(maps.Keys(running)) {
+		size += holderBytes
+		seqs, n := running[holder].within(most - size)
 		size += n
+		for _, seq := range seqs {
+			h.Running = append(h.Running, Run{seq, holder})
+		}
 	}
-	h.MoreDone, n = h.MoreDone.within(most - size)
+	done := h.Done[:min(len(h.Done), max(0, most-size)/seqBytes)] // the first have precedence
+	h.Done, n = packed(slices.Sorted(slices.Values(done))).within(most - size)
 	size += n
 	for i, c := range h.Clocks {
 		size += ClockBytes + jsonLength(string(c.Key)) + len(c.Used) + len(c.Learnt)
@@ -121,34 +145,4 @@ func jsonLength(s string) int {
 		}
 	}
 	return n
-}
-
-// byHolder groups running jobs by holder.
-func byHolder(running []Run) (groups []Runs) {
-	slices.SortStableFunc(running, func(a, b Run) int {
-		return cmp.Compare(a.Holder, b.Holder)
-	})
-	for _, r := range running {
-		if n := len(groups); n == 0 || groups[n-1].Holder != r.Holder {
-			groups = append(groups, Runs{Holder: r.Holder})
-		}
-		last := &groups[len(groups)-1]
-		last.Seqs = append(last.Seqs, r.Seq)
-	}
-	return groups
-}
-
-// unpack appends the packed jobs to the lists.
-func (h *Handover) unpack() {
-	if len(h.MoreRunning)+len(h.MoreDone) == 0 {
-		return
-	}
-	for _, more := range h.MoreRunning {
-		for _, seq := range more.Seqs {
-			h.Running = append(h.Running, Run{seq, more.Holder})
-		}
-	}
-	slices.SortFunc(h.Running, func(a, b Run) int { return cmp.Compare(a.Seq, b.Seq) })
-	h.Done = append(h.Done, h.MoreDone...)
-	h.MoreRunning, h.MoreDone = nil, nil
 }

@@ -122,11 +122,11 @@ type Handover struct {
 	// µs since a crash after which unlisted buckets may have started jobs
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs without an outcome, and their holders
-	Running []Run `json:"running,omitempty"`
+	Running runs `json:"running,omitempty"`
 	// creation time of the jobs' stream, Unix ns: another stream repeats their sequences
 	Stream int64 `json:"stream,omitempty"`
 	// recently finished jobs, whose acknowledgement may not be applied yet
-	Done []uint64 `json:"done,omitempty"`
+	Done packed `json:"done,omitempty"`
 	// last sequence seen of the stream: a server with less is no leader
 	Last uint64 `json:"last,omitempty"`
 	// Through is when the newest job covered by this record was stored, or later, by the
@@ -136,11 +136,6 @@ type Handover struct {
 
 	// Edits are changes to stored jobs.
 	Edits []Edit `json:"edits,omitempty"`
-
-	// The rest of Running and Done, in the stored form only: see Fit and unpack.
-
-	MoreRunning []Runs `json:"more_running,omitempty"`
-	MoreDone    packed `json:"more_done,omitempty"`
 }
 
 // Bounds are a handover's bounds on starts, in units of a cost, like its fields of the same
@@ -197,9 +192,10 @@ type Clock struct {
 	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
 }
 
+// Run is a running job and the process that runs it.
 type Run struct {
-	Seq    uint64 `json:"s"`
-	Holder string `json:"h"`
+	Seq    uint64
+	Holder string
 }
 
 // Edit is an operator's change of a stored job: see [job.Edit]. Its field names are short, like
@@ -212,12 +208,6 @@ type Edit struct {
 	Deadline *time.Time `json:"d,omitempty"`
 	// Run is the number of the attempt that ignores backoff and the job's date; 0: none.
 	Run int `json:"r,omitempty"`
-}
-
-// Runs are running jobs of one holder.
-type Runs struct {
-	Holder string `json:"h"`
-	Seqs   packed `json:"s"`
 }
 
 // Attempt is the history of a job that has failed, or was running when its owner crashed.
@@ -275,9 +265,6 @@ func Decode(data []byte, record any) error {
 	}
 	if err := json.Unmarshal(data, record); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
-	}
-	if r, ok := record.(interface{ unpack() }); ok {
-		r.unpack()
 	}
 	return nil
 }

@@ -28,7 +28,6 @@ type Actions struct {
 	Adapted   []Adapted       // rates lowered
 	Offers    []string        // policies that need remote workers
 	Reports   []record.Report // send to the new owner of a partition
-	Asides    []Aside         // run outside of the loop, then call goOn
 	Vanished  int             // number of jobs removed from the stream by others
 }
 

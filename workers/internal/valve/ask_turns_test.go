@@ -42,15 +42,6 @@ func (a *asked) arriveMany(key string, n int) {
 // ponder works on the questions for a turn that takes no time.
 func (a *asked) ponder() { a.qs.Ponder(func() pace.Instant { return a.now }) }
 
-// aside does what can be done elsewhere.
-func (a *asked) aside() {
-	for _, x := range a.out.Asides {
-		x.Work()
-		a.qs.GoOn(x)
-	}
-	a.out.Asides = nil
-}
-
 // turns lets the loop work on the questions until they are answered, each piece of work taking 50
 // µs, and returns how many turns of the loop that took. What the valve wants is done in between.
 func (a *asked) turns() (n int) {
@@ -65,7 +56,6 @@ func (a *asked) turns() (n int) {
 			a.t.Fatalf("questions kept the loop for %v, in %d pieces of work", took, readings-1)
 		}
 		a.start()
-		a.aside()
 		a.out.Reset()
 		n++
 	}
@@ -262,7 +252,6 @@ func TestFewListsAreInTheMaking(t *testing.T) {
 			readings++
 			return a.now.Add(time.Duration(readings) * 50 * time.Microsecond)
 		})
-		a.aside()
 	}
 	if most > mostWalks {
 		t.Errorf("%d lists were in the making", most)

@@ -97,7 +97,6 @@ func BenchmarkList(b *testing.B) {
 				vb.v.forecast = nil
 				list := vb.v.list(vb.p, job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.v.find(list) })
-				list.pick()
 				s.measure(func() bool { return vb.v.tell(list, vb.now, originWall) })
 				s.round()
 			}

@@ -58,14 +58,6 @@ func (k *breaker) due() pace.Instant {
 // asked reports whether an ended job was a probe.
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
-// next returns when the next probe is due, or 0 while one runs.
-func (k *breaker) next(now pace.Instant) pace.Instant {
-	if k.probing() {
-		return 0
-	}
-	return max(k.at, now)
-}
-
 // unavailable records that a job found its target down, and reports whether that counts as an
 // attempt. It counts until a breaker opens, since the cause is not known before (law 6). After
 // that it counts only while other buckets get answers: then the job itself fails, and must

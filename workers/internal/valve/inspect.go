@@ -112,7 +112,7 @@ func (b listed) Moved(int) {}
 
 // listing is an unfinished list of the first of a partition's buckets.
 //
-// Buckets are found, sorted and described in pieces, each as of its time. A consistent list
+// Buckets are found and described in pieces, each as of its time. A consistent list
 // would take one iteration of the loop, which with 40,000 buckets cost a drainer its lease.
 type listing struct {
 	part          *Part
@@ -121,14 +121,10 @@ type listing struct {
 	walk          *walk.Walk[*bucket]
 	forecast      *forecast // made by the same walk, if one is needed
 	offset, limit int
-	found         []listed          // all buckets with jobs
-	page          heap.Heap[listed] // largest of found, once picked
+	total         int               // number of buckets with jobs
+	page          heap.Heap[listed] // the largest of them
 	states        []job.BucketState // descriptions of page
 }
-
-// mostPickedAtOnce bounds the buckets from which the loop itself picks a page. In the worst
-// order, each replaces another.
-const mostPickedAtOnce = 1000
 
 // list begins a list without the first offset buckets.
 //
@@ -138,7 +134,6 @@ func (v *Valve) list(p *Part, by string, offset, limit int, now pace.Instant) *l
 	l := &listing{
 		part: p, by: by, asked: now, walk: p.list.Walk(),
 		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
-		found: make([]listed, 0, p.list.Len()),
 	}
 	if !v.foresees(p, now) {
 		l.forecast = v.newForecast(now)
@@ -164,7 +159,8 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held > 0 {
-			l.found = append(l.found, listed{b, v.size(b, l)})
+			l.total++
+			l.pick(listed{b, v.size(b, l)})
 		}
 		if l.forecast != nil {
 			l.forecast.add(b, v.turns)
@@ -177,16 +173,13 @@ func (v *Valve) find(l *listing) (done bool) {
 	return done
 }
 
-// pick selects the page. It runs outside of the loop and must not read state that changes, so
-// it sorts by the sizes as found.
-func (l *listing) pick() {
-	for _, b := range l.found {
-		if len(l.page) < l.offset+l.limit {
-			l.page.Push(b)
-		} else if len(l.page) > 0 && l.page[0].Before(b) {
-			l.page[0] = b
-			l.page.Fix(0)
-		}
+// pick keeps the largest buckets, by their sizes as found.
+func (l *listing) pick(b listed) {
+	if len(l.page) < l.offset+l.limit {
+		l.page.Push(b)
+	} else if len(l.page) > 0 && l.page[0].Before(b) {
+		l.page[0] = b
+		l.page.Fix(0)
 	}
 }
 

@@ -27,7 +27,6 @@ type question struct {
 	starts []job.ExpectedStart
 
 	states  []job.State // of OpJobs
-	aside   func()      // work outside of the loop
 	purged  []*heldJob  // of OpPurge: jobs still to be dropped
 	removed int         // by OpPurge
 	unnoted int         // dropped jobs whose ends are not recorded yet
@@ -40,7 +39,6 @@ const (
 	answered progress = iota
 	goesOn
 	goesOnLater // continue on the next iteration, without waiting
-	goesOnAside // continue outside of the loop, then here: see aside
 	waits       // continue on the next iteration, whenever it comes
 )
 
@@ -76,15 +74,6 @@ type Questions struct {
 	behind  bool // time ran out before all were served
 	asked   uint64
 }
-
-// Aside is a long part of the work on a question, independent of the core's state.
-type Aside struct{ question *question }
-
-// Work does the work, on any goroutine. Pass the Aside to GoOn afterwards.
-func (a Aside) Work() { a.question.aside() }
-
-// GoOn continues a question whose aside work is done.
-func (qs *Questions) GoOn(a Aside) { qs.waiting = append(qs.waiting, a.question) }
 
 // Ask adds a question about a partition. It is answered now or by Ponder.
 func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.Answer),
@@ -165,8 +154,6 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 		switch p := q.work(now); p {
 		case goesOn:
 			qs.waiting = append(qs.waiting, q)
-		case goesOnAside:
-			q.valve.out.Asides = append(q.valve.out.Asides, Aside{q})
 		case goesOnLater, waits:
 			later = append(later, q)
 			qs.behind = qs.behind || p == goesOnLater
@@ -230,19 +217,13 @@ func (q *question) buckets(now pace.Instant) progress {
 		if !q.valve.tell(l, now, q.wall(now)) {
 			return goesOn
 		}
-		q.reply(job.Answer{Buckets: l.states, Total: len(l.found)})
+		q.reply(job.Answer{Buckets: l.states, Total: l.total})
 		return answered
 	}
 	q.work = func(pace.Instant) progress {
-		if !q.valve.find(l) {
-			return goesOn
+		if q.valve.find(l) {
+			q.work = tell
 		}
-		q.work = tell
-		if len(l.found) > mostPickedAtOnce {
-			q.aside = l.pick
-			return goesOnAside
-		}
-		l.pick()
 		return goesOn
 	}
 	return goesOn
