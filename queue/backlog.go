@@ -79,6 +79,7 @@ type Backlog struct {
 	broken   chan error
 	idle     chan struct{}
 	sweep    sweep
+	ticked   ticked
 	rest     rest
 
 	stop      <-chan struct{} // closed: stop pulling
@@ -424,9 +425,18 @@ func (l *Backlog) StreamCreated() time.Time { return l.created }
 // Done acknowledges a finished job, and repeats the acknowledgement until the server confirms it
 // or the backlog is closed. It never blocks. After Close it does nothing.
 func (l *Backlog) Done(seq uint64) {
-	if !l.strays.finish(seq) && l.acks != nil {
-		l.acks.add(seq)
+	if l.strays.finish(seq) || l.acks == nil {
+		return
 	}
+	tick, found := l.ticked.forget(seq)
+	if !found {
+		l.acks.add(seq)
+		return
+	}
+	l.pulling.Go(func() {
+		l.noteTick(tick)
+		l.acks.add(seq)
+	})
 }
 
 // pull hands over the strays found at the opening, then deliveries, until it is stopped or
@@ -455,6 +465,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 		arrived := make([]job.Arrived, len(batch))
 		for i, d := range batch {
 			arrived[i] = l.b.arrived(d.Message, l.lean || isBare(d.Message))
+			l.ticked.learn(arrived[i])
 		}
 		last := batch[len(batch)-1]
 		clear(batch)

@@ -351,7 +351,7 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 		_ = m.Term() // otherwise it would be delivered again
 		return
 	}
-	tick := Tick{Schedule: s, ID: "schedule " + s.Name + " " + s.When}
+	tick := Tick{Schedule: s, ID: tickPrefix + s.Name + " " + s.When}
 	// the server distinguishes a schedule's ticks by the time of the next one
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
 		tick.ID += " " + next

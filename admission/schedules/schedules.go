@@ -1,6 +1,7 @@
 // Package schedules submits jobs at scheduled times. Schedules are JetStream's (package queue); one
 // admitter at a time submits each tick, with an Idempotency-Key made of the schedule and the
-// instant, so that repeated attempts make one job.
+// instant, so that repeated attempts make one job. The last instant is noted, because a killed
+// server forgets such keys.
 package schedules
 
 import (
@@ -237,6 +238,13 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	// and would accept it again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
+	switch noted, err := s.broker.TickNoted(ctx, t); {
+	case err != nil:
+		return again, false
+	case noted:
+		s.options.Ticked(t.Policy, Submitted)
+		return 0, true
+	}
 	header := nats.Header{}
 	for name, values := range t.Header {
 		header[name] = values
@@ -247,6 +255,9 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	_, ended := errors.AsType[*admission.EndedError](err)
 	switch {
 	case ended, err == nil && outcome.Verdict != admission.Rejected:
+		if s.broker.NoteTick(ctx, t.Policy, t.Key, t.ID) != nil {
+			return again, false
+		}
 		s.options.Ticked(t.Policy, Submitted)
 		return 0, true
 	case err == nil:
