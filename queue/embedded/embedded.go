@@ -243,8 +243,12 @@ const probeBytes = 64 << 10
 // Check reports whether messages can be stored: it writes a small file next to the server's own,
 // and asks the server whether it could write. A file system error means that the disk is full, or
 // not writable for another reason; [ErrBroken] means that the disk is writable, but the server
-// gave up on some of its files while it was not.
+// gave up on some of its files while it was not, or writes to files that are deleted.
 func (s *Server) Check() error {
+	if s.lock.gone() {
+		return fmt.Errorf("%w: %s was deleted or replaced while the server ran", ErrBroken,
+			s.storeDir)
+	}
 	if err := s.probe(); err != nil {
 		return err
 	}

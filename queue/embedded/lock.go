@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -29,6 +30,17 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	return &dirLock{f}, nil
+}
+
+// gone reports whether the file was deleted or replaced, and with it the directory. A file system
+// that does not answer is no proof.
+func (l *dirLock) gone() bool {
+	ours, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(l.file.Name())
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(ours, there)
 }
 
 // unlock may be called on nil and more than once.

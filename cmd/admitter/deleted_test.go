@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestADeletedDataDirectoryIsSetUpAgain: at the next start, to which a running process gives way
+// soon, because what its server still writes is in no directory any more.
+func TestADeletedDataDirectoryIsSetUpAgain(t *testing.T) {
+	t.Parallel()
+	for _, running := range []bool{true, false} {
+		file := configure(t, policies)
+		submit := func(p *process) {
+			t.Helper()
+			if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 ||
+				!strings.Contains(body, "stripe:1") {
+				t.Errorf("%d %s", status, body)
+			}
+		}
+		p := launch(t, "--config", file).ready()
+		submit(p)
+		if !running {
+			p.stop()
+		}
+		if err := os.RemoveAll(filepath.Join(filepath.Dir(file), "nats")); err != nil {
+			t.Fatal(err)
+		}
+		if running {
+			const why = "was deleted or replaced while the server ran"
+			if status := p.end(); status != 1 || !strings.Contains(p.Log.String(), why) {
+				t.Errorf("ended with status %d", status)
+			}
+		}
+		p = launch(t, "--config", file).ready()
+		submit(p)
+		p.stop()
+	}
+}
