@@ -157,7 +157,7 @@ var table = []mutant{
 	},
 	{
 		name: "an-edited-job-sinks", file: "workers/internal/valve/edits.go",
-		old: "j = v.raise(p, seq)",
+		old: "j = p.raise(seq)",
 		new: "",
 		by:  "./workers/internal/valve TestAnOperatorChangesWhatWaits",
 	},
@@ -766,9 +766,9 @@ var table = []mutant{
 	{
 		name: "epoch-unchecked-swept", file: "workers/internal/core/jobs.go",
 		old: `p != nil && p.Epoch == e.Epoch {
-		c.valve(p.Policy).Swept`,
+		p.Swept`,
 		new: `p != nil {
-		c.valve(p.Policy).Swept`,
+		p.Swept`,
 		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
@@ -965,8 +965,8 @@ func (Synced)`,
 	},
 	{
 		name: "done-not-handed-over", file: "workers/internal/valve/handover.go",
-		old: "h.Done = v.doneJobs(p, now)",
-		new: "_ = v.doneJobs",
+		old: "h.Done = p.doneJobs(now)",
+		new: "_ = p.doneJobs",
 		by:  "./workers/internal/valve TestFinishedJobsAreKnownToTheOwnerAfterTheNext",
 	},
 	{
@@ -977,7 +977,7 @@ func (Synced)`,
 	},
 	{
 		name: "inherited-outcomes-not-listed", file: "workers/internal/valve/handover.go",
-		old: "running = append(running, record.Run{Seq: seq, Holder: v.Self})",
+		old: "running = append(running, record.Run{Seq: seq, Holder: p.v.Self})",
 		new: "",
 		by:  "./workers/internal/valve TestAnOutcomeThatWasToldIsTheTellersNoMore",
 	},
@@ -1025,14 +1025,15 @@ func (Synced)`,
 	},
 	{
 		name: "total-no-hold-after-crash", file: "workers/internal/valve/inherit.go",
-		old: "v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))",
+		old: "p.v.total.Hold(&p.v.totalClock, max(now.Add(in.Fence+p.v.total.Interval), " +
+			"p.restsUntil))",
 		new: "_ = in.Fence",
 		by:  "./workers/internal/valve TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
 		name: "total-clock-not-inherited", file: "workers/internal/valve/inherit.go",
-		old: "in.wind(&v.totalClock, c, v.total, v.total.Before(in.Handover.Total, 1), now)",
-		new: "_ = v.total",
+		old: "in.wind(&p.v.totalClock, c, p.v.total, p.v.total.Before(in.Handover.Total, 1), now)",
+		new: "_ = p.v.total",
 		by:  "./workers/internal/valve TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
@@ -1049,16 +1050,16 @@ func (Synced)`,
 	},
 	{
 		name: "inherited-run-never-times-out", file: "workers/internal/valve/valve.go",
-		old: `	v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
-	case v.Policy.Paced()`,
-		new: "case v.Policy.Paced()",
+		old: `	p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+	case p.v.Policy.Paced()`,
+		new: "case p.v.Policy.Paced()",
 		by:  "./workers/internal/valve TestAnInheritedRunTimesOut",
 	},
 	{
 		name: "progress-not-heard", file: "workers/internal/valve/inherit.go",
-		old: `v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
-			v.place(j.Bucket, now)`,
-		new: "v.place(j.Bucket, now)",
+		old: `p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.place(j.Bucket, now)`,
+		new: "p.v.place(j.Bucket, now)",
 		by:  "./workers/internal/valve TestAnInheritedRunTimesOut",
 	},
 	{
@@ -1097,19 +1098,19 @@ func (Synced)`,
 	{
 		name: "holder-gone-keeps-unseen", file: "workers/internal/valve/inherit.go",
 		old: `in.holder, in.crashed = "", holder
-				v.saw(p, now)`,
+				p.saw(now)`,
 		new: `in.holder, in.crashed = "", holder`,
 		by:  "./workers/internal/valve TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing",
 	},
 	{
 		name: "sweep-keeps-unseen", file: "workers/internal/valve/inherit.go",
 		old: `if in.runs() {
-			v.saw(p, now)
+			p.saw(now)
 		}
 	}
 	maps.`,
 		new: `if false {
-			v.saw(p, now)
+			p.saw(now)
 		}
 	}
 	maps.`,
@@ -1145,15 +1146,15 @@ func (Synced)`,
 	{
 		name: "vanished-not-removed", file: "workers/internal/valve/inherit.go",
 		old: `case stageWaiting, stageDelayed:
-			v.out.Vanished++`,
+			p.v.out.Vanished++`,
 		new: `case stageGone:
-			v.out.Vanished++`,
+			p.v.out.Vanished++`,
 		by: "./workers/internal/valve TestASweepRemovesWhatIsGoneAndNothingElse",
 	},
 	{
 		name: "sweep-keeps-acknowledged", file: "workers/internal/valve/inherit.go",
 		old: `case stageAcking:
-			v.Confirmed(p, j.Seq, now)`,
+			p.Confirmed(j.Seq, now)`,
 		new: "case stageAcking:",
 		by:  "./workers/internal/valve TestASweepRemovesWhatIsGoneAndNothingElse",
 	},
@@ -1589,7 +1590,7 @@ func (Synced)`,
 	},
 	{
 		name: "costs-that-never-fit", file: "workers/internal/valve/valve.go",
-		old: "case v.Policy.Paced() && j.Cost > v.Policy.Capacity:",
+		old: "case p.v.Policy.Paced() && j.Cost > p.v.Policy.Capacity:",
 		new: "case false:",
 		by:  "./workers/internal/valve TestCostsThatNeverFit",
 	},
@@ -2894,8 +2895,8 @@ func (Synced)`,
 	},
 	{
 		name: "expected-starts-wait-for-workers", file: "workers/internal/valve/questions.go",
-		old: "wait, known := q.valve.expect(q.part, seq, now)",
-		new: "wait, known := q.valve.expect(q.part, seq, now)\n\t\tif !known && now < q.until {\n" +
+		old: "wait, known := q.part.expect(seq, now)",
+		new: "wait, known := q.part.expect(seq, now)\n\t\tif !known && now < q.until {\n" +
 			"\t\t\treturn waits\n\t\t}",
 		by: "./workers/internal/valve TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce",
 	},
@@ -3098,7 +3099,7 @@ func (Synced)`,
 	},
 	{
 		name: "limit-of-all-by-bucket", file: "workers/internal/valve/startlimits.go",
-		old: "h.AllLimits, h.Together = t.Names(), t.Encode(t.used, v.instant(now))",
+		old: "h.AllLimits, h.Together = t.Names(), t.Encode(t.used, p.v.instant(now))",
 		new: "h.AllLimits = t.Names()",
 		by:  "./workers/internal/valve TestALimitForAllKeysIsHandedOverAndChargedByACrash",
 	},
@@ -3218,8 +3219,8 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-untold-once-allowed", file: "workers/internal/valve/startlimits.go",
-		old: "\t\tv.tells(b.Part, head.takes(), now) {",
-		new: "\t\tb.Part.tells(head.takes(), now, v.quota) {",
+		old: "\t\tb.Part.covers(head.takes(), now) {",
+		new: "\t\tb.Part.tells(head.takes(), now, p.v.quota) {",
 		by:  "./workers/internal/valve TestWhatIsAllowedWaitsForACheckpointOfWhatIsShared",
 	},
 	{
@@ -3296,7 +3297,7 @@ func (Synced)`,
 	},
 	{
 		name: "deep-jobs-not-swept", file: "workers/internal/valve/inherit.go",
-		old: "surfaced := v.sweepDeep(p)",
+		old: "surfaced := p.sweepDeep()",
 		new: "var surfaced []*bucket",
 		by:  "./workers/internal/valve TestASweepFindsWhatIsMissingDeep",
 	},
@@ -3314,7 +3315,7 @@ func (Synced)`,
 	},
 	{
 		name: "deep-redeliveries-taken-for-new", file: "workers/internal/valve/valve.go",
-		old: "if v.seen(p, a, now) {",
+		old: "if p.seen(a, now) {",
 		new: "if false {",
 		by:  "./workers/internal/valve TestASweepFindsWhatIsMissingDeep",
 	},

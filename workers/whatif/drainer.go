@@ -60,9 +60,9 @@ func newDrainer(w *world, began int64) *drainer {
 	d.valve.Local = true
 	d.questions.Wall = d.date
 	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
-	d.valve.Opened(d.part, time.Unix(0, began), 0, nil, origin)
-	d.valve.Live(d.part, origin)
-	d.valve.Swept(d.part, origin)
+	d.part.Opened(time.Unix(0, began), 0, nil, origin)
+	d.part.GoLive(origin)
+	d.part.Swept(origin)
 	d.part.Changed = true // so that the first job finds a checkpoint
 	d.note()
 	return d
@@ -91,7 +91,7 @@ func (d *drainer) next() int64 {
 func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
 	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority,
 		Cost: r.Cost}
-	d.questions.Ask(d.valve, d.part, ask, func(a job.Answer) {
+	d.questions.Ask(d.part, ask, func(a job.Answer) {
 		late = a.StartMS != nil && time.Duration(*a.StartMS)*time.Millisecond > deadline
 	}, d.instant(d.now))
 	return late
@@ -106,7 +106,7 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	if deadline > 0 {
 		a.Deadline = at.Add(deadline)
 	}
-	d.valve.Arrive(d.part, d.one[:], true, d.instant(d.now), at)
+	d.part.Arrive(d.one[:], true, d.instant(d.now), at)
 	return d.turn()
 }
 
@@ -132,7 +132,7 @@ func (d *drainer) turn() error {
 func (d *drainer) note() {
 	if len(d.policy.Limits) > 0 && d.part.Changed {
 		d.part.Changed = false
-		d.valve.Gather(d.part).Walk.Stop()
+		d.part.Gather().Walk.Stop()
 		d.part.Noted(true)
 	}
 }
@@ -158,7 +158,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	}
 	for _, a := range out.Acks {
 		d.account.left(d.account.of(a.Key), d.now)
-		d.valve.Confirmed(d.part, a.Seq, now)
+		d.part.Confirmed(a.Seq, now)
 	}
 	for i := 0; i < len(out.Fetches); i++ { // loading one may request another
 		if j := d.part.Held(out.Fetches[i]); j != nil {

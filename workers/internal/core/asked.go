@@ -14,7 +14,7 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 		e.Reply(job.Answer{Error: "the partition has another owner"})
 		return
 	}
-	v := c.valve(p.Policy)
+	v := c.valves[p.Policy]
 	switch e.Question.Op {
 	case job.OpOutcome:
 		var o record.Outcome
@@ -44,7 +44,7 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 			e.Reply(job.Answer{Turn: &t})
 		}
 	default:
-		c.questions.Ask(v.Valve, p.Part, e.Question, e.Reply, now)
+		c.questions.Ask(p.Part, e.Question, e.Reply, now)
 	}
 }
 

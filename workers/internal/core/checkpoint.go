@@ -55,10 +55,10 @@ func (p *partition) checkpointDue() pace.Instant {
 
 // note works on a partition's checkpoint, reading up to n buckets, and returns how many of n
 // are left. Encoding takes the longest and is left to the writer.
-func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left int) {
+func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
-		s.gathering, p.Changed, s.last = v.Gather(p.Part), false, now
+		s.gathering, p.Changed, s.last = p.Gather(), false, now
 	}
 	g := s.gathering
 	left = max(0, n-g.Walk.Left())
@@ -68,7 +68,7 @@ func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left 
 	s.gathering, s.pending = nil, true
 	// Runs are collected last, at once and as of now. Older clocks are harmless (see
 	// valve.Gathering), but a run that has ended since would hold concurrency at a successor.
-	h, most := v.HandoverBut(p.Part, now), c.most
+	h, most := p.HandoverBut(now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
 	c.out.puts = append(c.out.puts, Put{

@@ -101,9 +101,11 @@ func New(o Options) *Core {
 	return c
 }
 
-// part returns the partition of this name; nil: this core does not own it.
+// part returns the partition of this name for an event, and marks its valve to be visited; nil:
+// this core does not own it.
 func (c *Core) part(name handle.Partition) *partition {
 	if s := c.share(name); s != nil && s.part.Owned() {
+		c.valve(name.Policy)
 		return s.part
 	}
 	return nil
@@ -369,7 +371,7 @@ func (c *Core) Checkpoint(now pace.Instant) {
 	for _, v := range c.awake {
 		for _, s := range v.shares {
 			if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
-				left = c.note(v, p, left, now)
+				left = c.note(p, left, now)
 			}
 		}
 	}

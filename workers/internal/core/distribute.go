@@ -105,7 +105,7 @@ func (c *Core) distribute(now pace.Instant) {
 	for _, s := range c.sortedShares() {
 		v := s.valve
 		if s.part != nil {
-			v.LookFor(s.part.Part, now)
+			s.part.LookFor(now)
 		}
 		switch {
 		case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
@@ -258,7 +258,7 @@ func (c *Core) canGo(s *share, now pace.Instant) bool {
 // quiet quiesces a partition, and reports whether nothing of it is in progress or unreported
 // here.
 func (c *Core) quiet(s *share) bool {
-	v := c.valve(s.policy)
-	v.Quiesce(s.part.Part)
-	return c.unsettled[s.key()] == 0 && v.Quiet(s.part.Part)
+	c.valve(s.policy)
+	s.part.Quiesce()
+	return c.unsettled[s.key()] == 0 && s.part.Quiet()
 }

@@ -22,7 +22,7 @@ func leftBehind(t *testing.T) record.Handover {
 	c := coreBench(t, slowly())
 	part, now := takeOver(c, Opened{})
 	starts(c, part, now, 1, 20*ms)
-	return c.valves["api"].Surrender(part.Part, now.Add(second))
+	return part.Surrender(now.Add(second))
 }
 
 // starts lets so many jobs arrive and run for a while, and returns when they started.
@@ -136,7 +136,7 @@ func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
 	began := starts(old, former, then, 3, 4*second)
 	then = then.Add(4 * second)
 	// due 6 s from now, which the lease is not
-	h := old.valves["api"].Handover(former.Part, then, simulatedLease)
+	h := former.Handover(then, simulatedLease)
 	if len(h.Clocks) != 1 {
 		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
 	}

@@ -13,25 +13,25 @@ func (e Arrived) apply(c *Core, now pace.Instant) {
 	if p == nil || p.Epoch != e.Epoch {
 		return
 	}
-	c.valve(p.Policy).Arrive(p.Part, e.Jobs, true, now, c.Wall(now))
+	p.Arrive(e.Jobs, true, now, c.Wall(now))
 }
 
 func (e Swept) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		c.valve(p.Policy).Swept(p.Part, now)
+		p.Swept(now)
 	}
 }
 
 func (e Strayed) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		c.valve(p.Policy).Arrive(p.Part, e.Jobs, false, now, c.Wall(now))
+		p.Arrive(e.Jobs, false, now, c.Wall(now))
 	}
 }
 
 func (e Confirmed) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil {
 		for _, seq := range e.Seqs {
-			c.valve(p.Policy).Confirmed(p.Part, seq, now)
+			p.Confirmed(seq, now)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (c *Core) read(e Text, now pace.Instant) {
 	if p == nil {
 		return
 	}
-	switch v, j := c.valve(p.Policy), p.Held(e.Ref); {
+	switch v, j := c.valves[p.Policy], p.Held(e.Ref); {
 	case j == nil:
 	case e.Malformed != nil:
 		v.Unreadable(j, e.Malformed, now)
@@ -70,13 +70,13 @@ func (c *Core) read(e Text, now pace.Instant) {
 
 func (e Saved) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valve(p.Policy).Written(p.Part, &e.Save, now)
+		p.Written(&e.Save, now)
 	}
 }
 
 func (e Buried) apply(c *Core, _ pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valve(p.Policy).Buried(p.Held(e.Ref))
+		c.valves[p.Policy].Buried(p.Held(e.Ref))
 	}
 }
 
@@ -120,6 +120,7 @@ func (c *Core) reported(policy string, number int, o record.Outcome, now pace.In
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {
 		return false
 	}
-	c.valve(policy).Reported(s.part.Part, o, now)
+	c.valve(policy)
+	s.part.Reported(o, now)
 	return true
 }

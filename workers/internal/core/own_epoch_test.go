@@ -22,9 +22,9 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	c.out = actions{}
 	c.take(s, now)
 	claim := c.out.puts[0]
-	before := c.valves["api"].Handover(s.part.Part, now, simulatedLease)
+	before := s.part.Handover(now, simulatedLease)
 	c.valves["api"].Advance(now, pace.Never)
-	after := c.valves["api"].Handover(s.part.Part, now, simulatedLease)
+	after := s.part.Handover(now, simulatedLease)
 	if len(before.Running) != 0 || len(after.Running) != 1 {
 		t.Fatalf("running %v, then %v", before.Running, after.Running)
 	}

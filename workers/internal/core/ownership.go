@@ -168,7 +168,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 	r := record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce()}
 	switch {
 	case s.part != nil && !s.part.fresh:
-		h := c.valves[s.policy].HandoverBut(s.part.Part, now)
+		h := s.part.HandoverBut(now)
 		r.Running, r.Stream, r.Through, r.Edits = h.Running, h.Stream, h.Through, h.Edits
 		// checkpoints go on under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
@@ -259,7 +259,8 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 		s.state, s.takenAt, s.freeSince = shareOwned, now, 0
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, true})
 	case s.part.Epoch != s.revision:
-		c.valve(s.policy).Reopen(s.part.Part, s.revision)
+		c.valve(s.policy)
+		s.part.Reopen(s.revision)
 		s.state = shareOwned
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 	default:
@@ -389,6 +390,7 @@ func (c *Core) Newer(tell func(t Table, key string)) {
 // closeBacklog closes the backlog of a partition that this process gives up, and cancels an
 // opening that is still pending, which would stay open and refuse all questions to the owner.
 func (c *Core) closeBacklog(p *partition) {
+	c.valve(p.Policy)
 	c.out.opens = slices.DeleteFunc(c.out.opens,
 		func(o Opening) bool { return o.Part == p.Partition })
 	c.out.closes = append(c.out.closes, p.Partition)
@@ -401,7 +403,7 @@ func (c *Core) closeBacklog(p *partition) {
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
-		c.valve(s.policy).Drop(s.part.Part)
+		s.part.Drop()
 	}
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
@@ -414,18 +416,19 @@ func (c *Core) dropShare(s *share) {
 // could start, and the new owner would start it too (laws 2 and 3). No process starts jobs
 // while the record is written, which is the gap of a handover.
 func (c *Core) release(s *share, now pace.Instant) {
-	c.valve(s.policy).Quiesce(s.part.Part)
+	c.valve(s.policy)
+	s.part.Quiesce()
 	if s.part.Undecided() {
 		c.TickAt = min(c.TickAt, now.Add(time.Millisecond))
 		return
 	}
 	c.closeBacklog(s.part)
 	var h record.Handover
-	if v := c.valves[s.policy]; s.over { // no successor needs the outcomes
-		h = v.Handover(s.part.Part, now, 0)
-		v.Drop(s.part.Part)
+	if s.over { // no successor needs the outcomes
+		h = s.part.Handover(now, 0)
+		s.part.Drop()
 	} else {
-		h = v.Surrender(s.part.Part, now)
+		h = s.part.Surrender(now)
 		if n := s.part.Unreported(); n > 0 {
 			c.unsettled[s.key()] += n
 		}
@@ -443,7 +446,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)
-		c.valve(s.policy).Drop(s.part.Part)
+		s.part.Drop()
 	}
 	r := s.before.record
 	switch {

@@ -155,7 +155,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 		shares[s.key()] = s // until released: it cannot be taken from a live process
 		if s.part != nil && s.part.Owned() {
-			c.valves[s.policy].Quiesce(s.part.Part)
+			s.part.Quiesce()
 		}
 	}
 	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) ||

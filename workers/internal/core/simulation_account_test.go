@@ -170,7 +170,7 @@ func (w *world) settles(d *drainer, r handle.Ref) {
 // gone to whoever owns the partition, nobody else tells it: so until the job has come too, its
 // records list the job as its own, as above.
 func (w *world) isTold(p *partition, d *drainer, f *fate) {
-	h := d.core.valves[p.Policy].HandoverBut(p.Part, d.clock())
+	h := p.HandoverBut(d.clock())
 	if slices.Contains(h.Running, record.Run{Seq: f.seq, Holder: d.core.Lease.Id}) {
 		f.under[d] = true
 	}

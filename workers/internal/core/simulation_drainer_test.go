@@ -229,7 +229,7 @@ func (d *drainer) tamper() {
 	case noUnseenGate:
 		for _, s := range d.core.shares {
 			if s.part != nil && s.part.Owned() {
-				d.core.valves[s.policy].LookFor(s.part.Part, pace.Never)
+				s.part.LookFor(pace.Never)
 			}
 		}
 	case deadKeep:

@@ -121,10 +121,10 @@ func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
 	} {
 		h := newHeirs()
 		h.told(h.former, 0, 0)
-		v, p := h.heir.d.core.valves["api"], h.heir.part.Part
-		v.Opened(p, time.Time{}, 0,
+		p := h.heir.part.Part
+		p.Opened(time.Time{}, 0,
 			&valve.Inheritance{Handover: record.Handover{Running: x.inherited}}, 0)
-		v.Reported(p, record.Outcome{Seq: x.told, Kind: record.OutcomeFailed, Holder: "former"}, 0)
+		p.Reported(record.Outcome{Seq: x.told, Kind: record.OutcomeFailed, Holder: "former"}, 0)
 		h.w.isTold(h.heir.part, h.heir.d, h.fate)
 		h.w.forgets(h.heir.d)
 		if h.record(h.stintOf("third", 30), 0, 1); len(h.w.broken) > 0 != x.broken {
@@ -219,7 +219,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h.w.watchStandstill()
 	api := &told{Policy: *h.w.policyOf("api")}
 	h.former.d.told = map[string]*told{"api": api}
-	h.former.d.core.valves["api"].Surrender(h.former.part.Part, 0)
+	h.former.part.Surrender(0)
 	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
 	pause := record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Minute}
 	if h.w.hears(h.former, pause, false); cool("k0") != 0 {

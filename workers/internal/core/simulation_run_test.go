@@ -265,7 +265,7 @@ func (s *stint) breaks() (open, counts bool) {
 	if !s.part.Owned() || v == nil {
 		return false, true
 	}
-	return v.Down(s.part.Part, s.fate.key)
+	return s.part.Down(s.fate.key)
 }
 
 // stints are all runs whose process was not disturbed.

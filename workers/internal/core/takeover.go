@@ -62,12 +62,12 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 			c.out.takeovers = append(c.out.takeovers, p.Partition)
 		}
 	}
-	v.Opened(p.Part, found.Created, found.Last, left, now)
+	p.Opened(found.Created, found.Last, left, now)
 	switch {
 	case c.Leaving || v.ending:
-		v.Quiesce(p.Part)
+		p.Quiesce()
 	default:
-		v.Live(p.Part, now)
+		p.GoLive(now)
 	}
 }
 

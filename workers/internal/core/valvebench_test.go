@@ -126,7 +126,7 @@ func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.Stat
 
 // runsAt is who runs a job as far as the owner of its partition knows; nobody: "".
 func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
-	for _, r := range c.valves[part.Policy].HandoverBut(part.Part, now).Running {
+	for _, r := range part.HandoverBut(now).Running {
 		if r.Seq == seq {
 			return r.Holder
 		}

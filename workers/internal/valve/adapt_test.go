@@ -69,7 +69,7 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 			b.end(a.run, a.Outcome)
 			b.out.Reset()
 			if a.Kind == record.OutcomeDone {
-				b.v.Confirmed(b.p, a.run.Seq, b.now)
+				b.p.Confirmed(a.run.Seq, b.now)
 			}
 			continue
 		}
@@ -183,7 +183,7 @@ func TestWhatABucketHasLearntIsSeenAndForgotten(t *testing.T) {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
 		b.now = b.now.Add(second)
 	}
-	adapted := func() float64 { return b.v.bucketState(b.p, "a", b.now, b.wall()).Adapted }
+	adapted := func() float64 { return b.p.bucketState("a", b.now, b.wall()).Adapted }
 	throttle()
 	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.v.Lowered() != 1 {
 		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got, b.v.Lowered())
@@ -192,7 +192,7 @@ func TestWhatABucketHasLearntIsSeenAndForgotten(t *testing.T) {
 		told[0].Key != "a" {
 		t.Errorf("told: %+v", b.out.Adapted)
 	}
-	if at := b.v.room(b.p, "a", b.now); at < 100*ms*20/19 {
+	if at := b.p.room("a", b.now); at < 100*ms*20/19 {
 		t.Errorf("a place comes free after %v", at)
 	}
 	b.v.Change(b.v.Policy, true, b.now)
@@ -227,14 +227,14 @@ func TestWhatABucketHasLearntIsHandedOver(t *testing.T) {
 		}
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
 		b.now = b.now.Add(1500 * ms)
-		g := b.v.Gather(b.p)
+		g := b.p.Gather()
 		g.Some(10, b.now, b.now.Add(5*second))
-		h := b.v.HandoverBut(b.p, b.now)
+		h := b.p.HandoverBut(b.now)
 		h.Clocks = g.Records(b.now, h)
 		heir := unownedValve(t, adapting("10/s"))
 		heir.own()
 		heir.now = b.now.Add(2 * second)
-		heir.v.Opened(heir.p, time.Time{}, 0, &Inheritance{Crashed: crashed, Owner: "self",
+		heir.p.Opened(time.Time{}, 0, &Inheritance{Crashed: crashed, Owner: "self",
 			Elapsed: 2 * second, Age: 2 * second, Handover: h}, heir.now)
 		if heir.p.buckets["a"] == nil || heir.p.buckets["a"].learnt == nil {
 			t.Fatalf("crashed %v: nothing is known of %+v", crashed, h.Clocks)
@@ -249,14 +249,14 @@ func TestWhatABucketHasLearntIsHandedOver(t *testing.T) {
 				t.Fatalf("crashed %v: the rate is %v, and was %v", crashed, is, was)
 			}
 		}
-		if got := heir.v.bucketState(heir.p, "a", heir.now, heir.wall()).Adapted; got < 9.5 ||
+		if got := heir.p.bucketState("a", heir.now, heir.wall()).Adapted; got < 9.5 ||
 			got > 9.8 {
 			t.Errorf("crashed %v: the rate is %v", crashed, got)
 		}
 		other := adapting("20/s")
 		heir = unownedValve(t, other)
 		heir.own()
-		heir.v.Opened(heir.p, time.Time{}, 0, &Inheritance{Handover: h}, heir.now)
+		heir.p.Opened(time.Time{}, 0, &Inheritance{Handover: h}, heir.now)
 		if heir.p.buckets["a"].learnt != nil {
 			t.Error("what was learnt below another outflow is inherited")
 		}
@@ -272,7 +272,7 @@ func TestABucketIsForgottenWithWhatItHasLearnt(t *testing.T) {
 	b.now = b.now.Add(second)
 	r = b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
-	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.Confirmed(r.Seq, b.now)
 	began := b.now
 	for len(b.p.buckets) > 0 && b.now < origin.Add(time.Hour) {
 		b.now = max(b.now+1, b.v.Wake(true))

@@ -58,7 +58,7 @@ func TestWhatHoldsABucketHoldsItsStart(t *testing.T) {
 			bucket := b.p.buckets["a"]
 			by, until := b.v.held(bucket, b.now)
 			head := bucket.ready[0].heldJob
-			wait, known := b.v.expect(b.p, head.Seq, b.now)
+			wait, known := b.p.expect(head.Seq, b.now)
 			runs := b.start()
 			switch {
 			case len(runs) > 0 && by != "":
@@ -87,7 +87,7 @@ func TestWhatHoldsABucketHoldsItsStart(t *testing.T) {
 					o.Used = map[string]int64{"tokens": rng.Int64N(60)}
 				}
 				b.end(r, o)
-				b.v.Confirmed(b.p, r.Seq, b.now)
+				b.p.Confirmed(r.Seq, b.now)
 			}
 			b.noted()
 			if len(runs) == 0 {

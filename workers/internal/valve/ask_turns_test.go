@@ -29,7 +29,7 @@ func crowded(t *testing.T, p policy.Policy, keys int) *asked {
 }
 
 func (a *asked) ask(q job.Question) {
-	a.qs.Ask(a.v, a.p, q, func(answer job.Answer) { a.answers = append(a.answers, answer) }, a.now)
+	a.qs.Ask(a.p, q, func(answer job.Answer) { a.answers = append(a.answers, answer) }, a.now)
 }
 
 // arriveMany has so many jobs of a key arrive.
@@ -159,7 +159,7 @@ func TestAPurgeOfDeepJobsWaitsForWhatItHasDropped(t *testing.T) {
 	}
 	for range 2 {
 		for _, r := range a.out.Acks {
-			a.v.Confirmed(a.p, r.Seq, a.now)
+			a.p.Confirmed(r.Seq, a.now)
 		}
 		a.out.Acks = nil
 		for range 200 {

@@ -23,7 +23,7 @@ func BenchmarkValve(b *testing.B) {
 			v := New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
 			v.Local = true
 			part := v.Own(handle.Partition{Policy: p.Name}, 1)
-			v.Live(part, origin)
+			part.GoLive(origin)
 			names := make([]job.Key, keys)
 			for i := range names {
 				names[i] = job.Key(fmt.Sprintf("key-%d", i))
@@ -35,12 +35,12 @@ func BenchmarkValve(b *testing.B) {
 				now = now.Add(2 * time.Microsecond)
 				a := job.Arrived{Seq: uint64(i + 1), Key: names[i%keys], Stored: originWall,
 					Cost: 1, Size: 128, Body: body}
-				v.arrive(part, &a, now, originWall)
+				part.arrive(&a, now, originWall)
 				v.Advance(now, pace.Never)
 				for _, r := range v.out.Starts {
 					r.Decide(atOnce(r), nil)
 					v.Finished(r.Number, record.Outcome{Seq: r.Seq, Kind: record.OutcomeDone}, now)
-					v.Confirmed(part, r.Seq, now)
+					part.Confirmed(r.Seq, now)
 				}
 				v.out.Reset()
 			}
@@ -95,7 +95,7 @@ func BenchmarkList(b *testing.B) {
 			var s stalls
 			for b.Loop() {
 				vb.v.forecast = nil
-				list := vb.v.list(vb.p, job.ByDepth, 0, 500, vb.now)
+				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.v.find(list) })
 				s.measure(func() bool { return vb.v.tell(list, vb.now, originWall) })
 				s.round()
@@ -111,10 +111,10 @@ func BenchmarkExpect(b *testing.B) {
 	for _, buckets := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
 			vb := questionBench(b, buckets)
-			for !vb.v.foreseen(vb.p, vb.now) {
+			for !vb.p.foreseen(vb.now) {
 			}
 			for b.Loop() {
-				vb.v.expect(vb.p, vb.seq, vb.now)
+				vb.p.expect(vb.seq, vb.now)
 			}
 		})
 	}

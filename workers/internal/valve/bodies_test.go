@@ -143,7 +143,7 @@ func TestBodiesOfKeysThatHangKeepNoOtherFromTheWorkers(t *testing.T) {
 	if !ran {
 		t.Error("a key whose target is well does not start")
 	}
-	b.v.Drop(b.p)
+	b.p.Drop()
 	if b.v.bodies != 0 {
 		t.Errorf("%d bytes are counted of a partition that is lost", b.v.bodies)
 	}

@@ -229,12 +229,12 @@ func (b Breakers) Open() int {
 
 // Down reports whether an open breaker holds the jobs of a key, and whether their attempts
 // count nevertheless because the target answers other keys.
-func (v *Valve) Down(p *Part, key job.Key) (open, counts bool) {
+func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {
-		return v.breaker.open, false
+		return p.v.breaker.open, false
 	}
-	return v.breaker.open || b.down(), v.othersAnswer(b)
+	return p.v.breaker.open || b.down(), p.v.othersAnswer(b)
 }
 
 func (v *Valve) Breakers() Breakers {

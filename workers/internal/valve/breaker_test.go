@@ -244,8 +244,8 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	}
 	b.until(20*second, b.down)
 	for seq := uint64(2); seq <= mostSuspectJobs; seq++ {
-		b.v.cancel(b.p, seq, b.now)
-		b.v.Confirmed(b.p, seq, b.now)
+		b.p.cancel(seq, b.now)
+		b.p.Confirmed(seq, b.now)
 	}
 	b.now = b.p.buckets["a"].target.at
 	probe := b.start()
@@ -395,7 +395,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	other := b.v.Own(handle.Partition{Policy: b.v.Policy.Name, Number: 1}, 2)
-	b.v.Live(other, b.now)
+	other.GoLive(b.now)
 	for i := range mostSuspectBuckets + 1 {
 		b.arrive(fmt.Sprint(i))
 	}
@@ -406,8 +406,8 @@ func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	if probe := b.start(); len(probe) != 1 {
 		t.Fatalf("%d probes", len(probe))
 	}
-	b.v.Surrender(b.p, b.now)
-	b.v.arrive(other,
+	b.p.Surrender(b.now)
+	other.arrive(
 		&job.Arrived{Seq: 100, Key: "other", Stored: b.wall(), Cost: 1, Body: []byte("x")}, b.now,
 		b.wall())
 	if probe := b.at(time.Minute).start(); b.seqs(probe) != "[100]" {
@@ -424,7 +424,7 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 	}
 	old.until(20*second, old.down)
 	left := old.p.buckets["a"].target.at.Since(old.now)
-	h := old.v.Surrender(old.p, old.now)
+	h := old.p.Surrender(old.now)
 	if old.v.Breakers().Open() != 0 {
 		t.Errorf("%d breakers are open of no partition", old.v.Breakers().Open())
 	}

@@ -84,7 +84,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 			"is %d", job.CostHeader(of), limit, most)})
 		return
 	}
-	b := v.bucket(p, q.Key, now)
+	b := p.bucket(q.Key, now)
 	defer v.place(b, now)
 	j := p.calls[c.ID]
 	switch {
@@ -426,7 +426,7 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 		}
 		return job.Turn{State: job.TurnSettled}
 	case job.CallProgress:
-		b := v.bucket(p, q.Key, now)
+		b := p.bucket(q.Key, now)
 		if j == nil && b.concurrency > 0 {
 			j = v.adopt(p, b, q)
 		}
@@ -445,7 +445,7 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 		o.Kind, o.Unavailable = record.OutcomeFailed, c.Status == job.CallUnavailable
 	}
 	if j == nil {
-		j = v.adopt(p, v.bucket(p, q.Key, now), q)
+		j = v.adopt(p, p.bucket(q.Key, now), q)
 	}
 	if j.stage == stageRunning {
 		v.settle(j, o, now)

@@ -23,7 +23,7 @@ type offering struct {
 func newOffering(p policy.Policy) *offering {
 	v := New(p.WithDefaults(), false, "me", func() float64 { return 0 }, wallOfTests, &Actions{})
 	o := &offering{Valve: v, part: v.Own(handle.Partition{Policy: p.Name}, 1)}
-	v.Live(o.part, 0)
+	o.part.GoLive(0)
 	return o
 }
 
@@ -31,7 +31,7 @@ func (o *offering) publish(key job.Key, n int, now pace.Instant) {
 	for range n {
 		o.seq++
 		wall := time.Unix(1_800_000_000, 0)
-		o.arrive(o.part, &job.Arrived{Seq: o.seq, Key: key, Stored: wall, Cost: 1, Body: []byte{}},
+		o.part.arrive(&job.Arrived{Seq: o.seq, Key: key, Stored: wall, Cost: 1, Body: []byte{}},
 			now, wall)
 	}
 }

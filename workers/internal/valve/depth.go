@@ -185,11 +185,11 @@ func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64
 
 // lift removes a deep job and returns it as a waiting job that is counted only in its bucket;
 // nil: there is none of this sequence.
-func (v *Valve) lift(p *Part, seq uint64) *heldJob {
-	j := v.fathom(p, seq)
+func (p *Part) lift(seq uint64) *heldJob {
+	j := p.fathom(seq)
 	if j != nil {
 		p.deep.Take(seq)
-		v.memory.deep--
+		p.v.memory.deep--
 		if b := j.Bucket; j.stage == stageDelayed {
 			b.deepLater--
 		} else {
@@ -200,7 +200,7 @@ func (v *Valve) lift(p *Part, seq uint64) *heldJob {
 }
 
 // fathom returns a copy of a deep job in the form of a held one; nil: there is none.
-func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
+func (p *Part) fathom(seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
 		return nil
@@ -211,35 +211,35 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Costs: p.deep.Costs(seq),
 			Priority: of.priority, Lean: true},
 		Bucket: of.bucket, headless: true, keyed: d.Keyed, generation: d.Generation,
-		mark: d.Mark, came: of.came(seq, d.Stored), expires: v.dateAt(d.Expires),
+		mark: d.Mark, came: of.came(seq, d.Stored), expires: p.v.dateAt(d.Expires),
 		inBucket: -1, inTimers: -1,
 	}
 	if d.Due != 0 {
 		j.stage, j.NotBefore = stageDelayed, time.Unix(0, d.Due).UTC()
-		j.at = min(v.dateAt(d.Due), j.expires)
+		j.at = min(p.v.dateAt(d.Due), j.expires)
 	}
 	return j
 }
 
 // seek returns a job of a partition, held or deep. A deep job is a copy to read only.
-func (v *Valve) seek(p *Part, seq uint64) *heldJob {
+func (p *Part) seek(seq uint64) *heldJob {
 	if j := p.jobs[seq]; j != nil {
 		return j
 	}
-	return v.fathom(p, seq)
+	return p.fathom(seq)
 }
 
 // raise turns a deep job into a held one.
-func (v *Valve) raise(p *Part, seq uint64) *heldJob {
-	j := v.lift(p, seq)
+func (p *Part) raise(seq uint64) *heldJob {
+	j := p.lift(seq)
 	if j != nil {
 		p.jobs[seq] = j
-		v.weigh(j)
+		p.v.weigh(j)
 		if j.stage == stageDelayed {
-			v.delay(j, j.at)
+			p.v.delay(j, j.at)
 			return j
 		}
-		v.enqueue(j)
+		p.v.enqueue(j)
 		j.raised = true
 		j.Bucket.raised++
 	}
@@ -261,7 +261,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 		if !next && !soon || b.Part.burying >= mostLapsing && v.dateAt(expires) <= now {
 			return // or lapse will take it
 		}
-		v.raise(b.Part, first.seq)
+		b.Part.raise(first.seq)
 	}
 }
 
@@ -284,28 +284,28 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 
 // seen handles the delivery of a job that is already deep, and reports whether it was. Another
 // job of the same sequence is gone, because the stream was restored without it.
-func (v *Valve) seen(p *Part, a *job.Arrived, now pace.Instant) bool {
+func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false
 	}
 	if p.deep.See(a.Seq, a.Stored.UnixNano(), p.generation) {
 		return true
 	}
-	if j := v.lift(p, a.Seq); j != nil {
+	if j := p.lift(a.Seq); j != nil {
 		j.Bucket.held--
-		v.out.Vanished++
-		v.place(j.Bucket, now)
+		p.v.out.Vanished++
+		p.v.place(j.Bucket, now)
 	}
 	return false
 }
 
 // sweepDeep drops deep jobs that were not redelivered. It returns their buckets, to be placed
 // after all missing jobs are gone, because placing a bucket raises jobs.
-func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
+func (p *Part) sweepDeep() (of []*bucket) {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
-		j := v.lift(p, seq)
+		j := p.lift(seq)
 		j.Bucket.held--
-		v.out.Vanished++
+		p.v.out.Vanished++
 		if n := len(of); n == 0 || of[n-1] != j.Bucket {
 			of = append(of, j.Bucket)
 		}
@@ -314,9 +314,9 @@ func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
 }
 
 // loseDeep drops all deep jobs of a partition whose stream is gone.
-func (v *Valve) loseDeep(p *Part) {
-	v.out.Vanished += p.deep.Len()
-	v.memory.deep -= int64(p.deep.Len())
+func (p *Part) loseDeep() {
+	p.v.out.Vanished += p.deep.Len()
+	p.v.memory.deep -= int64(p.deep.Len())
 	for _, b := range p.list.All() {
 		b.held -= int(b.deep + b.deepLater)
 		b.deepLater = 0
@@ -348,7 +348,7 @@ type stamp struct {
 
 // purges returns a batch of a bucket's jobs up to a sequence, for a purge: held jobs, and deep
 // ones that it raises. An empty result ends the purge.
-func (v *Valve) purges(p *Part, key job.Key, last uint64) (jobs []*heldJob) {
+func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]
 	if b == nil {
@@ -369,7 +369,7 @@ func (v *Valve) purges(p *Part, key job.Key, last uint64) (jobs []*heldJob) {
 	}
 	slices.Sort(seqs)
 	for _, seq := range seqs {
-		jobs = append(jobs, v.raise(p, seq))
+		jobs = append(jobs, p.raise(seq))
 	}
 	return jobs
 }
@@ -395,20 +395,20 @@ func (v *Valve) lapse(now pace.Instant) {
 					v.lapsed = now + 1
 					break
 				}
-				v.ripen(p, d, now)
+				p.ripen(d, now)
 				continue
 			}
 			if p.burying >= mostLapsing {
 				v.lapsed = now.Add(lapsePause)
 				break
 			}
-			v.timeout(v.raise(p, d.Seq), now)
+			v.timeout(p.raise(d.Seq), now)
 		}
 	}
 }
 
 // ripen makes a deep job wait for a slot, still deep.
-func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
+func (p *Part) ripen(d deep.Job, now pace.Instant) {
 	_, of, _ := p.deep.Find(d.Seq)
 	l := of.lane(of.priority)
 	if l.line == 0 {
@@ -417,7 +417,7 @@ func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
 	p.deep.Ripen(d.Seq, l.line)
 	of.deepLater--
 	of.queueDeep(l, 1, d.Cost, p.deep.Costs(d.Seq))
-	v.place(of.bucket, now)
+	p.v.place(of.bucket, now)
 }
 
 // laterAt returns when the first of a bucket's jobs that are not due needs attention.

@@ -144,7 +144,7 @@ func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 3))
 		for i := range uint64(60) {
 			b.arrive(fmt.Sprint("k", r.IntN(2)), tokens(1+r.Int64N(100)), cost(1+r.Int64N(3)))
-			if wait, known := b.v.expect(b.p, i+1, b.now); known {
+			if wait, known := b.p.expect(i+1, b.now); known {
 				told = append(told, fmt.Sprint(i+1, wait))
 			}
 		}
@@ -189,25 +189,25 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 			a.Header = map[string][]string{job.HeaderIdempotencyKey: {"order"}}
 		})
 	}
-	s := b.v.jobState(b.p, 6, b.now, b.wall())
+	s := b.p.jobState(6, b.now, b.wall())
 	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ExpectMS == nil ||
 		*s.ExpectMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
 		t.Errorf("job 6 stands so: %+v", s)
 	}
-	if wait, known := b.v.expect(b.p, 11, b.now); !known || wait != time.Second {
+	if wait, known := b.p.expect(11, b.now); !known || wait != time.Second {
 		t.Errorf("the last starts in %v, %v", wait, known)
 	}
-	if s := b.v.bucketState(b.p, "k", b.now, b.wall()); s.Depth != 11 || s.Waiting != 11 {
+	if s := b.p.bucketState("k", b.now, b.wall()); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
 	// Its key was not kept, only that it has one: whoever notes its end reads it.
-	if b.v.cancel(b.p, 6, b.now) != 1 || b.v.cancel(b.p, 6, b.now) != 0 ||
+	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
 	}
 	b.counts()
 	removed := 0
-	for jobs := b.v.purges(b.p, "k", 10); len(jobs) > 0; jobs = b.v.purges(b.p, "k", 10) {
+	for jobs := b.p.purges("k", 10); len(jobs) > 0; jobs = b.p.purges("k", 10) {
 		removed += b.v.purge(jobs, b.now)
 	}
 	if removed != 9 || b.p.buckets["k"].queued() != 1 || len(b.out.Endings) != 9 {
@@ -264,25 +264,25 @@ func TestASweepFindsWhatIsMissingDeep(t *testing.T) {
 		b.arrive("k")
 	}
 	b.p.last = 9
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	for _, seq := range []uint64{4, 6, 7, 9, 9} { // the head is missing, and what would be next
 		b.deliver(seq, "k")
 	}
 	b.stored[8] = b.wall().Add(time.Second) // another job: its stream was restored
 	b.deliver(8, "k")
-	b.v.Swept(b.p, b.now)
+	b.p.Swept(b.now)
 	if b.out.Vanished != 5 || b.p.buckets["k"].held != 5 {
 		t.Errorf("%d vanished, %d are held", b.out.Vanished, b.p.buckets["k"].held)
 	}
 	b.counts()
-	b.v.restart(b.p, b.now)
+	b.p.restart(b.now)
 	b.counts()
 	if n := len(b.p.jobs) + b.p.deep.Len(); n != 0 || b.out.Vanished != 10 {
 		t.Errorf("of a stream that is no more %d jobs are held, %d vanished", n, b.out.Vanished)
 	}
 	b.arrive("k")
 	b.arrive("k")
-	b.v.Drop(b.p)
+	b.p.Drop()
 	if b.v.memory.near != 0 || b.v.memory.deep != 0 {
 		t.Errorf("of a partition that is lost is counted %+v", b.v.memory)
 	}
@@ -393,15 +393,15 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	}
 	b.start()
 	first := b.wall().Add(due(1))
-	s := b.v.bucketState(b.p, "k", b.now, b.wall())
+	s := b.p.bucketState("k", b.now, b.wall())
 	if s.Delayed != jobs || s.By != job.HeldByNotBefore || !s.Until.Equal(first) {
 		t.Errorf("their bucket stands so: %+v", s)
 	}
-	if j := b.v.jobState(b.p, 5, b.now, b.wall()); j.State != job.Delayed ||
+	if j := b.p.jobState(5, b.now, b.wall()); j.State != job.Delayed ||
 		*j.ExpectMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}
-	if b.v.cancel(b.p, 7, b.now) != 1 || b.v.cancel(b.p, 7, b.now) != 0 {
+	if b.p.cancel(7, b.now) != 1 || b.p.cancel(7, b.now) != 0 {
 		t.Error("job 7 is not cancelled once")
 	}
 	b.at(6 * second).start()

@@ -74,10 +74,10 @@ func apply(a *job.Arrived, edit record.Edit) {
 
 // edit changes a job that does not run, and reports whether it did; full means that there are
 // too many edits. The job stays under its bucket's rate, but no longer under law 4.
-func (v *Valve) edit(p *Part, seq uint64, want job.Edit, now pace.Instant,
+func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant,
 	wall time.Time) (done, full bool) {
 
-	j := v.seek(p, seq)
+	j := p.seek(seq)
 	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
 		return false, false
 	}
@@ -87,7 +87,7 @@ func (v *Valve) edit(p *Part, seq uint64, want job.Edit, now pace.Instant,
 		return false, true
 	}
 	if p.jobs[seq] == nil {
-		j = v.raise(p, seq)
+		j = p.raise(seq)
 	}
 	edit.Seq, edit.Job = seq, stored
 	if want.Priority != nil {
@@ -109,7 +109,7 @@ func (v *Valve) edit(p *Part, seq uint64, want job.Edit, now pace.Instant,
 	p.edits.jobs[seq] = edit
 	p.edits.made++
 	p.Changed = true
-	v.reorder(j, edit, want.Run, now, wall)
+	p.v.reorder(j, edit, want.Run, now, wall)
 	return true, false
 }
 

@@ -12,7 +12,7 @@ import (
 // edit changes a job that waits.
 func (b *valveBench) edit(seq uint64, want job.Edit) {
 	b.t.Helper()
-	if done, full := b.v.edit(b.p, seq, want, b.now, b.wall()); !done || full {
+	if done, full := b.p.edit(seq, want, b.now, b.wall()); !done || full {
 		b.t.Fatalf("job %d is not changed; full: %t", seq, full)
 	}
 }
@@ -43,7 +43,7 @@ func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
 	b.v.Share(NewMemory(memory))
 	b.own()
-	b.v.Live(b.p, b.now)
+	b.p.GoLive(b.now)
 	fillEdited(b)
 	up, down, soon := 5, -1, originWall.Add(500*ms)
 	b.edit(9, job.Edit{Front: true})
@@ -98,7 +98,7 @@ func TestAnEditedJobObeysTheRate(t *testing.T) {
 func TestEditsSurviveTheirOwner(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		from := edited(t, 0)
-		h := from.v.HandoverBut(from.p, from.now)
+		h := from.p.HandoverBut(from.now)
 		h.Rate = "1/s"
 		h.Fit(record.MostBytes)
 		var read record.Checkpoint
@@ -137,7 +137,7 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	b.arrive("a")
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "no"})
 	s := b.out.Saves[0]
-	b.v.Written(b.p, &s, b.now)
+	b.p.Written(&s, b.now)
 	b.edit(1, job.Edit{Run: true})
 	for attempts, want := range map[int]int{1: 1, 2: 0} {
 		next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
@@ -165,7 +165,7 @@ func TestEditsAreBoundedAndToldWhenStored(t *testing.T) {
 		b.edit(seq+1, job.Edit{Front: true})
 	}
 	b.edit(1, job.Edit{Run: true}) // one more of the same job
-	if done, full := b.v.edit(b.p, MostEdits+1, job.Edit{Front: true}, b.now,
+	if done, full := b.p.edit(MostEdits+1, job.Edit{Front: true}, b.now,
 		b.wall()); done || !full {
 		t.Errorf("one too many: %t, %t", done, full)
 	}
@@ -176,17 +176,17 @@ func TestEditsAreBoundedAndToldWhenStored(t *testing.T) {
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint tells of what came after it")
 	}
-	b.v.Gather(b.p)
+	b.p.Gather()
 	b.p.Noted(false)
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint that was not stored tells of it")
 	}
-	b.v.Gather(b.p)
+	b.p.Gather()
 	b.p.Noted(true)
 	if b.p.EditWaits() {
 		t.Error("a stored checkpoint does not tell of it")
 	}
-	h := b.v.Handover(b.p, b.now, 0)
+	h := b.p.Handover(b.now, 0)
 	h.Fit(record.MostBytes)
 	if n := len(record.Encode(h)); len(h.Edits) != MostEdits || n > MostEdits*130 {
 		t.Errorf("%d edits take %d bytes", len(h.Edits), n)

@@ -17,11 +17,11 @@ func TestASweepRemovesWhatIsGoneAndNothingElse(t *testing.T) {
 		b.arrive("a")
 	}
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.p.finished[9] = 0
 	b.deliver(4, "a")
 	b.p.last = 4
-	b.v.Swept(b.p, b.now)
+	b.p.Swept(b.now)
 	if b.p.jobs[1] != nil {
 		t.Error("the acknowledgement of job 1 is still waited for")
 	}

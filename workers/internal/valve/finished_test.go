@@ -15,20 +15,20 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b.arrive("a")
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
-	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.Confirmed(r.Seq, b.now)
 	b.now = b.now.Add(10 * second)
-	if h := b.v.Handover(b.p, b.now, 0); !slices.Equal(h.Done, []uint64{r.Seq}) {
+	if h := b.p.Handover(b.now, 0); !slices.Equal(h.Done, []uint64{r.Seq}) {
 		t.Errorf("hands over %v as finished, want job %d", h.Done, r.Seq)
 	}
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	if j := b.deliver(r.Seq, "a"); j.stage != stageAcking {
 		t.Errorf("delivered again, it is in stage %v, want it acknowledged", j.stage)
 	}
-	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.Confirmed(r.Seq, b.now)
 	b.p.last = r.Seq
-	b.v.Swept(b.p, b.now)
+	b.p.Swept(b.now)
 	b.now = b.now.Add(2 * finishedFor)
-	if h := b.v.Handover(b.p, b.now, 0); len(h.Done) > 0 {
+	if h := b.p.Handover(b.now, 0); len(h.Done) > 0 {
 		t.Errorf("hands over %v as finished long after", h.Done)
 	}
 }

@@ -44,8 +44,8 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 				j.holder = "another"
 			}
 		}
-		before := b.v.Handover(b.p, b.now, 0)
-		h, size := stored(t, b.v.Surrender(b.p, b.now), record.MostBytes)
+		before := b.p.Handover(b.now, 0)
+		h, size := stored(t, b.p.Surrender(b.now), record.MostBytes)
 		if !slices.Equal(h.Running, before.Running) || len(h.Running) != n {
 			t.Errorf("%d run; %d are handed over, of %d", n, len(h.Running), len(before.Running))
 		}
@@ -63,15 +63,15 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 // confirmed comes for certain.
 func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	jobs := b.begin(10_000)
 	for i, j := range jobs {
 		if b.v.settle(j, record.Outcome{Kind: record.OutcomeDone}, b.now); i < 9_000 {
-			b.v.Confirmed(b.p, j.Seq, b.now)
+			b.p.Confirmed(j.Seq, b.now)
 		}
 	}
 	b.at(5 * second)
-	h := b.v.Surrender(b.p, b.now)
+	h := b.p.Surrender(b.now)
 	h.Fit(8 << 10)
 	for _, j := range jobs[9_000:] {
 		if !slices.Contains(h.Done, j.Seq) {
@@ -84,12 +84,12 @@ func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 func TestRecordsFitTheServersMessages(t *testing.T) {
 	b := newValveBench(t, leaky("slow", "10/h"))
 	for i := range 5000 {
-		bucket := b.v.bucket(b.p, job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
 		bucket.pace.Take(&bucket.clock, b.now, 1)
 	}
 	b.begin(2000)
 	for _, payload := range []int64{16 << 10, 64 << 10, 256 << 10} {
-		h, size := stored(t, b.v.Handover(b.p, b.now, 0), record.Bytes(payload))
+		h, size := stored(t, b.p.Handover(b.now, 0), record.Bytes(payload))
 		if int64(size) > payload || len(h.Running) != 2000 || !h.Partial {
 			t.Errorf("of at most %d bytes: %d, with %d of 2000 running jobs; partial: %t", payload,
 				size, len(h.Running), h.Partial)

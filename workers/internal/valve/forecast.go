@@ -101,34 +101,35 @@ func (v *Valve) newForecast(now pace.Instant) *forecast {
 }
 
 // foresees reports whether questions about a partition's jobs need no walk at now.
-func (v *Valve) foresees(p *Part, now pace.Instant) bool {
-	return !v.takesTurns() || p.list.Len() <= mostExact || v.forecast != nil &&
-		now.Since(v.forecast.made) < max(forecastFor, time.Duration(p.list.Len())*forecastPerBucket)
+func (p *Part) foresees(now pace.Instant) bool {
+	buckets, f := p.list.Len(), p.v.forecast
+	return !p.v.takesTurns() || buckets <= mostExact ||
+		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket)
 }
 
 // foreseen is like foresees, but continues the walk for the next forecast if one is needed.
 //
 // One walk serves all concurrent questions, and continues only while some are asked. An
 // abandoned walk restarts, as its first buckets have changed.
-func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
-	if v.foresees(p, now) {
+func (p *Part) foreseen(now pace.Instant) bool {
+	if p.foresees(now) {
 		return true
 	}
-	c := v.coming
+	c := p.v.coming
 	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // out of date
 		c.walk.Stop()
 		c = nil
 	}
 	if c == nil {
-		c = &coming{part: p, walk: p.list.Walk(), forecast: v.newForecast(now)}
-		v.coming = c
+		c = &coming{part: p, walk: p.list.Walk(), forecast: p.v.newForecast(now)}
+		p.v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, v.turns) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, p.v.turns) }) {
 		return false
 	}
 	c.forecast.sum()
-	v.forecast, v.coming = c.forecast, nil
+	p.v.forecast, p.v.coming = c.forecast, nil
 	return true
 }
 
@@ -307,15 +308,15 @@ func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 
 // expect returns the time until a job starts, if nothing fails; 0: it has started. It is
 // unknown for a job that has not arrived, and in the cases of expectBucket.
-func (v *Valve) expect(p *Part, seq uint64,
+func (p *Part) expect(seq uint64,
 	now pace.Instant) (wait time.Duration, known bool) {
-	j := v.seek(p, seq)
+	j := p.seek(seq)
 	if j == nil {
 		return 0, seq <= p.highest
 	}
 	switch j.stage {
 	case stageWaiting:
-		ms := v.expectJob(j, j.Bucket.slotsBefore(j), now)
+		ms := p.v.expectJob(j, j.Bucket.slotsBefore(j), now)
 		if ms == nil {
 			return 0, false
 		}
@@ -335,8 +336,8 @@ const unknownRoom = time.Second
 //
 // It is the Retry-After of a full bucket (law 7). A return before it is refused again; a later
 // one costs little.
-func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
-	l, b := v.limitsOf(key), p.buckets[key]
+func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
+	l, b := p.v.limitsOf(key), p.buckets[key]
 	if b != nil {
 		l = b.limits
 	}
@@ -344,17 +345,17 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	switch {
 	case l.pace != nil:
 		wait = l.pace.Interval
-	case v.takesTurns():
-		wait = v.turnEvery()
-	case v.quota != nil:
-		wait = v.quota.Interval()
+	case p.v.takesTurns():
+		wait = p.v.turnEvery()
+	case p.v.quota != nil:
+		wait = p.v.quota.Interval()
 	}
 	h := hold{}
 	if b != nil {
-		limited, _ := v.limited(b, 0, 0, oneSlot, now)
-		h, wait = v.holdOf(b, now), max(wait, limited.Since(now))
+		limited, _ := p.v.limited(b, 0, 0, oneSlot, now)
+		h, wait = p.v.holdOf(b, now), max(wait, limited.Since(now))
 	}
-	if h.until == pace.Never || l.paused || v.breaker.open || b != nil && b.down() {
+	if h.until == pace.Never || l.paused || p.v.breaker.open || b != nil && b.down() {
 		wait = max(wait, unknownRoom)
 	}
 	if h.until < pace.Never {
@@ -365,10 +366,10 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 
 // tail returns the wait of a job accepted now, in milliseconds; nil if it is unpredictable, or
 // if no job waits.
-func (v *Valve) tail(p *Part, q job.Question, now pace.Instant) *int64 {
+func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
-		cost := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
-		return v.expectBucket(b, b.slotsFor(q.Priority, v.instant(now).Wall.UnixNano()), cost, now)
+		before := b.slotsFor(q.Priority, p.v.instant(now).Wall.UnixNano())
+		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total
 }
 
 func (b *valveBench) list(by string, offset, limit int) (states []job.BucketState, total int) {
-	l := b.v.list(b.p, by, offset, limit, b.now)
+	l := b.p.listBuckets(by, offset, limit, b.now)
 	for !b.v.find(l) {
 	}
 	for !b.v.tell(l, b.now, b.wall()) {
@@ -50,7 +50,7 @@ func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
 		t.Fatal("something is told before there is a forecast")
 	}
 	pieces := 0
-	for !b.v.foreseen(b.p, b.now) {
+	for !b.p.foreseen(b.now) {
 		pieces++
 	}
 	if want := b.p.list.Len() / walkPiece; pieces < want-1 || pieces > want+1 {
@@ -85,7 +85,7 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	for range 20_000 {
 		b.arrive("asked")
 	}
-	for !b.v.foreseen(b.p, b.now) {
+	for !b.p.foreseen(b.now) {
 	}
 	asked := b.p.buckets["asked"]
 	told := b.v.expectBucket(asked, asked.waiting, oneSlot, b.now)
@@ -97,11 +97,11 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 // Starts come when a forecast has told them: within 10 %.
 func TestAForecastComesTrue(t *testing.T) {
 	b := crowd(t, 2*mostExact)
-	for !b.v.foreseen(b.p, b.now) {
+	for !b.p.foreseen(b.now) {
 	}
 	told := map[uint64]time.Duration{}
 	for seq := range b.p.jobs {
-		wait, known := b.v.expect(b.p, seq, b.now)
+		wait, known := b.p.expect(seq, b.now)
 		if !known {
 			t.Fatalf("job %d: not known", seq)
 		}
@@ -132,7 +132,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		}
 	}
 	pieces := 0
-	l := b.v.list(b.p, job.ByDepth, 100, 50, b.now)
+	l := b.p.listBuckets(job.ByDepth, 100, 50, b.now)
 	for !b.v.find(l) {
 		pieces++
 	}
@@ -152,11 +152,11 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		}
 	}
 	for range 10 { // the forecast is used again
-		if !b.v.foreseen(b.p, b.now.Add(forecastFor/2)) {
+		if !b.p.foreseen(b.now.Add(forecastFor / 2)) {
 			t.Fatal("another forecast is made at once")
 		}
 	}
-	if b.v.foreseen(b.p, b.now.Add(forecastFor)) {
+	if b.p.foreseen(b.now.Add(forecastFor)) {
 		t.Error("an old forecast is used")
 	}
 }
@@ -164,11 +164,11 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 // A forecast that was left half made, because nobody waited for it any more, is begun anew.
 func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 	b := crowd(t, 2*mostExact)
-	if b.v.foreseen(b.p, b.now) {
+	if b.p.foreseen(b.now) {
 		t.Fatal("made in one piece")
 	}
 	b.now = b.now.Add(time.Minute)
-	for !b.v.foreseen(b.p, b.now) {
+	for !b.p.foreseen(b.now) {
 	}
 	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) == nil {
 		t.Error("nothing is told, for the forecast is too old")
@@ -182,7 +182,7 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 // unknown where none waits or nobody can tell.
 func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
-	if at := b.v.tail(b.p, job.Question{Key: "a", Priority: 0}, b.now); at != nil {
+	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {
 		t.Errorf("of a key that nobody has seen it is %d", *at)
 	}
 	for i := range 21 {
@@ -191,12 +191,12 @@ func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
 	b.start() // the first of priority 1
 	for priority, slots := range map[int]int64{0: 20, 1: 9, 2: 0} {
 		asking := job.Question{Key: "a", Priority: priority}
-		if at := b.v.tail(b.p, asking, b.now); at == nil || *at != 100*(slots+1) {
+		if at := b.p.tail(asking, b.now); at == nil || *at != 100*(slots+1) {
 			t.Errorf("of priority %d it is %v, want %d", priority, at, 100*(slots+1))
 		}
 	}
 	b.v.Change(b.v.Policy, true, b.now)
-	if at := b.v.tail(b.p, job.Question{Key: "a", Priority: 0}, b.now); at != nil {
+	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {
 		t.Errorf("while it is paused it is %d", *at)
 	}
 }

@@ -34,10 +34,10 @@ func TestStartsUnderLimitsWithCostsAreForetold(t *testing.T) {
 					b := newValveBench(t, costly(key, rule))
 					foretold := map[uint64]time.Duration{}
 					for i := range 8 {
-						from := b.v.tail(b.p, job.Question{Key: "a",
+						from := b.p.tail(job.Question{Key: "a",
 							Costs: map[string]int64{"tokens": each}}, b.now)
 						j := b.arrive("a", tokens(each))
-						wait, known := b.v.expect(b.p, j.Seq, b.now)
+						wait, known := b.p.expect(j.Seq, b.now)
 						if !known {
 							t.Fatalf("nothing is foretold of job %d", j.Seq)
 						}
@@ -79,9 +79,9 @@ func TestWhatIsOwedBeyondAWindowIsForetold(t *testing.T) {
 			b.noted()
 			b.end(run, record.Outcome{Kind: record.OutcomeDone,
 				Used: map[string]int64{"tokens": 600}})
-			b.v.Confirmed(b.p, run.Seq, b.now)
+			b.p.Confirmed(run.Seq, b.now)
 			j := b.arrive("a", tokens(10))
-			wait, known := b.v.expect(b.p, j.Seq, b.now)
+			wait, known := b.p.expect(j.Seq, b.now)
 			_, until := b.v.held(b.p.buckets["a"], b.now)
 			starts := b.until(time.Minute, func(r Run) { b.done(r); b.noted() })
 			if len(starts) != 1 {
@@ -126,9 +126,9 @@ func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 				b.v.setPolicy(change[1].WithDefaults(), false, b.now)
 				b.end(run, record.Outcome{Kind: record.OutcomeDone,
 					Used: map[string]int64{"tokens": used}})
-				b.v.Confirmed(b.p, run.Seq, b.now)
+				b.p.Confirmed(run.Seq, b.now)
 				found := int64(-1)
-				for _, l := range b.v.bucketState(b.p, "a", b.now, b.wall()).Limits {
+				for _, l := range b.p.bucketState("a", b.now, b.wall()).Limits {
 					if l.Name == "tokens" {
 						found = l.Left
 					}

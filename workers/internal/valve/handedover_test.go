@@ -50,7 +50,7 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 			if c.said.Seq = 1; c.said.Holder == "" {
 				c.said.Holder = "old"
 			}
-			b.v.Reported(b.p, c.said, b.now)
+			b.p.Reported(c.said, b.now)
 			acked, buried := len(b.out.Acks), b.reasons()
 			if buried == "[]" {
 				buried = ""
@@ -73,12 +73,12 @@ func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 	b := timedOut(t)
 	goesOn := record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}
 	for end := 31 * second; end < 5*time.Minute; end += 20 * second {
-		if b.v.Reported(b.p, goesOn, b.now); len(b.until(end, b.done)) > 0 {
+		if b.p.Reported(goesOn, b.now); len(b.until(end, b.done)) > 0 {
 			t.Fatalf("it started at %v while it runs elsewhere", b.now.Since(origin))
 		}
 	}
-	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
-	if b.v.Confirmed(b.p, 1, b.now); len(b.p.jobs) > 0 {
+	b.p.Reported(record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
+	if b.p.Confirmed(1, b.now); len(b.p.jobs) > 0 {
 		t.Error("it is still held")
 	}
 }
@@ -88,7 +88,7 @@ func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
 	b := timedOut(t)
 	b.at(61 * second)
 	again := b.p.jobs[b.start()[0].Seq]
-	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeFailed, Holder: "old",
+	b.p.Reported(record.Outcome{Seq: 1, Kind: record.OutcomeFailed, Holder: "old",
 		Attempts: 1}, b.now)
 	if again.stage != stageRunning {
 		t.Errorf("stage %d, want it to run", again.stage)

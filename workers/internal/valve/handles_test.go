@@ -15,7 +15,7 @@ func TestAnOutcomeIsHeardOnce(t *testing.T) {
 	b.arrive("a")
 	b.arrive("b")
 	runs := b.start()
-	b.v.restart(b.p, b.now)
+	b.p.restart(b.now)
 	for range 2 {
 		b.end(runs[0], record.Outcome{Kind: record.OutcomeDone})
 	}

@@ -16,7 +16,6 @@ import (
 // checkpoint.
 type Gathering struct {
 	Of     *Part
-	v      *Valve // for the limits
 	Walk   *walk.Walk[*bucket]
 	pieces [][]heldClock // separate, so that growth copies nothing
 }
@@ -32,10 +31,10 @@ type heldClock struct {
 }
 
 // Gather begins a gathering.
-func (v *Valve) Gather(p *Part) *Gathering {
-	v.gathered(p)
+func (p *Part) Gather() *Gathering {
+	p.gathered()
 	p.edits.telling = p.edits.made
-	return &Gathering{Of: p, v: v, Walk: p.list.Walk()}
+	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
 // Some reads up to n more buckets, and reports whether those were the last. after is the
@@ -49,8 +48,8 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	done = g.Walk.Some(n, func(b *bucket) {
 		b.cooled(now)
 		c, matters := b.heldClock(now, after)
-		if g.v.quota != nil {
-			c.Used = g.v.quota.Encode(b.used, g.v.instant(now))
+		if v := g.Of.v; v.quota != nil {
+			c.Used = v.quota.Encode(b.used, v.instant(now))
 		}
 		if matters || c.Used != "" {
 			piece = append(piece, c)
@@ -152,13 +151,13 @@ func compareClocks(a, b listedClock) int {
 
 // Handover returns a successor's record, with durations from now; fit bounds its size. It lists
 // only clocks later than atLeast from now.
-func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) record.Handover {
-	g := v.Gather(p)
+func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover {
+	g := p.Gather()
 	g.Some(p.list.Len(), now, now.Add(atLeast))
-	h := v.HandoverBut(p, now)
+	h := p.HandoverBut(now)
 	h.Clocks = append(h.Clocks, g.Records(now, h)...)
 	if atLeast == 0 {
-		h.Done = v.doneJobs(p, now)
+		h.Done = p.doneJobs(now)
 	}
 	return h
 }
@@ -168,23 +167,23 @@ func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) recor
 //
 // It reports a crash for as long as an unlisted bucket may be affected: one interval of the
 // slowest key, and its spread (see Valve.bucket).
-func (v *Valve) HandoverBut(p *Part, now pace.Instant) record.Handover {
-	h := record.Handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
-		Total: v.Policy.OutflowTotal.String()}
-	if v.total != nil {
+func (p *Part) HandoverBut(now pace.Instant) record.Handover {
+	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
+		Total: p.v.Policy.OutflowTotal.String()}
+	if p.v.total != nil {
 		h.Clocks = append(h.Clocks, record.Clock{
-			Due:  record.Micros(max(v.totalClock.Due, now).Since(now)),
-			Tat:  record.Micros(v.totalClock.TAT().Since(now)),
-			Wait: record.Micros(v.total.Next(&v.totalClock).Since(now)),
+			Due:  record.Micros(max(p.v.totalClock.Due, now).Since(now)),
+			Tat:  record.Micros(p.v.totalClock.TAT().Since(now)),
+			Wait: record.Micros(p.v.total.Next(&p.v.totalClock).Since(now)),
 		})
 	}
-	h.Running, h.Stream, h.Last = v.runningJobs(p), p.Stream(), max(p.highest, p.last)
+	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
 	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
-	if p.crashedAt != 0 && now.Since(p.crashedAt) < v.slowest()+time.Second {
+	if p.crashedAt != 0 && now.Since(p.crashedAt) < p.v.slowest()+time.Second {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}
 	h.Rest = max(0, record.Micros(p.restsUntil.Since(now)))
-	v.tellLimits(p, &h, now)
+	p.tellLimits(&h, now)
 	return h
 }
 
@@ -207,7 +206,7 @@ func (v *Valve) slowest() (longest time.Duration) {
 // The consumer confirms an acknowledgement, but the stream's leader removes the job later, or
 // never if the next owner deletes the consumer first. Without the list, the job would run twice
 // in a handover without a crash (law 3).
-func (v *Valve) doneJobs(p *Part, now pace.Instant) (done []uint64) {
+func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
 			done = append(done, seq)
@@ -234,17 +233,17 @@ func (v *Valve) doneJobs(p *Part, now pace.Instant) (done []uint64) {
 // It includes jobs whose dead letter is being stored, if they ran: the next owner would
 // otherwise start them. A job that never ran can be judged again by any process, with the same
 // dead letter.
-func (v *Valve) runningJobs(p *Part) []record.Run {
+func (p *Part) runningJobs() []record.Run {
 	var running []record.Run
 	for _, j := range p.begun {
 		if j.stage != stageBurying || j.ran() {
-			running = append(running, record.Run{Seq: j.Seq, Holder: cmp.Or(j.holder, v.Self)})
+			running = append(running, record.Run{Seq: j.Seq, Holder: cmp.Or(j.holder, p.v.Self)})
 		}
 	}
 	for seq, in := range p.inherited {
 		switch {
 		case in.outcome != nil: // now ours to report
-			running = append(running, record.Run{Seq: seq, Holder: v.Self})
+			running = append(running, record.Run{Seq: seq, Holder: p.v.Self})
 		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
 			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
 		}

@@ -18,7 +18,7 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	b.arrive("a")
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
-	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.Confirmed(r.Seq, b.now)
 	b.deliver(r.Seq, "a")
 	if j := b.p.jobs[r.Seq]; j == nil || j.stage != stageAcking {
 		t.Errorf("a job that is done waits again: %+v", j)
@@ -53,10 +53,10 @@ func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	gone := b.arrive("a")
 	b.arrive("a", lean)
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.p.last = gone.Seq + 1
 	b.deliver(b.p.last, "a", lean)
-	b.v.Swept(b.p, b.now)
+	b.p.Swept(b.now)
 	if runs := b.start(); len(runs) > 0 {
 		t.Errorf("job %d starts without its body", runs[0].Seq)
 	}
@@ -72,7 +72,7 @@ func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
 	p := leaky("api", "1/5s")
 	b := unownedValve(t, p)
 	b.own()
-	b.v.inherit(b.p, Inheritance{
+	b.p.inherit(Inheritance{
 		Crashed: true, Owner: "gone", Elapsed: 4 * second, Age: 20 * second,
 		Handover: record.Handover{Rate: "1/5s",
 			Clocks: []record.Clock{{Key: "a", Due: record.Micros(10 * second),

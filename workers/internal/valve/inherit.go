@@ -24,6 +24,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	}
 	p := &Part{
 		Partition: name,
+		v:         v,
 		Epoch:     epoch,
 		state:     partitionOpening,
 		sweeping:  true,
@@ -97,7 +98,7 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 // That moment was the old owner's fence, before which this process cannot have taken the
 // partition. One interval from the takeover therefore keeps law 2 whatever the old owner did,
 // without any knowledge of it. It costs a bucket at most one interval, and its burst.
-func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
+func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	switch {
 	case in.Crashed || in.Handover.Partial:
 		p.crashedAt = now.Add(in.Fence)
@@ -113,22 +114,22 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 	}
 	// The starts of all buckets together are unknown too, or were not recorded.
 	if in.Crashed || in.Handover.Partial {
-		if v.total != nil {
-			v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))
+		if p.v.total != nil {
+			p.v.total.Hold(&p.v.totalClock, max(now.Add(in.Fence+p.v.total.Interval), p.restsUntil))
 		}
 	}
-	v.inheritTogether(in, now)
-	v.inheritCrash(p, in, now)
+	p.v.inheritTogether(in, now)
+	p.inheritCrash(in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {
-			if v.total != nil {
-				in.wind(&v.totalClock, c, v.total, v.total.Before(in.Handover.Total, 1), now)
+			if p.v.total != nil {
+				in.wind(&p.v.totalClock, c, p.v.total, p.v.total.Before(in.Handover.Total, 1), now)
 			}
 			continue
 		}
-		b := v.bucket(p, c.Key, now)
-		v.inheritUsed(b, c, in, now)
-		v.inheritLearnt(b, c.Learnt, left(0), now)
+		b := p.bucket(c.Key, now)
+		p.v.inheritUsed(b, c, in, now)
+		p.v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
 			b.cool, b.own().throttles = cool, c.Throttles
 		}
@@ -142,7 +143,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
 			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
 				failures: c.Down, at: probe}}
-			v.broken++
+			p.v.broken++
 		}
 		if b.pace != nil {
 			before := b.pace.Before(cmp.Or(c.Rate, in.Handover.Rate),
@@ -170,7 +171,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 		} else {
 			j.holder = r.Holder
 			p.unseen++
-			p.unseenUntil = now.Add(time.Duration(v.Policy.Timeout))
+			p.unseenUntil = now.Add(time.Duration(p.v.Policy.Timeout))
 		}
 	}
 	if len(in.Handover.Done) > 0 {
@@ -187,7 +188,7 @@ var notInherited = &inheritedJob{}
 // takeIn returns the inherited state of an arrived job. State for its sequence may be about
 // another job: after a stream is restored from a backup, jobs get the sequences of those that
 // it lacks. They would be lost if they ended with those jobs.
-func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inheritedJob {
+func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
 		return notInherited
@@ -195,7 +196,7 @@ func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inh
 	delete(p.inherited, seq)
 	if p.newer(stored) {
 		if in.runs() {
-			v.saw(p, now)
+			p.saw(now)
 		}
 		in.holder, in.crashed, in.outcome = "", "", nil
 	}
@@ -234,14 +235,14 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 
 // Opened records that a partition's backlog was opened, with its stream's creation time and
 // last sequence. left is the predecessor's state; nil: this is a reopening.
-func (v *Valve) Opened(p *Part, created time.Time, last uint64, left *Inheritance,
+func (p *Part) Opened(created time.Time, last uint64, left *Inheritance,
 	now pace.Instant) {
 	p.last = last
 	switch {
 	case left != nil:
-		v.inherit(p, *left, now)
+		p.inherit(*left, now)
 	case !created.Equal(p.created):
-		v.restart(p, now)
+		p.restart(now)
 	}
 	p.created = created
 }
@@ -253,16 +254,16 @@ func (p *Part) Behind(created time.Time, last uint64) bool {
 }
 
 // Live lets the jobs of an opened partition start, unless it is quiesced.
-func (v *Valve) Live(p *Part, now pace.Instant) {
+func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
-		v.placeAll(p, now)
+		p.placeAll(now)
 	}
 }
 
-func (v *Valve) placeAll(p *Part, now pace.Instant) {
+func (p *Part) placeAll(now pace.Instant) {
 	for _, b := range p.buckets {
-		v.place(b, now)
+		p.v.place(b, now)
 	}
 }
 
@@ -273,7 +274,7 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	if of == v && v.quota != nil || shares {
 		v.untold = 0
 		for _, p := range v.parts {
-			v.placeAll(p, now)
+			p.placeAll(now)
 		}
 	}
 }
@@ -283,17 +284,17 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 //
 // A target's limits do not change with a stream, so the clocks, cool-downs and breakers of
 // buckets stay (law 2).
-func (v *Valve) restart(p *Part, now pace.Instant) {
+func (p *Part) restart(now pace.Instant) {
 	for _, j := range p.jobs {
-		v.lose(j)
+		p.v.lose(j)
 	}
-	v.loseDeep(p)
+	p.loseDeep()
 	clear(p.inherited)
 	clear(p.crashes)
 	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
 	p.arrivals = arrivals{}
-	v.placeAll(p, now)
+	p.placeAll(now)
 }
 
 // lose drops a job that is no longer in the stream, whatever its stage.
@@ -329,7 +330,7 @@ func (v *Valve) lose(j *heldJob) {
 //
 // It keeps the jobs, so that running ones do not start twice. It also keeps recently finished
 // ones, because a leader that was cut off may still store them.
-func (v *Valve) Reopen(p *Part, epoch uint64) {
+func (p *Part) Reopen(epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
 	p.sweeping = true
@@ -349,7 +350,7 @@ func (v *Valve) Reopen(p *Part, epoch uint64) {
 // Without this, a job acknowledged while deliveries were lost would block its bucket's head,
 // its concurrency, or the end of the process forever (law 5). A run in progress is left alone
 // until its outcome.
-func (v *Valve) Swept(p *Part, now pace.Instant) {
+func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
 	for _, j := range p.jobs {
@@ -359,20 +360,20 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 	}
 	// sorted, so that a seed reproduces one order
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
-	surfaced := v.sweepDeep(p)
+	surfaced := p.sweepDeep()
 	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
-			v.Confirmed(p, j.Seq, now)
+			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			v.out.Vanished++
-			v.detach(j)
-			v.remove(j, now)
-			v.place(j.Bucket, now)
+			p.v.out.Vanished++
+			p.v.detach(j)
+			p.v.remove(j, now)
+			p.v.place(j.Bucket, now)
 		}
 	}
 	for _, b := range surfaced {
-		v.place(b, now)
+		p.v.place(b, now)
 	}
 	for seq, in := range p.inherited {
 		if seq > p.last {
@@ -380,12 +381,12 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 		}
 		delete(p.inherited, seq)
 		if in.saved {
-			v.out.Forgets = append(v.out.Forgets,
+			p.v.out.Forgets = append(p.v.out.Forgets,
 				Forgotten{handle.Ref{Part: p.Partition, Seq: seq}, p.records[seq]})
 			delete(p.records, seq)
 		}
 		if in.runs() {
-			v.saw(p, now)
+			p.saw(now)
 		}
 	}
 	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
@@ -398,22 +399,22 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 //
 // While one is missing, no bucket of the partition starts more than its concurrency surely
 // allows, because runs are recorded by sequence and not by key.
-func (v *Valve) saw(p *Part, now pace.Instant) {
+func (p *Part) saw(now pace.Instant) {
 	if p.unseen == 0 {
 		return // the wait for it ended, after the longest time of an attempt
 	}
 	if p.unseen--; p.unseen == 0 {
-		v.placeAll(p, now)
+		p.placeAll(now)
 	}
 }
 
 // LookFor ends the wait for inherited runs that do not arrive. They would otherwise block every
 // bucket of the partition forever, if the jobs were removed from the stream during the
 // takeover.
-func (v *Valve) LookFor(p *Part, now pace.Instant) {
+func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
-		v.placeAll(p, now)
+		p.placeAll(now)
 	}
 }
 
@@ -438,7 +439,7 @@ func (v *Valve) Resume(now pace.Instant) {
 //
 // Late outcomes are accepted unless the job has restarted; this avoids running it twice. An
 // outcome that precedes its job is kept for it.
-func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
+func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
 	}
@@ -448,7 +449,7 @@ func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
 		}
 		switch j.stage {
 		case stageWaiting: // its time was up, but the process lives
-			v.detach(j)
+			p.v.detach(j)
 			j.enter(stageRunning)
 			j.Bucket.own().running++
 		case stageRunning:
@@ -456,10 +457,10 @@ func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
 			return
 		}
 		if o.Kind == record.OutcomeProgress {
-			v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
-			v.place(j.Bucket, now)
+			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.place(j.Bucket, now)
 		} else {
-			v.settle(j, o, now)
+			p.v.settle(j, o, now)
 		}
 		return
 	}
@@ -479,7 +480,7 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
 				in.holder, in.crashed = "", holder
-				v.saw(p, now)
+				p.saw(now)
 			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
@@ -491,6 +492,6 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 				v.place(j.Bucket, now)
 			}
 		}
-		v.placeAll(p, now)
+		p.placeAll(now)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // inheritFrom takes a partition over with what a predecessor left.
 func (b *valveBench) inheritFrom(in Inheritance) *valveBench {
 	b.own()
-	b.v.inherit(b.p, in, b.now)
-	b.v.Live(b.p, b.now)
+	b.p.inherit(in, b.now)
+	b.p.GoLive(b.now)
 	return b
 }
 
@@ -25,7 +25,7 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	old := newValveBench(t, p)
 	old.arrive("a")
 	old.done(old.start()[0])
-	h := old.at(time.Minute).v.Handover(old.p, old.now, aLease)
+	h := old.at(time.Minute).p.Handover(old.now, aLease)
 
 	b := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 59 * time.Minute, Handover: h,
@@ -43,7 +43,7 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 func TestCrashIsRememberedOverAPlannedHandover(t *testing.T) {
 	p := leaky("slow", "10/d")
 	second := unownedValve(t, p).inheritFrom(Inheritance{Crashed: true, Owner: "first"})
-	h := second.at(time.Minute).v.Surrender(second.p, second.now)
+	h := second.at(time.Minute).p.Surrender(second.now)
 
 	third := unownedValve(t,
 		p).at(2 * time.Minute).
@@ -63,7 +63,7 @@ func TestHandoverFitsAMessage(t *testing.T) {
 	b := newValveBench(t, p)
 	for i := range 100_000 {
 		key := job.Key(fmt.Sprintf("tenant.%06d", i))
-		bucket := b.v.bucket(b.p, key, b.now)
+		bucket := b.p.bucket(key, b.now)
 		bucket.pace.Take(&bucket.clock, b.now.Add(-time.Duration(i)*ms), 1)
 	}
 	for i := range 60_000 { // running, and finished but not confirmed
@@ -73,13 +73,13 @@ func TestHandoverFitsAMessage(t *testing.T) {
 			j.enter(stageAcking)
 		}
 	}
-	h := b.v.Handover(b.p, b.now, 0)
+	h := b.p.Handover(b.now, 0)
 	if h.Fit(record.MostBytes); len(record.Encode(record.Owner{V: record.Version,
 		Handover: h})) > fits {
 		t.Errorf("a claim or checkpoint has %d bytes",
 			len(record.Encode(record.Owner{V: record.Version, Handover: h})))
 	}
-	h = b.v.Surrender(b.p, b.now)
+	h = b.p.Surrender(b.now)
 	h.Fit(record.MostBytes)
 	if size := len(record.Encode(record.Owner{V: record.Version, Handover: h})); size > fits ||
 		!h.Partial {
@@ -97,14 +97,14 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	p := leaky("slow", "10/h")
 	b := newValveBench(t, p)
 	for i := range 50_000 {
-		bucket := b.v.bucket(b.p, job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
 		bucket.pace.Take(&bucket.clock, b.now, 1)
 	}
-	costly := b.v.bucket(b.p, "costly", b.now)
+	costly := b.p.bucket("costly", b.now)
 	costly.pace.Take(&costly.clock, b.now, 100)
-	cooling := b.v.bucket(b.p, "cooling", b.now)
+	cooling := b.p.bucket("cooling", b.now)
 	b.v.coolDown(cooling, time.Hour, b.now)
-	h := b.v.Handover(b.p, b.now, 0)
+	h := b.p.Handover(b.now, 0)
 	h.Fit(record.MostBytes)
 	found := map[job.Key]bool{}
 	for _, c := range h.Clocks {
@@ -122,12 +122,12 @@ func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
 	p := leaky("slow", "1/s")
 	first := newValveBench(t, p)
 	for key, cost := range map[job.Key]int64{"a": 30, "b": 20, "c": 8, "d": 1} {
-		bucket := first.v.bucket(first.p, key, first.now)
+		bucket := first.p.bucket(key, first.now)
 		bucket.pace.Take(&bucket.clock, first.now.Add(-5*second), 1)
 		// late: the schedule alone would make it up
 		bucket.pace.Take(&bucket.clock, first.now, cost)
 	}
-	h := first.v.Surrender(first.p, first.now)
+	h := first.p.Surrender(first.now)
 	h.Fit(2*record.ClockBytes + 10)
 	if len(h.Clocks) != 2 {
 		t.Fatalf("lists %d clocks, want a and b: %+v", len(h.Clocks), h.Clocks)
@@ -140,7 +140,7 @@ func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
 	// so that the second does not tell any more that it began with unknown clocks
 	const after = 3 * second
 	heir := unownedValve(t, p).inheritFrom(Inheritance{Owner: "first", Handover: h}).at(after)
-	next := heir.v.Surrender(heir.p, heir.now)
+	next := heir.p.Surrender(heir.now)
 	next.Fit(record.MostBytes)
 	short := p.Outflow.Interval() * 550 / 551
 	for name, at := range map[string]time.Duration{
@@ -167,12 +167,12 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 	if old.reasons() != "[deadline]" || j.stage != stageBurying {
 		t.Fatal(old.reasons())
 	}
-	h := old.v.Surrender(old.p, old.now)
+	h := old.p.Surrender(old.now)
 	b := unownedValve(t,
 		leaky("api", "10/s")).at(3 * second).inheritFrom(Inheritance{Owner: "old", Handover: h})
 	b.deliver(1, "a", func(a *job.Arrived) { a.Deadline = originWall.Add(time.Second) })
 	for _, r := range old.out.Reports {
-		b.v.Reported(b.p, r.Outcome, b.now)
+		b.p.Reported(r.Outcome, b.now)
 	}
 	b.v.Advance(b.now, pace.Never)
 	if b.reasons() != "[deadline]" {
@@ -196,7 +196,7 @@ func TestInheritedRunsHoldConcurrency(t *testing.T) {
 	if runs := b.at(200 * ms).start(); len(runs) > 0 {
 		t.Fatalf("started %s while job 2 runs", b.seqs(runs))
 	}
-	b.v.Reported(b.p, record.Outcome{Seq: 2, Kind: record.OutcomeDone}, b.now)
+	b.p.Reported(record.Outcome{Seq: 2, Kind: record.OutcomeDone}, b.now)
 	if runs := b.at(300 * ms).start(); b.seqs(runs) != "[1]" {
 		t.Errorf("started %s, want job 1", b.seqs(runs))
 	}

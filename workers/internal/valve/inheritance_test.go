@@ -18,7 +18,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	if runs := old.start(); len(runs) != 1 || old.p.jobs[runs[0].Seq].Cost != 6 {
 		t.Fatalf("started %s", old.seqs(runs))
 	}
-	return old, old.at(18100*ms).v.Handover(old.p, old.now, aLease)
+	return old, old.at(18100*ms).p.Handover(old.now, aLease)
 }
 
 // What a late job takes is due at once, as far as the schedule goes, and is kept by the envelope.
@@ -40,7 +40,7 @@ func TestCheckpointKeepsWhatALateJobTakesOfTheTotal(t *testing.T) {
 	old.arrive("a", cost(6))
 	old.done(old.start()[0])
 	old.at(18 * second).start()
-	h := old.at(18100*ms).v.Handover(old.p, old.now, aLease)
+	h := old.at(18100*ms).p.Handover(old.now, aLease)
 
 	b := unownedValve(t, total("1/s")).at(21 * second).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 2900 * ms, Handover: h,
@@ -58,7 +58,7 @@ func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	b := unownedValve(t,
 		leaky("api", "10/s")).
 		inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{Done: []uint64{1}}})
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.deliver(1, "a")
 	if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 1 {
 		t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.Acks)
@@ -74,9 +74,9 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 				inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{Done: []uint64{1}}})
 			if comes {
 				b.deliver(1, "a")
-				b.v.Swept(b.p, b.now)
+				b.p.Swept(b.now)
 			}
-			if h := b.v.Surrender(b.p, b.now); !slices.Equal(h.Done, []uint64{1}) {
+			if h := b.p.Surrender(b.now); !slices.Equal(h.Done, []uint64{1}) {
 				t.Errorf("hands over %v as finished, want job 1", h.Done)
 			}
 		})
@@ -90,8 +90,8 @@ func TestAnOutcomeThatWasToldIsTheTellersNoMore(t *testing.T) {
 	b := unownedValve(t,
 		p).inheritFrom(Inheritance{Owner: "old",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
-	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
-	h := b.v.Surrender(b.p, b.now)
+	b.p.Reported(record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
+	h := b.p.Surrender(b.now)
 	if !slices.Equal(h.Running, []record.Run{{Seq: 1, Holder: "self"}}) {
 		t.Fatalf("hands over %+v as running", h.Running)
 	}
@@ -99,7 +99,7 @@ func TestAnOutcomeThatWasToldIsTheTellersNoMore(t *testing.T) {
 		p).inheritFrom(Inheritance{Owner: "self", Handover: h, Gone: map[string]bool{"old": true}})
 	next.deliver(1, "a")
 	for _, r := range b.out.Reports {
-		next.v.Reported(next.p, r.Outcome, next.now)
+		next.p.Reported(r.Outcome, next.now)
 	}
 	if j := next.p.jobs[1]; j.stage != stageAcking || j.crashes != 0 {
 		t.Errorf("stage %d, crashes %d; want it to be done", j.stage, j.crashes)
@@ -114,7 +114,7 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 	old.v.Self = "dead"
 	old.arrive("a")
 	run := old.start()[0]
-	old.v.Surrender(old.p, old.now)
+	old.p.Surrender(old.now)
 	old.end(run, record.Outcome{Kind: record.OutcomeFailed, Error: "500"})
 
 	for name, arrived := range map[string]bool{"the job came": true,
@@ -126,7 +126,7 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 			if arrived {
 				b.deliver(1, "a")
 			}
-			b.v.Reported(b.p, old.out.Reports[0].Outcome, b.now)
+			b.p.Reported(old.out.Reports[0].Outcome, b.now)
 			if !arrived {
 				b.deliver(1, "a")
 			}

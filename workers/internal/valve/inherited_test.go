@@ -24,7 +24,7 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 			if crashed {
 				atLeast = aLease
 			}
-			h := old.v.Handover(old.p, old.now, atLeast)
+			h := old.p.Handover(old.now, atLeast)
 			b := unownedValve(t, p).at(5 * second).inheritFrom(Inheritance{
 				Crashed: crashed, Owner: "old", Elapsed: 5 * second, Handover: h,
 			})
@@ -119,7 +119,7 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 		t.Errorf("looked at in %v, want %v", until, timeout)
 	}
 	b.at(timeout / 2)
-	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}, b.now)
+	b.p.Reported(record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}, b.now)
 	starts := b.until(2*timeout, func(r Run) {
 		if r.Attempt != 1 {
 			t.Errorf("attempt %d: what nobody knows to have failed counts", r.Attempt)
@@ -134,14 +134,14 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 // confirmed yet, is acknowledged and not started.
 func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	for name, between := range map[string]func(b *valveBench){
-		"before it was confirmed": func(b *valveBench) { b.v.Reopen(b.p, 2) },
+		"before it was confirmed": func(b *valveBench) { b.p.Reopen(2) },
 		"confirmed before the backlog's opening": func(b *valveBench) {
-			b.v.Confirmed(b.p, 1, b.now)
-			b.v.Reopen(b.p, 2)
+			b.p.Confirmed(1, b.now)
+			b.p.Reopen(2)
 		},
 		"confirmed after the backlog's opening": func(b *valveBench) {
-			b.v.Reopen(b.p, 2)
-			b.v.Confirmed(b.p, 1, b.now)
+			b.p.Reopen(2)
+			b.p.Confirmed(1, b.now)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

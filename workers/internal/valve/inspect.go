@@ -15,26 +15,26 @@ import (
 
 // bucketState describes a bucket, or a key without one, which is like a new bucket and may be
 // paused.
-func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
+func (p *Part) bucketState(key job.Key, now pace.Instant,
 	wall time.Time) job.BucketState {
-	l := v.limitsOf(key)
+	l := p.v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
 	if l.pace != nil {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	b := p.buckets[key]
-	if v.quota != nil {
+	if p.v.quota != nil {
 		var used *quota.Set
 		if b != nil {
 			used = b.used
 		}
-		s.Limits = left(nil, v.quota, used, v.instant(now))
+		s.Limits = left(nil, p.v.quota, used, p.v.instant(now))
 	}
-	s.Limits = append(s.Limits, v.LeftOfAll(now)...)
+	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
 	if b == nil {
 		if !l.paused {
 			b = newBucket(p, key, l)
-			s.ExpectMS = v.expectBucket(b, 0, oneSlot, now)
+			s.ExpectMS = p.v.expectBucket(b, 0, oneSlot, now)
 		}
 		return s
 	}
@@ -50,11 +50,11 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	}
 	s.Rate = b.rate.Now(b.pace, now)
 	s.RateMinute = b.minute.NowMinute(b.pace, now)
-	s.LateMS = v.lateMS(b, now)
+	s.LateMS = p.v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
-	s.ExpectMS = v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), oneSlot, now)
+	s.ExpectMS = p.v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), oneSlot, now)
 	s.Delayed = len(b.later) + int(b.deepLater)
-	by, until := v.held(b, now)
+	by, until := p.v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
 	if stored, waits := b.headStored(); waits {
 		s.HeadAgeMS = max(0, wall.Sub(stored).Milliseconds())
@@ -129,14 +129,14 @@ type listing struct {
 // list begins a list without the first offset buckets.
 //
 // The same walk makes the forecast for the expected starts, as both visit every bucket.
-func (v *Valve) list(p *Part, by string, offset, limit int, now pace.Instant) *listing {
+func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
 		part: p, by: by, asked: now, walk: p.list.Walk(),
 		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
 	}
-	if !v.foresees(p, now) {
-		l.forecast = v.newForecast(now)
+	if !p.foresees(now) {
+		l.forecast = p.v.newForecast(now)
 	}
 	return l
 }
@@ -191,7 +191,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 			slices.Reverse(l.states) // back in the order of the list
 			return true
 		}
-		state := v.bucketState(l.part, l.page.Remove(0).key, now, wall)
+		state := l.part.bucketState(l.page.Remove(0).key, now, wall)
 		state.LastError, state.Limits = Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
@@ -199,8 +199,8 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 }
 
 // jobState describes a job; nil: it is not held.
-func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) *job.State {
-	j := v.seek(p, seq)
+func (p *Part) jobState(seq uint64, now pace.Instant, wall time.Time) *job.State {
+	j := p.seek(seq)
 	if j == nil {
 		return nil
 	}
@@ -211,11 +211,11 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 			Deadline: edit.Deadline}
 	}
 	zero := int64(0)
-	by, until := v.heldJob(j, now)
+	by, until := p.v.heldJob(j, now)
 	switch j.stage {
 	case stageWaiting:
 		position, slots := j.position()
-		s.State, s.Position, s.ExpectMS = job.Waiting, &position, v.expectJob(j, slots, now)
+		s.State, s.Position, s.ExpectMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
 		if s.ExpectMS != nil && position > 0 &&
 			(by == job.HeldByRate || by == job.HeldByTotalRate ||
 				strings.HasPrefix(by, job.HeldByLimit)) {
@@ -263,16 +263,16 @@ func (j *heldJob) jobsBefore(slots int64) int {
 }
 
 // cancel drops a job for an operator, unless it runs.
-func (v *Valve) cancel(p *Part, seq uint64, now pace.Instant) (removed int) {
+func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil {
-		j = v.raise(p, seq)
+		j = p.raise(seq)
 	}
 	if j == nil {
 		return 0
 	}
-	removed = v.dismiss(j, job.EndCancelled)
-	v.place(j.Bucket, now)
+	removed = p.v.dismiss(j, job.EndCancelled)
+	p.v.place(j.Bucket, now)
 	return removed
 }
 

@@ -82,7 +82,7 @@ func TestExpectedStarts(t *testing.T) {
 			}
 			told := map[uint64]time.Duration{}
 			for seq, j := range b.p.jobs {
-				state := b.v.jobState(b.p, seq, b.now, b.wall())
+				state := b.p.jobState(seq, b.now, b.wall())
 				if state.State != job.Waiting || state.ExpectMS == nil {
 					t.Fatalf("job %d: %+v", j.Seq, state)
 				}
@@ -119,8 +119,8 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *heldJob) int64 {
-				ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
-				wait, known := b.v.expect(b.p, j.Seq, b.now)
+				ms := b.p.jobState(j.Seq, b.now, b.wall()).ExpectMS
+				wait, known := b.p.expect(j.Seq, b.now)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
 					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
 				}
@@ -132,11 +132,11 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			if got := state(tail); got != 10_600 {
 				t.Errorf("a job behind 53 slots at 5/s is told %d ms, want 10600", got)
 			}
-			if s := b.v.bucketState(b.p, "a", b.now, b.wall()); s.ExpectMS == nil ||
+			if s := b.p.bucketState("a", b.now, b.wall()); s.ExpectMS == nil ||
 				*s.ExpectMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
-			b.v.cancel(b.p, 2, b.now)
+			b.p.cancel(2, b.now)
 			if got := state(tail); got != 8_600 {
 				t.Errorf("after a job of cost 10 was cancelled it is told %d ms, want 8600", got)
 			}
@@ -168,7 +168,7 @@ func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	told := map[uint64]time.Duration{}
 	for range 100 {
 		j := b.arrive("asked")
-		wait, known := b.v.expect(b.p, j.Seq, b.now)
+		wait, known := b.p.expect(j.Seq, b.now)
 		if !known {
 			t.Fatalf("job %d: not known", j.Seq)
 		}
@@ -203,7 +203,7 @@ func TestSlotsAreCounted(t *testing.T) {
 			t.Fatalf("job %d, just come: %d slots before it, want %d", j.Seq, got, slots)
 		}
 		if random.IntN(3) == 0 {
-			b.v.cancel(b.p, 1+random.Uint64N(b.seq), b.now)
+			b.p.cancel(1+random.Uint64N(b.seq), b.now)
 		}
 		b.now = b.now.Add(10 * ms)
 		for _, r := range b.start() {
@@ -226,8 +226,8 @@ func TestSlotsAreCounted(t *testing.T) {
 // it.
 func TestNobodyCanTellWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
-		wait, known := b.v.expect(b.p, j.Seq, b.now)
-		ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
+		wait, known := b.p.expect(j.Seq, b.now)
+		ms := b.p.jobState(j.Seq, b.now, b.wall()).ExpectMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
 			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
 		}
@@ -254,7 +254,7 @@ func TestNobodyCanTellWithoutAWorker(t *testing.T) {
 				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
 			}
 		}
-		if s := b.v.bucketState(b.p, "b", b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState("b", b.now, b.wall()); s.ExpectMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
 		b.v.claims.offering++
@@ -340,7 +340,7 @@ func TestRoom(t *testing.T) {
 		if c.change != nil {
 			c.change(b)
 		}
-		if got := b.v.room(b.p, "a", b.now).Round(ms); got != c.want {
+		if got := b.p.room("a", b.now).Round(ms); got != c.want {
 			t.Errorf("%s: room in %v, want %v", c.what, got, c.want)
 		}
 	}
@@ -358,15 +358,15 @@ func TestNobodyCanTell(t *testing.T) {
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
 	b.arrive("paused")
 	for _, key := range []job.Key{"held", "paused"} {
-		if s := b.v.bucketState(b.p, key, b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState(key, b.now, b.wall()); s.ExpectMS != nil {
 			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ExpectMS)
 		}
 	}
-	if s := b.v.bucketState(b.p, "paused", b.now, b.wall()); !s.Paused || s.Waiting != 1 ||
+	if s := b.p.bucketState("paused", b.now, b.wall()); !s.Paused || s.Waiting != 1 ||
 		s.Depth != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := b.v.bucketState(b.p, "nobody", b.now, b.wall()); s.ExpectMS == nil ||
+	if s := b.p.bucketState("nobody", b.now, b.wall()); s.ExpectMS == nil ||
 		*s.ExpectMS != 0 || s.Depth != 0 {
 		t.Errorf("an empty bucket: %+v", s)
 	}
@@ -387,7 +387,7 @@ func TestNobodyCanTellWhileABreakerIsOpen(t *testing.T) {
 		if b.v.Breakers().Open() == 0 {
 			t.Fatalf("%s: no breaker is open", name)
 		}
-		if s := b.v.bucketState(b.p, "asked", b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState("asked", b.now, b.wall()); s.ExpectMS != nil {
 			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ExpectMS)
 		}
 	}
@@ -402,19 +402,19 @@ func TestCancelAndPurge(t *testing.T) {
 	b.arrive("b")
 	later := b.arrive("a", func(a *job.Arrived) { a.NotBefore = b.wall().Add(time.Hour) })
 	running := b.start()[0]
-	if n := b.v.cancel(b.p, running.Seq, b.now); n != 0 {
+	if n := b.p.cancel(running.Seq, b.now); n != 0 {
 		t.Errorf("%d running jobs cancelled", n)
 	}
-	if n := b.v.cancel(b.p, later.Seq, b.now); n != 1 {
+	if n := b.p.cancel(later.Seq, b.now); n != 1 {
 		t.Errorf("%d delayed jobs cancelled", n)
 	}
-	if n := b.v.cancel(b.p, later.Seq, b.now); n != 0 {
+	if n := b.p.cancel(later.Seq, b.now); n != 0 {
 		t.Errorf("cancelled twice")
 	}
 	if n := b.v.purge(b.p.waiting("a"), b.now); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
-	if s := b.v.bucketState(b.p, "a", b.now, b.wall()); s.Waiting != 0 || s.Running != 1 {
+	if s := b.p.bucketState("a", b.now, b.wall()); s.Waiting != 0 || s.Running != 1 {
 		t.Errorf("%+v", s)
 	}
 	if n := len(b.out.Cancelled); n != 4 {

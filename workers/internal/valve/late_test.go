@@ -126,7 +126,7 @@ func TestWhatMadeStartsLateIsTold(t *testing.T) {
 				t.Fatalf("%d starts after a second", len(runs))
 			}
 			c.run(b, runs[0])
-			got := b.v.bucketState(b.p, "a", b.now, b.wall()).LateMS
+			got := b.p.bucketState("a", b.now, b.wall()).LateMS
 			for cause, want := range c.want {
 				told := time.Duration(got[cause]) * ms
 				if told < want*9/10 || told > want*11/10 {
@@ -199,12 +199,12 @@ func TestABucketTellsItsRateBesideWhatItAchieves(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(time.Minute, b.done)
-	s := b.v.bucketState(b.p, "a", b.now, b.wall())
+	s := b.p.bucketState("a", b.now, b.wall())
 	if s.Outflow != 10 || s.RateMinute < 9.9 || s.RateMinute > 10.1 {
 		t.Errorf("outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 	b.v.SetOverride("b", policy.Override{Outflow: &b.v.Policy.Outflow}, b.now)
-	if s := b.v.bucketState(b.p, "b", b.now, b.wall()); s.Outflow != 10 || s.RateMinute != 0 {
+	if s := b.p.bucketState("b", b.now, b.wall()); s.Outflow != 10 || s.RateMinute != 0 {
 		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 }
@@ -230,7 +230,7 @@ func TestTheTimesForWhichLimitsHoldAreTold(t *testing.T) {
 		"jobs": 4 * second}) {
 		t.Errorf("in two seconds %v", got)
 	}
-	b.v.Drop(b.p)
+	b.p.Drop()
 	b.at(4 * second)
 	if got := take(); len(got) > 0 {
 		t.Errorf("%v of a partition that is lost", got)

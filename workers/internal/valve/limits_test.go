@@ -178,13 +178,13 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 		}},
 		"over a handover": {large, large, func(b *valveBench) *valveBench {
 			next := unownedValve(t,
-				small).inheritFrom(Inheritance{Handover: b.v.Surrender(b.p, b.now)})
+				small).inheritFrom(Inheritance{Handover: b.p.Surrender(b.now)})
 			next.deliver(3, "a")
 			return next
 		}},
 		"of the key, over a handover": {small, large, func(b *valveBench) *valveBench {
 			next := unownedValve(t,
-				small).inheritFrom(Inheritance{Handover: b.v.Surrender(b.p, b.now)})
+				small).inheritFrom(Inheritance{Handover: b.p.Surrender(b.now)})
 			next.deliver(3, "a")
 			return next
 		}},

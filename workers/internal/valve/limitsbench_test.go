@@ -40,7 +40,7 @@ func threeLimits() policy.Policy {
 
 func newLimitsBench(p policy.Policy) *limitsBench {
 	l := ownLimitsBench(p)
-	l.v.Live(l.part, origin)
+	l.part.GoLive(origin)
 	return l
 }
 
@@ -66,7 +66,7 @@ func (l *limitsBench) arrive(body []byte) {
 	l.now = l.now.Add(2 * time.Microsecond)
 	a := job.Arrived{Seq: l.seq, Key: l.keys[l.seq%benchedKeys], Stored: originWall, Cost: 1,
 		Costs: map[string]int64{"tokens": 100}, Size: len(body), Body: body}
-	l.v.arrive(l.part, &a, l.now, originWall)
+	l.part.arrive(&a, l.now, originWall)
 }
 
 // pass is a job's way through the valve, and a checkpoint of them now and then.
@@ -76,18 +76,18 @@ func (l *limitsBench) pass(body []byte) {
 	for _, r := range l.v.out.Starts {
 		r.Decide(func() (fence, now pace.Instant) { return pace.Never, max(l.now, r.Due) }, nil)
 		l.v.Finished(r.Number, record.Outcome{Seq: r.Seq, Kind: record.OutcomeDone}, l.now)
-		l.v.Confirmed(l.part, r.Seq, l.now)
+		l.part.Confirmed(r.Seq, l.now)
 	}
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
-		l.v.gathered(l.part)
+		l.part.gathered()
 		l.part.Noted(true)
 	}
 }
 
 // record is what it leaves to its successor.
 func (l *limitsBench) record() []byte {
-	h := l.v.Handover(l.part, l.now, 0)
+	h := l.part.Handover(l.now, 0)
 	h.Fit(1 << 30)
 	return record.Encode(record.Owner{V: record.Version, Handover: h})
 }
@@ -98,7 +98,7 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 	if err := record.Decode(data, &r); err != nil {
 		b.Fatal(err)
 	}
-	l.v.Opened(l.part, originWall, 0, &Inheritance{Handover: r.Handover, Elapsed: time.Millisecond,
+	l.part.Opened(originWall, 0, &Inheritance{Handover: r.Handover, Elapsed: time.Millisecond,
 		Age: time.Millisecond}, l.now)
 	return len(r.Clocks)
 }
@@ -176,7 +176,7 @@ func benchLimitsTakeover(b *testing.B, p policy.Policy) {
 		for range benchedKeys {
 			next.arrive(nil)
 		}
-		next.v.Live(next.part, next.now)
+		next.part.GoLive(next.now)
 		for ; len(next.v.out.Starts) < benchedKeys; next.v.Advance(next.now, pace.Never) {
 			if next.now = next.now.Add(time.Millisecond); next.now.Since(l.now) > time.Second {
 				b.Fatalf("only %d keys have started a job", len(next.v.out.Starts))

@@ -16,6 +16,7 @@ import (
 // Part is a partition of a policy's buckets that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
+	v       *Valve // of its policy
 	Epoch   uint64
 	state   partitionState
 	buckets map[job.Key]*bucket

@@ -15,7 +15,6 @@ import (
 type question struct {
 	job.Question
 	number uint64 // sequence number
-	valve  *Valve
 	part   *Part
 	reply  func(job.Answer)
 	wall   func(now pace.Instant) time.Time
@@ -76,11 +75,11 @@ type Questions struct {
 }
 
 // Ask adds a question about a partition. It is answered now or by Ponder.
-func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.Answer),
+func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer),
 	now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
-	q := &question{Question: asked, number: qs.asked, valve: v, part: p, reply: reply,
+	q := &question{Question: asked, number: qs.asked, part: p, reply: reply,
 		wall: qs.Wall, until: pace.Never}
 	switch q.Op {
 	case job.OpExpect, job.OpJobs:
@@ -116,8 +115,8 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 	case job.OpPurge:
 		q.work = q.purge
 	case job.OpRoom:
-		reply(job.Answer{DelayMS: ceilMillis(v.room(p, q.Key, now)),
-			StartMS: v.tail(p, q.Question, now)})
+		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
+			StartMS: p.tail(q.Question, now)})
 		return
 	default:
 		refuse("unknown op " + q.Op)
@@ -185,7 +184,7 @@ func (q *question) expect(now pace.Instant) progress {
 		if q.newest > q.part.highest && q.part.state == partitionLive {
 			return waits
 		}
-		if !q.valve.foreseen(q.part, now) {
+		if !q.part.foreseen(now) {
 			return goesOn
 		}
 	}
@@ -194,9 +193,9 @@ func (q *question) expect(now pace.Instant) progress {
 			break
 		}
 		seq := q.Jobs[len(q.starts)]
-		wait, known := q.valve.expect(q.part, seq, now)
+		wait, known := q.part.expect(seq, now)
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
-		if j := q.valve.seek(q.part, seq); j != nil && j.stage == stageWaiting {
+		if j := q.part.seek(seq); j != nil && j.stage == stageWaiting {
 			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
 		}
 		q.starts = append(q.starts, start)
@@ -212,16 +211,16 @@ func (q *question) buckets(now pace.Instant) progress {
 	if q.part.list.Walks() >= mostWalks {
 		return goesOnLater
 	}
-	l := q.valve.list(q.part, q.By, q.Offset, q.Limit, now)
+	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
-		if !q.valve.tell(l, now, q.wall(now)) {
+		if !q.part.v.tell(l, now, q.wall(now)) {
 			return goesOn
 		}
 		q.reply(job.Answer{Buckets: l.states, Total: l.total})
 		return answered
 	}
 	q.work = func(pace.Instant) progress {
-		if q.valve.find(l) {
+		if q.part.v.find(l) {
 			q.work = tell
 		}
 		return goesOn
@@ -230,29 +229,29 @@ func (q *question) buckets(now pace.Instant) progress {
 }
 
 func (q *question) bucket(now pace.Instant) progress {
-	if !q.valve.foreseen(q.part, now) {
+	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	state := q.valve.bucketState(q.part, q.Key, now, q.wall(now))
+	state := q.part.bucketState(q.Key, now, q.wall(now))
 	q.reply(job.Answer{Bucket: &state})
 	return answered
 }
 
 func (q *question) job(now pace.Instant) progress {
-	if !q.valve.foreseen(q.part, now) {
+	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	q.reply(job.Answer{Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+	q.reply(job.Answer{Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
 	return answered
 }
 
 // jobs describes one job per piece, because counting the jobs before it may take ten
 // microseconds.
 func (q *question) jobs(now pace.Instant) progress {
-	if !q.valve.foreseen(q.part, now) {
+	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	state := q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))
+	state := q.part.jobState(q.Jobs[0], now, q.wall(now))
 	if state != nil {
 		q.states = append(q.states, *state)
 	}
@@ -264,8 +263,8 @@ func (q *question) jobs(now pace.Instant) progress {
 }
 
 func (q *question) cancel(now pace.Instant) progress {
-	a := job.Answer{Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))}
-	a.Removed = q.note(func() int { return q.valve.cancel(q.part, q.Jobs[0], now) })
+	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now, q.wall(now))}
+	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0], now) })
 	return q.whenNoted(a, now)
 }
 
@@ -275,10 +274,10 @@ func (q *question) edit(now pace.Instant) progress {
 		q.reply(job.Answer{Error: "no change is asked for"})
 		return answered
 	}
-	done, full := q.valve.edit(q.part, q.Jobs[0], *q.Edit, now, q.wall(now))
+	done, full := q.part.edit(q.Jobs[0], *q.Edit, now, q.wall(now))
 	if !done {
 		q.reply(job.Answer{Full: full,
-			Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+			Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
 		return answered
 	}
 	number := q.part.edits.made
@@ -287,7 +286,7 @@ func (q *question) edit(now pace.Instant) progress {
 		switch {
 		case q.part.edits.told >= number:
 			q.reply(job.Answer{Edited: true,
-				Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+				Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
 		case now < q.until:
 			return waits
 		default:
@@ -301,17 +300,17 @@ func (q *question) edit(now pace.Instant) progress {
 // purge drops the jobs that the bucket holds at the beginning, except running ones.
 func (q *question) purge(now pace.Instant) progress {
 	last := q.part.highest
-	q.purged = q.valve.purges(q.part, q.Key, last)
+	q.purged = q.part.purges(q.Key, last)
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
-		q.removed += q.note(func() int { return q.valve.purge(q.purged[:n], now) })
+		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
 			if q.part.acking >= mostPurging {
 				q.until = now.Add(purgePause)
 				return waits // until dropped jobs are gone: they still take memory
 			}
-			q.purged = q.valve.purges(q.part, q.Key, last)
+			q.purged = q.part.purges(q.Key, last)
 		}
 		if len(q.purged) > 0 {
 			return goesOnLater // the work that this piece requested comes first
@@ -323,11 +322,11 @@ func (q *question) purge(now pace.Instant) progress {
 
 // note counts the endings that drop adds, until they are recorded.
 func (q *question) note(drop func() (removed int)) (removed int) {
-	before := len(q.valve.out.Endings)
+	before := len(q.part.v.out.Endings)
 	removed = drop()
-	for i := range q.valve.out.Endings[before:] {
+	for i := range q.part.v.out.Endings[before:] {
 		q.unnoted++
-		q.valve.out.Endings[before+i].asked = q.number
+		q.part.v.out.Endings[before+i].asked = q.number
 	}
 	return removed
 }

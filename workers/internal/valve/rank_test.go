@@ -194,7 +194,7 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 			}
 		}
 		next.now, next.stored = old.now, old.stored
-		next.inheritFrom(Inheritance{Owner: "old", Handover: old.v.HandoverBut(old.p, old.now)})
+		next.inheritFrom(Inheritance{Owner: "old", Handover: old.p.HandoverBut(old.now)})
 		for seq := range old.seq {
 			if seq++; !gone[seq] {
 				next.deliver(seq, "a", priority(given[seq]))
@@ -231,7 +231,7 @@ func TestADelayedOrRetriedJobWaitsSinceItWasAccepted(t *testing.T) {
 	b.arrive("a")                       // 1: fails, and backs off
 	b.arrive("a", notBefore(20*second)) // 2
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "no"})
-	b.v.Written(b.p, &b.out.Saves[0], b.now)
+	b.p.Written(&b.out.Saves[0], b.now)
 	b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
 	for i := range 3 { // 3: −10 s, 4: −1 s, 5: 8 s
 		b.at(time.Duration(i)*9*second).arrive("a", priority(1))

@@ -66,7 +66,7 @@ func (b *valveBench) expectAll() {
 
 func TestJobsOfARestoredStreamAreNotThoseThatItsOwnerHolds(t *testing.T) {
 	b := beforeARestore(t)
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.at(time.Minute).expectAll()
 }
 
@@ -80,7 +80,7 @@ func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
 				s.Record.Crashes = MostCrashes
 				in.Attempts[s.Seq] = InheritedAttempt{s.Record, time.Hour, 7}
 			}
-			in.Handover = old.v.Handover(old.p, old.now, 0)
+			in.Handover = old.p.Handover(old.now, 0)
 			if n, m := len(in.Handover.Running), len(in.Handover.Done); n < 2 || m != 2 ||
 				len(in.Attempts) != 1 {
 				t.Fatalf("tells of %d that run, of %d that are done and of attempts of %d", n, m,
@@ -88,7 +88,7 @@ func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
 			}
 			b := unownedValve(t, old.v.Policy).at(time.Minute).inheritFrom(in)
 			// of the former job 3
-			b.v.Reported(b.p, record.Outcome{Seq: 3, Kind: record.OutcomeDone, Holder: "self"},
+			b.p.Reported(record.Outcome{Seq: 3, Kind: record.OutcomeDone, Holder: "self"},
 				b.now)
 			b.expectAll()
 			if b.p.unseen != 0 {
@@ -102,10 +102,10 @@ func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
 // have.
 func TestWhatIsToldOnIsOfJobsThatTheFirstHadSeen(t *testing.T) {
 	old := beforeARestore(t)
-	h := old.v.Handover(old.p, old.now, 0)
+	h := old.p.Handover(old.now, 0)
 	second := unownedValve(t,
 		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: h})
-	again := second.v.Handover(second.p, second.now, 0)
+	again := second.p.Handover(second.now, 0)
 	third := unownedValve(t,
 		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
 	third.expectAll()

@@ -55,7 +55,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 			o.Attempts = r.attempt
 		}
 		o.Holder, o.Stream = p.holder, p.Stream()
-		v.passOn(p, o)
+		p.passOn(o)
 	}
 }
 
@@ -213,12 +213,12 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 }
 
 // Written handles the end of the write of an attempt record.
-func (v *Valve) Written(p *Part, s *Save, now pace.Instant) {
+func (p *Part) Written(s *Save, now pace.Instant) {
 	p.records[s.Seq] = s.Revision
 	if j := p.Held(s.Ref); j != nil {
 		j.Attempts = max(j.Attempts, s.Record.Attempts)
 		j.crashes = max(j.crashes, s.Record.Crashes)
-		v.saved(j, now)
+		p.v.saved(j, now)
 	}
 }
 
@@ -307,7 +307,7 @@ func (v *Valve) ack(j *heldJob) {
 //
 // Confirmed jobs are kept briefly, as the stream's leader may not have applied the
 // acknowledgement.
-func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
+func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {
 		return
@@ -318,7 +318,7 @@ func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
 		// The newly opened backlog may still deliver it.
 		p.finished[seq] = stored
 	}
-	v.remove(j, now)
+	p.v.remove(j, now)
 }
 
 func (v *Valve) remove(j *heldJob, now pace.Instant) {

@@ -240,11 +240,11 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d",
 				c.failures, c.last.Kind, u.Reason, u.Attempts, c.reason, c.want)
 		}
-		h := b.v.Surrender(b.p, b.now)
+		h := b.p.Surrender(b.now)
 		next := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
 			Owner: "old", Handover: h, Attempts: map[uint64]InheritedAttempt{1: saved},
 		})
-		next.v.Reported(next.p, b.out.Reports[0].Outcome, next.now)
+		next.p.Reported(b.out.Reports[0].Outcome, next.now)
 		next.deliver(1, "a", func(a *job.Arrived) { a.Stored = j.Stored })
 		if u := next.out.Burials[0]; u.Attempts != c.want || u.Reason != c.reason {
 			t.Errorf("after a handover: a letter %q of %d attempts, want %q of %d", u.Reason,

@@ -46,8 +46,8 @@ func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing
 // comes has the limit come to where the policies are, with what its former owner left.
 func (s *sharing) comes(in *Inheritance) {
 	s.limit.own()
-	s.limit.v.Opened(s.limit.p, originWall, 0, in, s.limit.now)
-	s.limit.v.Live(s.limit.p, s.limit.now)
+	s.limit.p.Opened(originWall, 0, in, s.limit.now)
+	s.limit.p.GoLive(s.limit.now)
 	s.limit.noted()
 }
 
@@ -179,7 +179,7 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 	if got := s.until(2 * second); got != "import/a@1s" {
 		t.Errorf("%q, want its job as soon as the limit is here", got)
 	}
-	s.limit.v.Quiesce(s.limit.p)
+	s.limit.p.Quiesce()
 	b.arrive("a", tokens(4))
 	if got := s.until(3 * second); got != "" {
 		t.Errorf("%s starts though the limit is handed over", got)
@@ -198,7 +198,7 @@ func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 		if !s.limit.p.Changed {
 			t.Error("no checkpoint of the limit is due")
 		}
-		h := s.limit.v.Handover(s.limit.p, s.limit.now, 0)
+		h := s.limit.p.Handover(s.limit.now, 0)
 		next := newSharing(t, "import", "mail")
 		next.comes(&Inheritance{Handover: h, Crashed: crashed, Current: true,
 			Elapsed: 0, Age: second, Fence: ms})
@@ -282,7 +282,7 @@ func TestWhatIsUsedWhileASharedLimitIsElsewhereCounts(t *testing.T) {
 	r := b.out.Starts[0]
 	b.out.Starts = nil
 	r.Decide(atOnce(r), nil)
-	h := s.limit.v.Surrender(s.limit.p, s.limit.now)
+	h := s.limit.p.Surrender(s.limit.now)
 	b.end(r, record.Outcome{Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 10}})
 	s.comes(&Inheritance{Handover: h})
 	b.arrive("a", tokens(1))
@@ -305,7 +305,7 @@ func TestWhoIsHeldBackOtherwiseHoldsNobodyUp(t *testing.T) {
 	s.until(6 * time.Second)
 	mail.arrive("b", tokens(4))
 	s.until(11 * time.Second) // from 10.05s on, others wait for what costs ten
-	second.limit.v.Quiesce(second.limit.p)
+	second.limit.p.Quiesce()
 	for range 3 {
 		mail.arrive("b", tokens(1))
 	}

@@ -54,13 +54,13 @@ func (u *unnoted) costing(cost string, n int64) {
 }
 
 // gathered records the beginning of a checkpoint, which includes all starts until now.
-func (v *Valve) gathered(p *Part) {
+func (p *Part) gathered() {
 	u := &p.unnoted
 	if u.writing == 0 {
 		u.writing = u.since
 	}
-	u.since, u.telling = 0, bounds{costs: maps.Clone(u.costs), each: v.quota.Budgets()}
-	if t := v.together; t != nil {
+	u.since, u.telling = 0, bounds{costs: maps.Clone(u.costs), each: p.v.quota.Budgets()}
+	if t := p.v.together; t != nil {
 		u.telling.all = t.Budgets()
 	}
 	u.told.each = quota.Least(u.told.each, u.telling.each)
@@ -150,8 +150,8 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	switch turns := len(v.common) > 0; {
 	case turns && now < v.untold: // all ask again together, or the first would precede them
 		return hold{by: byStorage, until: v.untold}
-	case v.tells(b.Part, head.takes(), now):
-	case turns && !v.tells(b.Part, oneSlot, now):
+	case b.Part.covers(head.takes(), now):
+	case turns && !b.Part.covers(oneSlot, now):
 		v.untold = now.Add(askAgain)
 		return hold{by: byStorage, until: v.untold}
 	default:
@@ -177,7 +177,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
-		v.tells(b.Part, head.takes(), now) {
+		b.Part.covers(head.takes(), now) {
 		return v.fits(b, now)
 	}
 	if v.withinLimits(b, now).until > now {
@@ -329,22 +329,22 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 
 // inheritCrash bounds what former owners may have started in a partition outside of its
 // records. For limits with a cost of their own, budgets are the only bound.
-func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
+func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	p.unnoted.costing("", in.Handover.Cost)
 	for cost, b := range in.Handover.ByCost {
 		p.unnoted.costing(cost, b.Cost)
 	}
-	if v.quota == nil {
+	if p.v.quota == nil {
 		return
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{}}
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else { // the crash was before the handover
-		c.from = c.to.Add(-v.quota.Longest())
+		c.from = c.to.Add(-p.v.quota.Longest())
 	}
 	some := false
-	for cost := range v.quota.Budgets() {
+	for cost := range p.v.quota.Budgets() {
 		told, known := in.Handover.Of(cost)
 		listed, others := int64(0), told.Slots
 		if !known && in.Handover.Slots > 0 {
@@ -353,7 +353,7 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 		if in.Crashed {
 			listed = math.MaxInt64
 			if cost == "" {
-				listed = v.mostStarted(in, in.unknown())
+				listed = p.v.mostStarted(in, in.unknown())
 			}
 			listed = in.within(listed, told.Budget, told.Cost)
 			c.listed[cost] = listed
@@ -388,13 +388,13 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 }
 
 // tellLimits records what a successor must know of the limits, except per bucket.
-func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
-	if v.quota == nil && v.together == nil {
+func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
+	if p.v.quota == nil && p.v.together == nil {
 		return
 	}
 	var lag time.Duration
 	crashed := p.crash
-	if crashed != nil && (v.quota == nil || now.Since(crashed.to) >= v.quota.Longest()) {
+	if crashed != nil && (p.v.quota == nil || now.Since(crashed.to) >= p.v.quota.Longest()) {
 		crashed = nil
 	}
 	u := &p.unnoted
@@ -409,14 +409,14 @@ func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 			h.Tell(cost, told)
 		}
 	}
-	if v.quota != nil {
-		h.Limits, lag = v.quota.Names(), v.quota.MostLag()
+	if p.v.quota != nil {
+		h.Limits, lag = p.v.quota.Names(), p.v.quota.MostLag()
 		if crashed != nil {
 			h.Crashed = max(1, record.Micros(now.Since(crashed.to)))
 		}
 	}
-	if t := v.together; t != nil {
-		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, v.instant(now))
+	if t := p.v.together; t != nil {
+		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, p.v.instant(now))
 		lag = max(lag, t.MostLag())
 	}
 	h.Gap = record.Micros(mostUnnoted + lag)

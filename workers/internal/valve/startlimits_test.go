@@ -29,7 +29,7 @@ func tokens(n int64) func(*job.Arrived) {
 
 // noted is that a checkpoint tells of all that has started.
 func (b *valveBench) noted() {
-	b.v.gathered(b.p)
+	b.p.gathered()
 	b.p.Noted(true)
 }
 
@@ -110,12 +110,12 @@ func TestNothingStartsUnderLimitsBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		b := unownedValve(t, daily(160, key))
 		b.own()
-		b.v.Live(b.p, b.now)
+		b.p.GoLive(b.now)
 		b.arrive("a")
 		if runs := b.start(); len(runs) > 0 {
 			t.Errorf("key %q: a job starts", key)
 		}
-		b.v.gathered(b.p)
+		b.p.gathered()
 		if !b.p.Noted(true) {
 			t.Error("it is not the first")
 		}
@@ -145,7 +145,7 @@ func TestNothingStartsUnderLimitsForLongWithoutACheckpoint(t *testing.T) {
 	if b.start(); b.p.buckets["b"].running != 0 {
 		t.Error("a job starts two seconds after one that no checkpoint tells of")
 	}
-	b.v.gathered(b.p)
+	b.p.gathered()
 	b.p.Noted(false)
 	if b.at(4 * second).start(); b.p.buckets["b"].running != 0 {
 		t.Error("a job starts although the checkpoint was not stored")
@@ -246,7 +246,7 @@ func TestABudgetIsBelievedOfWhoKeptIt(t *testing.T) {
 				t.Fatalf("key %q: %d start without a checkpoint, want a sixteenth", key, n)
 			}
 			b.noted()
-			h := b.v.Handover(b.p, b.now, 0)
+			h := b.p.Handover(b.now, 0)
 			old := h
 			old.Budget, old.AllBudget, old.ByCost = 0, 0, nil
 			for name, c := range map[string]struct {
@@ -290,7 +290,7 @@ func TestWhatARunUsedBeyondItsCostIsInTheBudget(t *testing.T) {
 			t.Errorf("key %q: %d start though the first used more than the budget", key, runs)
 		}
 		b.noted()
-		in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
+		in := Inheritance{Current: true, Handover: b.p.Handover(b.now, 0)}
 		told, _ := in.Handover.Of("tokens")
 		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
@@ -316,7 +316,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 		if n := b.soon(func(Run) {}); n != 1 {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
-		in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
+		in := Inheritance{Current: true, Handover: b.p.Handover(b.now, 0)}
 		told, _ := in.Handover.Of(named)
 		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)
@@ -340,7 +340,7 @@ func TestABudgetIsThatOfARecordToo(t *testing.T) {
 		t.Fatalf("%d of six start", n)
 	}
 	b.v.Change(large.WithDefaults(), false, b.now)
-	b.v.gathered(b.p)
+	b.p.gathered()
 	if n := b.crowd("a").soon(none); n != 4 {
 		t.Errorf("%d more start while the record is written, want what was left of ten", n)
 	}
@@ -349,7 +349,7 @@ func TestABudgetIsThatOfARecordToo(t *testing.T) {
 		t.Errorf("%d start by the larger budget, want what is left of a hundred", n)
 	}
 	for range 3 {
-		b.v.gathered(b.p)
+		b.p.gathered()
 		b.p.Noted(false)
 		if n := b.soon(none); n != 0 {
 			t.Errorf("%d start though the record was not stored", n)
@@ -357,14 +357,14 @@ func TestABudgetIsThatOfARecordToo(t *testing.T) {
 	}
 	b.noted()
 	b.v.Change(daily(160, "").WithDefaults(), false, b.now)
-	b.v.gathered(b.p)
+	b.p.gathered()
 	b.p.Noted(false) // or it was
 	b.v.Change(large.WithDefaults(), false, b.now)
 	if n := b.soon(none); n != 10 {
 		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
 	}
 	b.noted()
-	b.v.gathered(b.p) // tells of none of the next
+	b.p.gathered() // tells of none of the next
 	if n := b.soon(none); n != 100 {
 		t.Errorf("%d start once all is told, want 100", n)
 	}

@@ -17,7 +17,7 @@ func restarted(t *testing.T) (b *valveBench, runs Run) {
 	b.p.created = originWall
 	b.arrive("a")
 	runs = b.start()[0]
-	b.v.restart(b.p, b.now)
+	b.p.restart(b.now)
 	b.p.created = originWall.Add(time.Minute)
 	b.deliver(1, "a")
 	return b, runs
@@ -36,7 +36,7 @@ func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
 	b, former := restarted(t)
 	b.at(100 * ms)
 	next := b.start()[0]
-	h := b.v.Surrender(b.p, b.now)
+	h := b.p.Surrender(b.now)
 	if b.end(former, record.Outcome{Kind: record.OutcomeDone}); len(b.out.Reports) > 0 {
 		t.Errorf("the next owner is told %+v", b.out.Reports)
 	}
@@ -52,7 +52,7 @@ func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
 			leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "me", Handover: h})
 		n.p.created = heir.created
 		n.deliver(1, "a")
-		if n.v.Reported(n.p, o, n.now); len(n.out.Acks) != heir.acks {
+		if n.p.Reported(o, n.now); len(n.out.Acks) != heir.acks {
 			t.Errorf("a stream made %v later: %d acknowledged, want %d",
 				heir.created.Sub(b.p.created), len(n.out.Acks), heir.acks)
 		}

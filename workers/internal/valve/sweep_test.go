@@ -14,10 +14,10 @@ func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
 	b.arrive("a")
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
 	b.at(10 * ms)
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.p.last = 1
 	b.at(500 * ms)
-	b.v.Confirmed(b.p, 1, b.now)
+	b.p.Confirmed(1, b.now)
 	b.at(2 * second)
 	b.deliver(1, "a") // by a consumer that lags
 	if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 2 {
@@ -34,11 +34,11 @@ func TestASweepKeepsTheAttemptsOfWhatIsStillToCome(t *testing.T) {
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "500"})
 	b.v.saved(j, b.now)
 	b.at(10 * ms)
-	b.v.Reopen(b.p, 2)
+	b.p.Reopen(2)
 	b.at(second)
 	b.deliver(1, "a")
 	b.p.last = 1
-	b.v.Swept(b.p, b.now)
+	b.p.Swept(b.now)
 	if runs := b.start(); len(runs) > 0 || len(b.out.Forgets) > 0 || j.Attempts != 1 {
 		t.Errorf("started %s, forgot %v, %d attempts", b.seqs(runs), b.out.Forgets, j.Attempts)
 	}

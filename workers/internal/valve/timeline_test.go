@@ -102,7 +102,7 @@ func (s scene) play(t *testing.T) (keys []string, came, began map[string][]int) 
 				o = s.outcome(r)
 			}
 			b.end(r, o)
-			b.v.Confirmed(b.p, r.Seq, b.now)
+			b.p.Confirmed(r.Seq, b.now)
 		}
 		for ; next < len(s.arrivals) && s.arrivals[next].at <= at; next++ {
 			a := s.arrivals[next]
@@ -278,7 +278,7 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 	b.until(5*second, b.done)
 	for _, u := range b.out.Burials {
 		b.v.Buried(b.p.jobs[u.Seq])
-		b.v.Confirmed(b.p, u.Seq, b.now)
+		b.p.Confirmed(u.Seq, b.now)
 	}
 	b.until(20*second, b.done)
 	if len(b.p.buckets) != 0 || len(b.p.jobs) != 0 ||

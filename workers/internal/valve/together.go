@@ -323,14 +323,14 @@ func (t *together) here() *Part {
 // elsewhere reports whether a limit is shared and its state is not here.
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
-// tells reports whether stored checkpoints, of the partition and of shared limits, allow a job
+// covers reports whether stored checkpoints, of the partition and of shared limits, allow a job
 // of this cost to start.
-func (v *Valve) tells(p *Part, c quota.Cost, now pace.Instant) bool {
-	if t := v.together; t != nil && !p.tells(c, now, v.quota, t.Limits) ||
-		t == nil && v.quota != nil && !p.tells(c, now, v.quota) {
+func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
+	if t := p.v.together; t != nil && !p.tells(c, now, p.v.quota, t.Limits) ||
+		t == nil && p.v.quota != nil && !p.tells(c, now, p.v.quota) {
 		return false
 	}
-	for _, t := range v.shared {
+	for _, t := range p.v.shared {
 		if p := t.here(); p != nil && !p.tells(c, now, t.Limits) {
 			return false
 		}

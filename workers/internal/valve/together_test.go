@@ -131,13 +131,13 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		b.arrive("a", tokens(4))
 		b.done(b.start()[0])
 		b.noted()
-		h := b.v.Handover(b.p, b.now, 0)
+		h := b.p.Handover(b.now, 0)
 		next := unownedValve(t, policy)
 		next.own()
 		next.seq = b.seq
-		next.v.Opened(next.p, originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
+		next.p.Opened(originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
 			Current: true, Elapsed: second, Age: second, Fence: ms}, next.now)
-		next.v.Live(next.p, next.now)
+		next.p.GoLive(next.now)
 		next.noted()
 		next.arrive("b", tokens(6))
 		next.arrive("b", tokens(1))
@@ -193,7 +193,7 @@ func TestWhatIsLeftOfLimitsIsTold(t *testing.T) {
 	b.startedKeys(second)
 	for key, want := range map[job.Key]string{"a": "own 99/100, account 6/10",
 		"never seen": "own 100/100, account 6/10"} {
-		if got := told(b.v.bucketState(b.p, key, b.now, b.wall()).Limits); got != want {
+		if got := told(b.p.bucketState(key, b.now, b.wall()).Limits); got != want {
 			t.Errorf("of %s %s is left, want %s", key, got, want)
 		}
 	}

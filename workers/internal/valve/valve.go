@@ -164,11 +164,11 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 // Arrive accepts delivered jobs. With inOrder, the jobs come in order of their sequences and
 // advance the highest sequence seen, which identifies redeliveries. An out-of-order job of a
 // higher sequence would make all later ones look redelivered.
-func (v *Valve) Arrive(p *Part, jobs []job.Arrived, inOrder bool, now pace.Instant,
+func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant,
 	wall time.Time) {
 	highest := p.highest
 	for i := range jobs {
-		v.arrive(p, &jobs[i], now, wall)
+		p.arrive(&jobs[i], now, wall)
 	}
 	if !inOrder {
 		p.highest = highest
@@ -184,30 +184,30 @@ func (v *Valve) Arrive(p *Part, jobs []job.Arrived, inOrder bool, now pace.Insta
 // The checks go by precedence: a finished job is only acknowledged; then come malformed jobs,
 // outcomes that arrived first, too many crashes, a new crash, and runs elsewhere. Only a job
 // that passes all of them waits.
-func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time) {
+func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
 	if j, held := p.jobs[a.Seq]; held {
 		if j.Stored.Equal(a.Stored) {
 			j.generation = p.generation
 			if j.stage == stageAcking {
-				v.out.Acks = append(v.out.Acks, j.ref())
+				p.v.out.Acks = append(p.v.out.Acks, j.ref())
 			}
 			return
 		}
-		v.lose(j) // the stream was restored without it; this job must not end in its place
-		v.place(j.Bucket, now)
+		p.v.lose(j) // the stream was restored without it; this job must not end in its place
+		p.v.place(j.Bucket, now)
 	}
-	v.told = stamp{now, wall}
-	if v.seen(p, a, now) {
+	p.v.told = stamp{now, wall}
+	if p.seen(a, now) {
 		return
 	}
 	a, edit := p.edited(a)
-	b := v.bucket(p, a.Key, now)
+	b := p.bucket(a.Key, now)
 	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
 		inBucket: -1, inTimers: -1}
 	j.Key = b.key
-	v.date(j, now, wall)
+	p.v.date(j, now, wall)
 	p.unnoted.costing("", j.Cost)
 	for cost, n := range j.Costs {
 		p.unnoted.costing(cost, n)
@@ -215,12 +215,12 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	j.came = b.came(a.Seq, stored)
 	b.join(j)
 	p.jobs[a.Seq] = j
-	v.weigh(j)
+	p.v.weigh(j)
 	b.held++
 	if a.Seq > p.last {
-		v.out.Accepted = append(v.out.Accepted, Seen{j.ref(), a.Header})
+		p.v.out.Accepted = append(p.v.out.Accepted, Seen{j.ref(), a.Header})
 	}
-	in := v.takeIn(p, a.Seq, stored, now)
+	in := p.takeIn(a.Seq, stored, now)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
 		in.record.LastError, in.saved
 	if in.record.CrashedBy != "" {
@@ -228,49 +228,49 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	}
 	switch {
 	case p.done(a.Seq, stored), again && p.finishedLately(a.Seq, stored, now):
-		v.ack(j)
+		p.v.ack(j)
 	case a.Malformed != nil:
-		v.bury(j, job.ReasonMalformed, a.Malformed.Error())
+		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
 		b.own().running++
-		v.settle(j, *in.outcome, now)
+		p.v.settle(j, *in.outcome, now)
 	case j.crashes >= MostCrashes:
-		v.buryCrashed(j)
+		p.v.buryCrashed(j)
 	case in.crashed != "" && in.crashed != in.record.CrashedBy:
-		v.crashed(j, in.crashed)
+		p.v.crashed(j, in.crashed)
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder
 		b.own().running++
-		v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
-	case v.Policy.Paced() && j.Cost > v.Policy.Capacity:
-		v.bury(j, job.ReasonMalformed,
+		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+	case p.v.Policy.Paced() && j.Cost > p.v.Policy.Capacity:
+		p.v.bury(j, job.ReasonMalformed,
 			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
-				job.HeaderCost, j.Cost, v.Policy.Capacity))
+				job.HeaderCost, j.Cost, p.v.Policy.Capacity))
 	case in.dueIn > 0 && edit.Run != j.Attempts+1:
-		v.delay(j, now.Later(in.dueIn))
+		p.v.delay(j, now.Later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
-		if v.sinks(j, true, now) {
-			v.sink(j, true)
-			v.strip(b, a.Seq, now)
+		if p.v.sinks(j, true, now) {
+			p.v.sink(j, true)
+			p.v.strip(b, a.Seq, now)
 			return
 		}
-		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
-	case v.costsTooMuch(j):
-	case v.sinks(j, false, now):
-		v.sink(j, false)
-		v.strip(b, a.Seq, now)
+		p.v.delay(j, now.Later(a.NotBefore.Sub(wall)))
+	case p.v.costsTooMuch(j):
+	case p.v.sinks(j, false, now):
+		p.v.sink(j, false)
+		p.v.strip(b, a.Seq, now)
 		if b.spot == spotNone || b.queued() == 1 {
-			v.place(b, now)
+			p.v.place(b, now)
 		}
 		return
 	default:
-		v.makeReady(j, now)
+		p.v.makeReady(j, now)
 		return
 	}
-	v.place(b, now)
+	p.v.place(b, now)
 	if in.runs() {
-		v.saw(p, now)
+		p.saw(now)
 	}
 }
 
@@ -324,12 +324,12 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 // In a partition taken over after a crash, a new bucket begins as if a job had just started,
 // because its previous owner may have started an unrecorded one. A bucket that was dropped and
 // recreated does so too, which delays it by at most one interval after the takeover.
-func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
+func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
 		// Clone: a delivery's key would keep its whole subject in memory.
 		key = job.Key(strings.Clone(string(key)))
-		b = newBucket(p, key, v.limitsOf(key))
+		b = newBucket(p, key, p.v.limitsOf(key))
 		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
 			interval, from := b.pace.Interval, p.restsUntil
 			if p.crashedAt != 0 {
@@ -337,10 +337,10 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 			}
 			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 		}
-		v.beginUsed(b, now)
+		p.v.beginUsed(b, now)
 		p.buckets[key] = b
 		p.list.Add(b)
-		v.weighBucket(b, bucketBytes)
+		p.v.weighBucket(b, bucketBytes)
 	}
 	return b
 }

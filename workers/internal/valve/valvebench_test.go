@@ -37,7 +37,7 @@ func newValveBench(t testing.TB, p policy.Policy) *valveBench {
 	b := unownedValve(t, p)
 	b.own()
 	b.noted()
-	b.v.Live(b.p, b.now)
+	b.p.GoLive(b.now)
 	return b
 }
 
@@ -85,7 +85,7 @@ func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived
 	for _, f := range change {
 		f(a)
 	}
-	b.v.arrive(b.p, a, b.now, b.wall())
+	b.p.arrive(a, b.now, b.wall())
 	return b.p.jobs[seq]
 }
 
@@ -140,7 +140,7 @@ func (b *valveBench) end(r Run, o record.Outcome) {
 // done finishes a run and confirms its acknowledgement.
 func (b *valveBench) done(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
-	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.Confirmed(r.Seq, b.now)
 }
 
 func (b *valveBench) seqs(runs []Run) string {

@@ -20,7 +20,7 @@ func TestAKeyHasOneBucketWhenItsStreamIsMadeAnew(t *testing.T) {
 	b.arrive("a")
 	run := b.start()[0]
 	b.at(time.Minute) // as long as its rate of starts is remembered
-	b.v.restart(b.p, b.now)
+	b.p.restart(b.now)
 	b.v.Advance(b.now, pace.Never)
 	b.seq = 0
 	for range 30 {
