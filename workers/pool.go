@@ -32,6 +32,10 @@ type pool struct {
 
 // Start gives a job to a worker. The core counts runs, so none is left when Run ends in order.
 func (p *pool) Start(r valve.Run) {
+	if r.Call != nil {
+		go p.grant(r)
+		return
+	}
 	handle := p.catalog.running[r.Part.Policy]
 	said := &settled{kept: p.catalog.policies[r.Part.Policy].KeepDone > 0}
 	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.born(r), said)
@@ -71,24 +75,16 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.report(r, o)
 }
 
-// Grant makes the last check of a call, and lets its caller begin.
-func (p *pool) Grant(g valve.Grant) {
-	go func() {
-		now, passed := g.Decide(p.gate.check, func() { g.Reply(job.Answer{Turn: &g.Turn}) })
-		o := record.Outcome{Kind: record.OutcomeDone}
-		switch name := g.Part.Policy; {
-		case !passed:
-			p.observer.Returned(name, string(g.Returned()))
-			o.Kind = record.OutcomeReturned
-		case g.Turn.LeaseMS > 0:
-			o.Kind = record.OutcomeProgress
-		}
-		if passed {
-			p.tellStart(g.Run, Job{ID: job.CallID(g.Part.Policy), Policy: g.Part.Policy, Key: g.Key,
-				Accepted: g.Stored, Started: p.clock.Date(now)}, now)
-		}
-		p.report(g.Run, o)
-	}()
+// grant makes the last check of a call, and lets its caller begin.
+func (p *pool) grant(r valve.Run) {
+	now, passed := r.Decide(p.gate.check, r.Call.Tell)
+	if name := r.Part.Policy; passed {
+		p.tellStart(r, Job{ID: job.CallID(name), Policy: name, Key: r.Key, Accepted: r.Stored,
+			Started: p.clock.Date(now)}, now)
+	} else {
+		p.observer.Returned(name, string(r.Returned()))
+	}
+	p.report(r, r.Call.Outcome(passed))
 }
 
 func (p *pool) report(r valve.Run, o record.Outcome) {

@@ -304,7 +304,7 @@ func (k *call) send() {
 	n := max(k.Client.partitions[k.policy], 1)
 	k.mu.Unlock()
 	of := *q.Call
-	of.Partitions = n
+	of.Partitions, of.N = n, k.asked
 	q.Call = &of
 	body, err := json.Marshal(q)
 	if err != nil {

@@ -7,6 +7,8 @@ package job
 // Call is what a caller tells or asks: part of a [Question] of OpCall or OpSettle.
 type Call struct {
 	ID string `json:"id"` // of the permit: unique, of the caller's choice
+	// N numbers the caller's messages about it. An older one that comes later has no effect.
+	N int `json:"n"`
 	// OpCall: the number of the policy's partitions by which the caller chose this one; for how
 	// long it has asked already, and for how long it will wait.
 	Partitions int   `json:"partitions,omitempty"`

@@ -14,7 +14,6 @@ type Performer interface {
 	Open(o Opening)
 	Start(r valve.Run)
 	StartElsewhere(r valve.Run, worker string)
-	Grant(g valve.Grant)
 	Refuse(worker string)
 	Offer(policy string)
 	Ack(r handle.Ref)
@@ -48,7 +47,6 @@ func (c *Core) Perform(p Performer) {
 	for _, l := range out.Elsewhere {
 		p.StartElsewhere(l.Run, l.Worker)
 	}
-	each(out.Grants, p.Grant)
 	each(out.Refusals, p.Refuse)
 	each(out.Offers, p.Offer)
 	each(out.Acks, p.Ack)

@@ -64,11 +64,7 @@ func (w *world) judge() {
 
 // judgeRates checks law 2 for each bucket and for each total outflow.
 func (w *world) judgeRates() {
-	buckets, totals := map[string][]slot{}, map[string][]slot{}
-	for _, f := range w.fates() {
-		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
-		totals[f.policy] = append(totals[f.policy], f.slots...)
-	}
+	buckets, totals := w.starts()
 	for _, p := range w.policies {
 		for _, key := range keys {
 			bucket := bucketOf(p.Name, key)

@@ -93,10 +93,7 @@ func testLimits(t *testing.T, worldOf func(seed uint64, s sabotage) *world) {
 
 // judgeLimits counts what started, limit by limit, as whoever set it does.
 func (w *world) judgeLimits() {
-	buckets := map[string][]slot{}
-	for _, f := range w.fates() {
-		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
-	}
+	buckets, _ := w.starts()
 	for _, p := range w.policies {
 		var all []slot
 		for _, key := range keys {

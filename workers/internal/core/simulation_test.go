@@ -228,6 +228,9 @@ type world struct {
 	urgent map[string][]*fate // by bucket, jobs that may go before others: of a higher priority
 	stands standstill
 	broken []string
+
+	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
+	granting  *slot             // the start that is being answered
 	// where a story is told; nil: this is none
 	chronicle func(format string, args ...any)
 }

@@ -102,7 +102,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 // takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
 	c := w.contests[s.part]
-	if c == nil {
+	if c == nil || w.callSlots != nil { // calls take turns as well
 		return
 	}
 	f, k := s.fate, c.keys[s.fate.key]

@@ -11,9 +11,8 @@ import (
 
 // Actions collects the work that valves request. The caller performs it and resets the lists.
 type Actions struct {
-	Starts    []Run           // give to a worker
+	Starts    []Run           // give to a worker, or let the caller begin
 	Elsewhere []Elsewhere     // give to workers in other processes
-	Grants    []Grant         // make the final check, and let the caller begin
 	Refusals  []string        // remote workers whose claim found no job
 	Acks      []handle.Ref    // acknowledge, with confirmation
 	Fetches   []handle.Ref    // read the body
@@ -35,11 +34,9 @@ type Actions struct {
 func (a *Actions) Reset() {
 	clear(a.Starts)
 	clear(a.Elsewhere)
-	clear(a.Grants)
 	clear(a.Acks)
 	clear(a.Accepted)
-	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0],
-		Grants: a.Grants[:0], Acks: a.Acks[:0],
+	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0], Acks: a.Acks[:0],
 		Accepted: a.Accepted[:0]}
 }
 
@@ -64,6 +61,7 @@ type Run struct {
 	Number  uint64       // sequence number among the policy's runs here
 	// delays that shadow limits would have caused
 	Shadow map[string]time.Duration
+	Call   *Grant // nil: it is a stored job
 	*Ticket
 }
 

@@ -20,7 +20,8 @@ import (
 // which finds the partition's next owner, and names its age, which keeps its place there.
 type call struct {
 	id     string
-	reply  func(job.Answer) // to the caller's last question
+	reply  func(job.Answer) // to the caller's last question …
+	n      int              // … and its number
 	called bool             // it was offered its turn, or has claimed it
 	claim  pace.Instant     // end of its claim; 0: none
 	ends   pace.Instant     // end of its wait
@@ -63,12 +64,29 @@ func (j callJob) Before(k callJob) bool {
 }
 func (j callJob) Moved(i int) { j.inBucket = i }
 
-// Grant is a call that may begin, after its final check. The run's outcome is OutcomeReturned, or
-// OutcomeProgress with a lease, else OutcomeDone.
+// Grant is the answer to a call that may begin, after its final check. The run's outcome is
+// OutcomeReturned, or OutcomeProgress with a lease, else OutcomeDone.
 type Grant struct {
-	Run
-	Reply func(job.Answer)
-	Turn  job.Turn
+	reply func(job.Answer)
+	lease time.Duration
+}
+
+// Tell lets the call begin.
+func (g *Grant) Tell() {
+	say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.lease.Milliseconds()})
+}
+
+// Outcome returns that of the run, by the result of the final check.
+func (g *Grant) Outcome(passed bool) (o record.Outcome) {
+	switch {
+	case !passed:
+		o.Kind = record.OutcomeReturned
+	case g.lease > 0:
+		o.Kind = record.OutcomeProgress
+	default:
+		o.Kind = record.OutcomeDone
+	}
+	return o
 }
 
 // Call handles a caller's question: whether it may begin.
@@ -89,6 +107,8 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	j := p.calls[c.ID]
 	switch {
 	case j == nil:
+	case c.N <= j.call.n:
+		return
 	case j.stage != stageRunning:
 		v.detach(j)
 	case !j.call.passed: // the answer to its former question is on its way
@@ -121,7 +141,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		p.calls[c.ID] = j
 		v.memory.calls++
 	}
-	j.call.reply, j.call.claim = reply, 0
+	j.call.reply, j.call.n, j.call.claim = reply, c.N, 0
 	j.call.ends = now.Add(time.Duration(c.WaitMS)*time.Millisecond + callGrace)
 	if wait != nil && *wait <= ahead.Milliseconds() {
 		j.call.claim = now.Add(claimFor)
@@ -370,16 +390,16 @@ func (v *Valve) caller() (first *bucket) {
 	return first
 }
 
-// grant lets a started call begin. The bucket's limits decide whether its end matters.
-func (v *Valve) grant(j *heldJob, r Run) {
+// grant returns the answer to a call that starts. The bucket's limits decide whether its end
+// matters.
+func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, 0
 	b.own().callers.inRow++
 	if b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || v.breaker.open || b.down() {
 		c.lease = time.Duration(v.Policy.Timeout)
 	}
-	v.out.Grants = append(v.out.Grants, Grant{Run: r, Reply: c.reply,
-		Turn: job.Turn{State: job.TurnGo, LeaseMS: c.lease.Milliseconds()}})
+	return &Grant{c.reply, c.lease}
 }
 
 // decided handles the result of a call's final check.
@@ -414,15 +434,14 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
 	switch c.Status {
 	case job.CallWithdrawn, job.CallReturned:
-		if j == nil {
-			break
-		}
-		if j.stage == stageRunning && j.call.passed {
-			v.settle(j, v.unused(j, now), now)
-		} else if j.stage == stageWaiting {
+		switch {
+		case j == nil || c.N < j.call.n:
+		case j.stage == stageWaiting:
 			v.detach(j)
 			v.dropCall(j)
 			v.place(j.Bucket, now)
+		case j.call.passed:
+			v.settle(j, v.unused(j, now), now)
 		}
 		return job.Turn{State: job.TurnSettled}
 	case job.CallProgress:

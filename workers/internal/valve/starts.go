@@ -170,7 +170,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	}
 	switch {
 	case j.call != nil:
-		v.grant(j, r)
+		r.Call = v.grant(j)
+		v.out.Starts = append(v.out.Starts, r)
 	case remote:
 		v.claims.running++
 	default:

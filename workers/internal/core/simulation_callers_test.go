@@ -1,0 +1,267 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
+
+// Callers in the simulation: the messages of docs/workers-protocol.md about calls, as package
+// permits has them. Messages are lost, late and overtake each other; callers give up, fall silent,
+// forget to settle and ask again.
+
+// caller waits for a start, and makes one call.
+type caller struct {
+	w      *world
+	policy string
+	key    job.Key
+	id     string
+	cost   int64
+	tokens int64
+	wait   time.Duration
+	first  time.Duration // when it asked first …
+	at     time.Duration // … and last
+	asked  int           // number of questions so far
+	silent bool          // it answers no offer, and settles nothing
+	over   bool
+	begun  bool
+}
+
+// callWorld is a world with callers.
+func callWorld(seed uint64, s sabotage) *world {
+	w := limitWorld(seed, s)
+	w.callSlots = map[string][]slot{}
+	for range 3 {
+		name, key := w.policies[w.rng.IntN(len(w.policies))].Name, someKey(w)
+		for at := w.between(0, 2*time.Second); at < busy; at += w.between(50*time.Millisecond,
+			4*time.Second) {
+			w.after(at, func() {
+				for range 1 + w.rng.IntN(8) {
+					w.call(name, key)
+				}
+			})
+		}
+	}
+	return w
+}
+
+// call begins to ask.
+func (w *world) call(name string, key job.Key) {
+	w.names++
+	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
+		wait: w.between(0, 20*time.Second), silent: w.chance(0.1)}
+	if w.chance(0.2) {
+		c.cost = 1 + w.rng.Int64N(4)
+	}
+	if w.chance(0.3) {
+		c.tokens = 1 + w.rng.Int64N(12)
+	}
+	c.ask()
+	w.after(w.between(0, c.wait+time.Second), func() {
+		if !c.over && !c.begun && w.chance(0.3) {
+			c.over = true
+			c.settle(job.CallWithdrawn, nil)
+		}
+	})
+}
+
+func (c *caller) question(op string) job.Question {
+	q := job.Question{Op: op, Key: c.key, Cost: c.cost,
+		Call: &job.Call{ID: c.id, N: c.asked, Partitions: c.w.policyOf(c.policy).Partitions,
+			AgeMS: (c.w.now - c.first).Milliseconds()}}
+	if c.tokens > 0 {
+		q.Costs = map[string]int64{"tokens": c.tokens}
+	}
+	q.Call.WaitMS = max(0, c.wait.Milliseconds()-q.Call.AgeMS)
+	return q
+}
+
+// send sends a question to all who take themselves for the owner, as a frozen one does later.
+func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
+	w := c.w
+	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
+	for _, d := range w.drainers {
+		s := d.core.shares[record.ShareKey(c.policy, number)]
+		if !d.alive || s == nil || s.part == nil || !s.part.Owned() {
+			continue
+		}
+		part := s.part.Partition
+		w.message(nil, d, func() {
+			d.core.Handle(Asked{Part: part, Question: q, Reply: func(a job.Answer) {
+				if a.Turn != nil {
+					t, began := *a.Turn, w.granting
+					w.message(d, nil, func() { hear(t, began) })
+				}
+			}}, d.clock())
+		})
+	}
+}
+
+func (c *caller) ask() {
+	if c.over || c.w.now-c.first > c.wait {
+		c.over = true
+		return
+	}
+	c.asked++
+	c.at = c.w.now
+	n := c.asked
+	c.send(c.question(job.OpCall), func(t job.Turn, began *slot) { c.hear(n, t, began) })
+	c.again(n, c.w.between(time.Second, 2*time.Second))
+}
+
+// again asks once more, unless something else was asked before.
+func (c *caller) again(n int, in time.Duration) {
+	c.w.after(in, func() {
+		if c.asked == n && !c.over && !c.begun {
+			c.ask()
+		}
+	})
+}
+
+func (c *caller) hear(n int, t job.Turn, began *slot) {
+	w := c.w
+	switch {
+	case c.over || c.begun || n != c.asked:
+	case t.State == job.TurnGo && w.now-c.at <= valve.ClaimWindow && !(c.silent && w.chance(0.5)):
+		c.begin(t, began)
+	case t.State == job.TurnGo && c.silent:
+		c.over = true
+		c.settle(job.CallReturned, nil)
+	case t.State == job.TurnGo, t.State == job.TurnOffer && !c.silent:
+		c.ask()
+	case t.State == job.TurnMoved:
+		c.again(n, 100*time.Millisecond)
+	case t.State == job.TurnRefused:
+		c.over = true
+	}
+}
+
+// begin makes the call.
+func (c *caller) begin(t job.Turn, began *slot) {
+	w := c.w
+	c.begun = true
+	bucket := bucketOf(c.policy, c.key)
+	began.tokens = c.tokens
+	var used map[string]int64
+	if c.tokens > 0 && !c.silent && w.chance(0.5) {
+		began.tokens = 1 + w.rng.Int64N(c.tokens)
+		used = map[string]int64{"tokens": began.tokens}
+	}
+	w.callSlots[bucket] = append(w.callSlots[bucket], *began)
+	lease := time.Duration(t.LeaseMS) * time.Millisecond
+	if c.silent {
+		return
+	}
+	took := w.between(0, 2*time.Second)
+	if w.chance(0.05) {
+		took = w.between(0, 3*lease)
+	}
+	for at := lease / 3; lease > 0 && at < took; at += lease / 3 {
+		w.after(at, func() { c.settle(job.CallProgress, nil) })
+	}
+	w.after(took, func() {
+		c.over = true
+		status := job.CallDone
+		switch x := w.rng.Float64(); {
+		case x < 0.05:
+			status = job.CallThrottled
+		case x < 0.1:
+			status = job.CallFailed
+		case x < 0.15:
+			status = job.CallUnavailable
+		}
+		c.settle(status, used)
+	})
+}
+
+func (c *caller) settle(status string, used map[string]int64) {
+	c.asked++
+	q := c.question(job.OpSettle)
+	q.Call.Status, q.Call.Used = status, used
+	if c.w.chance(0.1) {
+		q.Call.RetryAfterMS = c.w.rng.Int64N(2000)
+	}
+	c.send(q, func(job.Turn, *slot) {})
+}
+
+// grant makes the last check of a call.
+func (d *drainer) grant(r valve.Run) {
+	w := d.w
+	w.decisions++
+	t := d.told[r.Part.Policy]
+	s := &slot{number: w.decisions, cost: r.Cost, own: t.own(r.Key), total: t.total()}
+	of := bucketAt{d.core.part(r.Part), r.Key}
+	previous := d.latest[of]
+	d.latest[of] = r.Ticket
+	delay := w.between(0, 200*time.Microsecond)
+	if w.chance(0.02) {
+		delay = w.between(0, 80*time.Millisecond)
+	}
+	w.after(delay, func() { d.granted(r, s, previous) })
+}
+
+func (d *drainer) granted(r valve.Run, s *slot, previous *valve.Ticket) {
+	w := d.w
+	switch {
+	case !d.alive:
+		return
+	case d.frozen > w.now:
+		w.after(d.frozen-w.now, func() { d.granted(r, s, previous) })
+		return
+	case previous != nil && !w.decided[previous]:
+		w.after(50*time.Microsecond, func() { d.granted(r, s, previous) })
+		return
+	}
+	w.decided[r.Ticket] = true
+	_, passed := r.Decide(d.gate, func() {
+		s.at = w.now
+		now := d.told[r.Part.Policy]
+		s.own, s.total = s.own.larger(now.own(r.Key)), s.total.larger(now.total())
+		w.granting = s
+		r.Call.Tell()
+		w.granting = nil
+	})
+	w.to(d, w.between(0, 100*time.Microsecond), func() {
+		d.core.Handle(Finish(r, r.Call.Outcome(passed)), d.clock())
+	})
+}
+
+// TestSimulationOfCalls: whatever happens to drainers, servers and callers, jobs and calls together
+// keep the rates and the limits, and every job has an outcome.
+func TestSimulationOfCalls(t *testing.T) {
+	begun := 0
+	testLimits(t, func(seed uint64, s sabotage) *world {
+		w := callWorld(seed, s)
+		w.after(busy, func() {
+			for _, slots := range w.callSlots {
+				begun += len(slots)
+			}
+		})
+		return w
+	})
+	if begun == 0 && *seeds > 5 {
+		t.Error("no call began")
+	}
+}
+
+// starts returns the starts of all buckets, of jobs and of calls.
+func (w *world) starts() (buckets, totals map[string][]slot) {
+	buckets, totals = map[string][]slot{}, map[string][]slot{}
+	for _, f := range w.fates() {
+		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
+		totals[f.policy] = append(totals[f.policy], f.slots...)
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			calls := w.callSlots[bucketOf(p.Name, key)]
+			buckets[bucketOf(p.Name, key)] = append(buckets[bucketOf(p.Name, key)], calls...)
+			totals[p.Name] = append(totals[p.Name], calls...)
+		}
+	}
+	return buckets, totals
+}
+

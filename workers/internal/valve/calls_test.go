@@ -1,0 +1,252 @@
+package valve
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// calling is a valve with callers: what they hear is written down.
+type calling struct {
+	*offering
+	t     *testing.T
+	heard []string
+	n     int
+}
+
+func newCalling(t *testing.T, p policy.Policy) *calling {
+	c := &calling{offering: newOffering(p), t: t}
+	c.Local = true
+	c.out.Reset()
+	return c
+}
+
+// ask asks for a call, which waits for at most ten seconds.
+func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Question{}, now) }
+
+func (c *calling) askOf(id string, q job.Question, now pace.Instant) {
+	c.n++
+	q.Op, q.Call = job.OpCall, &job.Call{ID: id, N: c.n, Partitions: c.Policy.Partitions,
+		WaitMS: 10_000}
+	q.Key = "a"
+	c.Call(c.part, q, c.hears(id), now)
+}
+
+func (c *calling) hears(id string) func(job.Answer) {
+	return func(a job.Answer) {
+		switch {
+		case a.Error != "":
+			c.heard = append(c.heard, id+" error")
+		case a.Turn.StartMS != nil:
+			c.heard = append(c.heard, fmt.Sprintf("%s %s %d", id, a.Turn.State, *a.Turn.StartMS))
+		default:
+			c.heard = append(c.heard, strings.TrimSpace(id+" "+a.Turn.State+" "+a.Turn.Reason))
+		}
+	}
+}
+
+func (c *calling) tell(id, status string, now pace.Instant) string {
+	c.n++
+	return c.Settle(c.part, job.Question{Op: job.OpSettle, Key: "a",
+		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
+}
+
+// at lets the valve act and passes final checks, and compares what was heard and started.
+func (c *calling) at(now pace.Instant, want string) {
+	c.t.Helper()
+	for more := true; more; {
+		c.Advance(now, pace.Never)
+		starts := c.out.Starts
+		c.out.Starts, more = nil, len(starts) > 0
+		for _, r := range starts {
+			begin, o := func() { c.heard = append(c.heard, fmt.Sprint("job ", r.Seq)) },
+				record.Outcome{Kind: record.OutcomeDone}
+			if r.Call != nil {
+				begin = r.Call.Tell
+			}
+			_, passed := r.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now },
+				begin)
+			if r.Call != nil {
+				o = r.Call.Outcome(passed)
+			}
+			c.Finished(r.Number, o, now)
+		}
+	}
+	if got := strings.Join(c.heard, ", "); got != want {
+		c.t.Fatalf("at %v: heard %q, want %q", time.Duration(now), got, want)
+	}
+	c.heard = nil
+}
+
+const callsBegin = 1000 * milli
+
+// TestACallIsOfferedItsTurnAndClaimsIt, like a worker elsewhere; the first needs one question.
+func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
+	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.ask("y", now)
+	c.ask("z", now)
+	c.at(now, "y waiting 100, z waiting 200")
+	if at := c.Wake(true); at != now+80*milli {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	c.at(now+80*milli, "y offer")
+	c.ask("y", now+81*milli)
+	c.at(now+99*milli, "")
+	c.at(now+100*milli, "y go")
+	c.at(now+180*milli, "z offer")
+	c.at(now+200*milli, "") // its caller is gone, and its turn with it
+	c.publish("a", 1, now+210*milli)
+	c.at(now+229*milli, "")
+	c.at(now+230*milli, "job 1")
+	if len(c.part.calls) > 0 || c.memory.calls != 0 {
+		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.memory.calls)
+	}
+}
+
+// TestAWithdrawnCallLeavesItsTurnToTheNext, and one that asks again keeps its place by its age.
+func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
+	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
+	for _, id := range []string{"w", "x", "y"} {
+		c.ask(id, now)
+	}
+	c.at(now, "x waiting 100, y waiting 200, w go")
+	c.tell("x", job.CallWithdrawn, now+milli)
+	c.n++
+	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "old", N: c.n,
+		Partitions: c.Policy.Partitions, WaitMS: 10_000, AgeMS: 500}}, c.hears("old"), now+2*milli)
+	c.at(now+80*milli, "old waiting 98, old offer")
+	c.ask("old", now+81*milli)
+	c.at(now+100*milli, "old go")
+	c.at(now+180*milli, "y offer")
+}
+
+// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, so that neither starves.
+func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Outflow = algorithms.Rate{}
+	c, now := newCalling(t, p), callsBegin
+	c.paused, c.base.paused = true, true
+	c.publish("a", 3, now)
+	c.paused, c.base.paused = false, false
+	var want []string
+	for i := range 20 {
+		c.ask(fmt.Sprint("c", i), now)
+		want = append(want, fmt.Sprintf("c%d go", i))
+		if (i+1)%callsPerJob == 0 {
+			want = append(want, fmt.Sprint("job ", (i+1)/callsPerJob))
+		}
+	}
+	c.at(now, strings.Join(append(want, "job 3"), ", "))
+}
+
+// TestALeaseHoldsAPlaceUntilItIsSettledOrLost, and one that a new owner hears of counts there.
+func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency, p.Timeout = 1, policy.Duration(3*time.Second)
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.ask("y", now)
+	c.at(now, "x go")
+	c.at(now+2999*milli, "")
+	if said := c.tell("x", job.CallProgress, now+2999*milli); said != job.TurnSettled {
+		t.Error(said)
+	}
+	c.at(now+5998*milli, "")
+	c.at(now+5999*milli, "y offer") // the lease is lost
+	c.ask("y", now+6000*milli)
+	c.at(now+6000*milli, "y go")
+	if said := c.tell("x", job.CallDone, now+6000*milli); said != job.TurnSettled {
+		t.Error(said)
+	}
+	c.ask("z", now+6001*milli)
+	c.at(now+6001*milli, "z waiting")
+	c.tell("y", job.CallDone, now+6002*milli)
+	c.at(now+6002*milli, "z offer")
+
+	heir := newCalling(t, p)
+	heir.tell("y", job.CallProgress, now)
+	heir.ask("z", now)
+	heir.at(now, "z waiting")
+}
+
+// TestALostLeaseKeepsItsCharge, as does a call whose older message comes late; one that is
+// returned, or asks again, gets it back.
+func TestALostLeaseKeepsItsCharge(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Timeout = policy.Duration(time.Second)
+	p.Limits = []policy.Limit{{Name: "hour", Rule: policy.Rule{Algorithm: policy.SlidingLog,
+		Limit: 1, Window: policy.Duration(time.Hour)}}}
+	for name, x := range map[string]struct {
+		play func(c *calling, now pace.Instant)
+		back bool
+	}{
+		"lost":     {func(c *calling, now pace.Instant) { c.at(now+2000*milli, "") }, false},
+		"settled":  {func(c *calling, now pace.Instant) { c.tell("x", job.CallDone, now) }, false},
+		"returned": {func(c *calling, now pace.Instant) {
+			c.tell("x", job.CallReturned, now)
+		}, true},
+		"old news": {func(c *calling, now pace.Instant) {
+			c.n -= 3
+			c.ask("x", now)
+			c.tell("x", job.CallReturned, now)
+			c.n += 3
+		}, false},
+	} {
+		c, now := newCalling(t, p), callsBegin
+		c.part.gathered()
+		c.part.Noted(true)
+		c.NotedFirst(c.Valve, now)
+		c.n = 2
+		c.ask("x", now)
+		c.at(now, "x go")
+		x.play(c, now+milli)
+		c.heard = nil
+		c.part.gathered()
+		c.part.Noted(true)
+		now += 5000 * milli
+		c.ask("y", now)
+		c.Advance(now, pace.Never)
+		if back := len(c.out.Starts) > 0; back != x.back {
+			t.Errorf("%s: another may start: %v, heard %q", name, back, c.heard)
+		}
+	}
+}
+
+// TestRefusalsOfCalls: at once, each for its reason.
+func TestRefusalsOfCalls(t *testing.T) {
+	p := leaky("api", "1/s")
+	p.Capacity = 3
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	for _, id := range []string{"a", "b", "c", "d"} {
+		c.ask(id, now)
+	}
+	c.at(now, "a waiting 1000, b waiting 2000, c waiting 3000, d no full")
+	c.tell("a", job.CallWithdrawn, now)
+	c.askOf("e", job.Question{Cost: 3, Priority: 1}, now)
+	c.tell("b", job.CallWithdrawn, now)
+	c.n++
+	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "f", N: c.n,
+		Partitions: c.Policy.Partitions, WaitMS: 100}}, c.hears("f"), now)
+	c.at(now, "e waiting 1000, f no late")
+	c.n++
+	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "g", N: c.n,
+		Partitions: 7, WaitMS: 100}}, c.hears("g"), now)
+	c.at(now, "g moved")
+	c.Change(c.Policy, true, now)
+	c.tell("c", job.CallWithdrawn, now)
+	c.ask("h", now)
+	c.at(now, "h no paused")
+	c.part.Surrender(now)
+	c.at(now, "e moved")
+}
