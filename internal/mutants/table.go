@@ -350,8 +350,8 @@ var table = []mutant{
 	},
 	{
 		name: "shadow-begins-with-the-first-change", file: "workers/internal/valve/valve.go",
-		old: "candidates: quota.NewCandidates(p),",
-		new: "",
+		old: "quota.New(p), candidates: quota.NewCandidates(p)}",
+		new: "quota.New(p)}",
 		by:  "./workers TestALimitInShadowHoldsNothingBack",
 	},
 	{
@@ -706,7 +706,7 @@ var table = []mutant{
 	},
 	{
 		name: "returned-keeps-its-total-slot", file: "workers/internal/valve/settle.go",
-		old: "v.total.Spare(&v.totalClock, j.Cost)",
+		old: "v.total.Spare(&v.total.clock, j.Cost)",
 		new: "_ = j.Cost",
 		by:  "./workers/internal/valve TestAJobThatComesBackGivesItsSlotsBack",
 	},
@@ -1025,15 +1025,14 @@ func (Synced)`,
 	},
 	{
 		name: "total-no-hold-after-crash", file: "workers/internal/valve/inherit.go",
-		old: "p.v.total.Hold(&p.v.totalClock, max(now.Add(in.Fence+p.v.total.Interval), " +
-			"p.restsUntil))",
+		old: "t.Hold(&t.clock, max(now.Add(in.Fence+t.Interval), p.restsUntil))",
 		new: "_ = in.Fence",
 		by:  "./workers/internal/valve TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
 		name: "total-clock-not-inherited", file: "workers/internal/valve/inherit.go",
-		old: "in.wind(&p.v.totalClock, c, p.v.total, p.v.total.Before(in.Handover.Total, 1), now)",
-		new: "_ = p.v.total",
+		old: "in.wind(&t.clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)",
+		new: "_ = t",
 		by:  "./workers/internal/valve TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
@@ -1701,13 +1700,7 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestPeaksReachTheClocks",
 	},
 	{
-		name: "total-peak-of-a-policy-unheard", file: "workers/internal/valve/valve.go",
-		old: "p.PeakTotalRatio()",
-		new: "p.PeakRatio()",
-		by:  "./workers/internal/valve TestPeaksReachTheClocks",
-	},
-	{
-		name: "change-of-total-peak-unheard", file: "workers/internal/valve/limits.go",
+		name: "total-peak-of-a-policy-unheard", file: "workers/internal/valve/together.go",
 		old: "p.PeakTotalRatio()",
 		new: "p.PeakRatio()",
 		by:  "./workers/internal/valve TestPeaksReachTheClocks",
@@ -3045,7 +3038,7 @@ func (Synced)`,
 	},
 	{
 		name: "crash-ends-the-day", file: "workers/internal/valve/together.go",
-		old: "if v.total != nil && h.Total ==",
+		old: "if v.total.Pace != nil && h.Total ==",
 		new: "if false && h.Total ==",
 		by:  "./workers/internal/core TestACrashDoesNotForgetTheDay",
 	},

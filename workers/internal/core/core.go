@@ -34,11 +34,7 @@ type Core struct {
 	Lease      lease
 	identities int
 	nonces     uint64
-	peers      map[string]*peer
-	shares     map[string]*share
-	// ownership records by key, including those of unknown policies
-	owners map[string]Record
-	order  []*share // the shares by key; nil: to be rebuilt
+	cluster
 	valves map[string]*livePolicy
 	memory *valve.Memory
 	// by policy, including unknown ones
@@ -58,13 +54,22 @@ type Core struct {
 	Leaving   bool
 	wasOpen   bool         // starts were allowed when last checked
 	acted     pace.Instant // when starts were last allowed
-	changed   bool         // the favourites must be recomputed
-	steadyAt  pace.Instant
 	TickAt    pace.Instant
-	most      int // maximum bytes of a record
+	most      int    // maximum bytes of a record
+	tenures   uint64 // number of partitions and valves so far
+}
+
+// cluster is what this process knows of other drainers and of the owners of partitions.
+type cluster struct {
+	peers  map[string]*peer
+	shares map[string]*share
+	// ownership records by key, including those of unknown policies
+	owners   map[string]Record
+	order    []*share // the shares by key; nil: to be rebuilt
+	changed  bool     // the favourites must be recomputed
+	steadyAt pace.Instant
 	// number of undelivered outcomes of handed-over partitions, by share
 	unsettled map[string]int
-	tenures   uint64 // number of partitions and valves so far
 }
 
 type Options struct {
@@ -91,10 +96,10 @@ const tick = 100 * time.Millisecond
 
 func New(o Options) *Core {
 	c := &Core{
-		options: o, most: record.MostBytes, peers: map[string]*peer{}, shares: map[string]*share{},
-		owners: map[string]Record{},
+		options: o, most: record.MostBytes, memory: valve.NewMemory(o.Memory),
+		cluster: cluster{peers: map[string]*peer{}, shares: map[string]*share{},
+			owners: map[string]Record{}, unsettled: map[string]int{}},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
-		unsettled: map[string]int{}, memory: valve.NewMemory(o.Memory),
 	}
 	c.questions.Wall = c.Wall
 	c.identify()

@@ -24,6 +24,15 @@ type breaker struct {
 	probe    *heldJob     // the last one
 }
 
+// health is what is known of the target.
+type health struct {
+	breaker  breaker      // over all buckets
+	answered pace.Instant // latest start of a job that found it up
+	suspects []job.Key    // keys that found it down since it was last up
+	broken   int          // number of buckets with an open breaker
+	lowered  int          // number of buckets with a learnt, lower rate
+}
+
 // suspicion is the evidence against a bucket's target since a job last found it up.
 type suspicion struct {
 	breaker
@@ -169,7 +178,7 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
-	v.total.Hold(&v.totalClock, now)
+	v.total.Hold(&v.total.clock, now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			if b.target != nil && !b.target.open {

@@ -36,38 +36,48 @@ type heldJob struct {
 
 	stage      stage
 	generation uint8 // of the backlog that delivered it last
-	fetching   bool  // its body is being read
-	counted    bool  // its large body is held or being read, and counted
-	headless   bool  // its headers were left out as well, as it was deep
-	keyed      bool  // if headless: it has an Idempotency-Key
 	raised     bool  // it was deep, and waits for a slot
-	noting     bool  // its crash is being recorded
-	recorded   bool  // it has an attempt record to delete
-	// number of times it found its target down, since a job of its bucket last found it up
-	tried     uint16
-	began     pace.Instant // its last start here
-	Attempts  int          // attempts that counted
-	crashes   int
-	LastError string
-	reason    job.Reason // while its dead letter is being stored
+	text
+	trials
 
 	// the process that runs it, if it is another one; while the job waits: the process that ran
 	// it and may still report, or, during the recording of a crash, the one that crashed
 	holder  string
-	mark    int64         // its lane's arrived slots when it came
-	front   int64         // larger for later moves to the front; 0: not moved
-	came    int64         // its arrival in the partition's order: see arrivals
-	expires pace.Instant  // deadline or maximum age
-	at      pace.Instant  // when its timer fires, while in the valve's timers
-	backoff time.Duration // while saving: the wait to follow
+	mark    int64        // its lane's arrived slots when it came
+	front   int64        // larger for later moves to the front; 0: not moved
+	came    int64        // its arrival in the partition's order: see arrivals
+	expires pace.Instant // deadline or maximum age
+	at      pace.Instant // when its timer fires, while in the valve's timers
 
 	call *call // nil: it is a stored job
 
 	charge *quota.Charge // while it runs: its charge against the bucket's limits
 	turn   *turn         // while it runs: its charge against limits over all buckets
 
-	weight             int32 // see weigh
-	inBucket, inTimers int   // heap indices, −1 outside; inBucket is its index in ready or later
+	inBucket, inTimers int // heap indices, −1 outside; inBucket is its index in ready or later
+}
+
+// text is how much of a job's headers and body is held.
+type text struct {
+	fetching bool  // its body is being read
+	counted  bool  // its large body is held or being read, and counted
+	headless bool  // its headers were left out as well, as it was deep
+	keyed    bool  // if headless: it has an Idempotency-Key
+	weight   int32 // see weigh
+}
+
+// trials are a job's runs so far.
+type trials struct {
+	noting   bool // a crash is being recorded
+	recorded bool // there is an attempt record to delete
+	// number of times it found its target down, since a job of its bucket last found it up
+	tried     uint16
+	began     pace.Instant // its last start here
+	Attempts  int          // attempts that counted
+	crashes   int
+	LastError string
+	reason    job.Reason    // while its dead letter is being stored
+	backoff   time.Duration // while saving: the wait to follow
 }
 
 func (j *heldJob) ref() handle.Ref {

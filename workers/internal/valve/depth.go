@@ -210,7 +210,7 @@ func (p *Part) fathom(seq uint64) *heldJob {
 			Stored: time.Unix(0, d.Stored).UTC(), Size: int(d.Size),
 			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Costs: p.deep.Costs(seq),
 			Priority: of.priority, Lean: true},
-		Bucket: of.bucket, headless: true, keyed: d.Keyed, generation: d.Generation,
+		Bucket: of.bucket, text: text{headless: true, keyed: d.Keyed}, generation: d.Generation,
 		mark: d.Mark, came: of.came(seq, d.Stored), expires: p.v.dateAt(d.Expires),
 		inBucket: -1, inTimers: -1,
 	}

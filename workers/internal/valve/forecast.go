@@ -29,6 +29,12 @@ type forecast struct {
 	fixed, slope [turnBins]float64
 }
 
+// outlook is what forecasts of waits are made from, if there are many buckets.
+type outlook struct {
+	forecast *forecast
+	coming   *coming // the next one
+}
+
 const (
 	// mostExact is the number of buckets up to which a walk for each question is cheap enough.
 	mostExact = 1000

@@ -202,6 +202,17 @@ func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
 	return job.Hold{By: by, Until: &at}
 }
 
+// losses account for the time that a valve's buckets lose.
+type losses struct {
+	left struct { // when due buckets were last left waiting, and why
+		by reason
+		at pace.Instant
+	}
+	lost     [reasons]time.Duration // since the last TakeLost
+	holding  map[string]int         // number of waiting buckets by the start limit that holds them
+	heldTold pace.Instant           // time of the last TakeHeld
+}
+
 // lateness records a bucket's late starts, for information only.
 type lateness struct {
 	// how late starts are, ignoring variation within the tolerance, which is made up

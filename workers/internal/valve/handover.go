@@ -170,11 +170,11 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}
-	if p.v.total != nil {
+	if t := &p.v.total; t.Pace != nil {
 		h.Clocks = append(h.Clocks, record.Clock{
-			Due:  record.Micros(max(p.v.totalClock.Due, now).Since(now)),
-			Tat:  record.Micros(p.v.totalClock.TAT().Since(now)),
-			Wait: record.Micros(p.v.total.Next(&p.v.totalClock).Since(now)),
+			Due:  record.Micros(max(t.clock.Due, now).Since(now)),
+			Tat:  record.Micros(t.clock.TAT().Since(now)),
+			Wait: record.Micros(t.Next(&t.clock).Since(now)),
 		})
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)

@@ -27,14 +27,12 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		v:         v,
 		Epoch:     epoch,
 		state:     partitionOpening,
-		sweeping:  true,
-		buckets:   map[job.Key]*bucket{},
-		jobs:      map[uint64]*heldJob{},
-		deep:      deep.New[deepLane](),
-		begun:     map[uint64]*heldJob{},
-		inherited: map[uint64]*inheritedJob{},
-		crashes:   map[uint64]string{},
-		records:   map[uint64]uint64{},
+		stream:    stream{sweeping: true},
+		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
+			deep: deep.New[deepLane](), begun: map[uint64]*heldJob{}},
+		legacy:  legacy{inherited: map[uint64]*inheritedJob{}},
+		crashes: map[uint64]string{},
+		records: map[uint64]uint64{},
 	}
 	v.parts[name.Number] = p
 	if v.together != nil {
@@ -113,17 +111,15 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		p.restsUntil = left(in.Handover.Rest)
 	}
 	// The starts of all buckets together are unknown too, or were not recorded.
-	if in.Crashed || in.Handover.Partial {
-		if p.v.total != nil {
-			p.v.total.Hold(&p.v.totalClock, max(now.Add(in.Fence+p.v.total.Interval), p.restsUntil))
-		}
+	if t := &p.v.total; t.Pace != nil && (in.Crashed || in.Handover.Partial) {
+		t.Hold(&t.clock, max(now.Add(in.Fence+t.Interval), p.restsUntil))
 	}
 	p.v.inheritTogether(in, now)
 	p.inheritCrash(in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {
-			if p.v.total != nil {
-				in.wind(&p.v.totalClock, c, p.v.total, p.v.total.Before(in.Handover.Total, 1), now)
+			if t := &p.v.total; t.Pace != nil {
+				in.wind(&t.clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)
 			}
 			continue
 		}
@@ -423,7 +419,7 @@ func (p *Part) LookFor(now pace.Instant) {
 // Missed starts are not due at once, as each lapse would end in a clump (law 2); nor was the
 // gap idle time, which would earn a burst.
 func (v *Valve) Resume(now pace.Instant) {
-	v.total.Hold(&v.totalClock, now)
+	v.total.Hold(&v.total.clock, now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			v.missed(b, byStorage, v.acted, now)

@@ -23,6 +23,15 @@ type limits struct {
 	paused      bool
 }
 
+// settings are what operators set: the policy, and overrides of keys.
+type settings struct {
+	Policy    policy.Policy
+	paused    bool    // the whole policy
+	base      *limits // limits of buckets without an override
+	overrides map[job.Key]policy.Override
+	special   map[job.Key]*limits // limits of keys with an override
+}
+
 // limitsFor applies an override to the policy. The valve keeps the result per key and gives it
 // to the bucket, so a change reaches waiting jobs at once.
 //
@@ -65,15 +74,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	for key, o := range v.overrides {
 		v.special[key] = limitsFor(p, o, paused)
 	}
-	if total := pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1); v.total != nil && total != nil {
-		before := v.total
-		v.total = total
-		v.total.Adapt(&v.totalClock, before, now)
-	} else {
-		v.total = total
-		v.totalClock.Reset()
-		v.total.Hold(&v.totalClock, now)
-	}
+	v.total.change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
 	for _, part := range v.parts {

@@ -16,9 +16,28 @@ import (
 // Part is a partition of a policy's buckets that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
-	v       *Valve // of its policy
-	Epoch   uint64
-	state   partitionState
+	v     *Valve // of its policy
+	Epoch uint64
+	state partitionState
+	holding
+	stream
+	legacy
+	acknowledged
+
+	crashes map[uint64]string // last crashed holder, by job with crashes
+	records map[uint64]uint64 // revisions of attempt records, by job
+	unnoted unnoted
+	edits   edits
+
+	Quiesced bool // it starts no more jobs, because this drainer leaves
+	// Changed is set when a job starts or ends, to request a checkpoint.
+	Changed bool
+	// once surrendered: the holder of its running jobs, as the successor knows it
+	holder string
+}
+
+// holding is the jobs that a partition holds.
+type holding struct {
 	buckets map[job.Key]*bucket
 	list    walk.List[*bucket] // the same buckets
 	bodies  int64              // its share of Valve.bodies
@@ -28,51 +47,45 @@ type Part struct {
 	callSeq uint64                // number of calls so far
 	deep    *deep.Store[deepLane] // waiting jobs that are not held
 	// jobs that run, anywhere, or whose outcome is being recorded
-	begun   map[uint64]*heldJob
-	burying int               // number of jobs whose dead letter is being stored
-	acking  int               // number of finished jobs without a confirmed acknowledgement
-	crashes map[uint64]string // last crashed holder, by job with crashes
-	records map[uint64]uint64 // revisions of attempt records, by job
-
-	Quiesced bool // it starts no more jobs, because this drainer leaves
-
+	begun     map[uint64]*heldJob
+	burying   int       // number of jobs whose dead letter is being stored
+	acking    int       // number of finished jobs without a confirmed acknowledgement
 	undecided undecided // over all its buckets
 	noting    int       // jobs whose crash is being recorded
-	// inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
-	unseen int
+}
 
-	unseenUntil pace.Instant // … until then, as they may be gone
-
-	// once surrendered: the holder of its running jobs, as the successor knows it
-	holder     string
-	created    time.Time // creation time of its stream, once known
-	generation uint8
-	highest    uint64 // highest sequence that has arrived
+// stream is what is known of a partition's stream.
+type stream struct {
+	created    time.Time // its creation time, once known
+	generation uint8     // of the backlog
+	highest    uint64    // highest sequence that has arrived
 	// last sequence of the stream when the backlog was opened; later ones were added since
 	last     uint64
 	sweeping bool // until all jobs up to last have arrived
-
-	// What the predecessor left, until the jobs arrive. crashedAt is when a crashed owner's
-	// partition was taken over; 0 after a planned handover.
-	crashedAt pace.Instant
-
-	restsUntil pace.Instant // buckets without a handed-over clock start nothing before
-	inherited  map[uint64]*inheritedJob
-	through    int64 // like the record's Through, for inherited state
 	// when the newest job was stored, of those that have come or are inherited
 	newest   int64
 	arrivals arrivals
-	// recently acknowledged jobs by sequence, with their time of storage (0: judge by through);
-	// deliveries of them are stale
+}
+
+// legacy is what a predecessor left, until the jobs arrive.
+type legacy struct {
+	// when a crashed owner's partition was taken over; 0 after a planned handover
+	crashedAt  pace.Instant
+	crash      *crash       // unknown starts after a crash; nil: none
+	restsUntil pace.Instant // buckets without a handed-over clock start nothing before
+	inherited  map[uint64]*inheritedJob
+	through    int64 // like the record's Through, for inherited state
+	// inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
+	unseen      int
+	unseenUntil pace.Instant // … until then, as they may be gone
+}
+
+// acknowledged is the jobs that a backlog may still deliver though they have ended.
+type acknowledged struct {
+	// by sequence, with their time of storage (0: judge by through); deliveries are stale
 	finished map[uint64]int64
 	recent   []finishedJob
 	stale    int // number of entries of recent that are older than finishedFor
-
-	// Changed is set when a job starts or ends, to request a checkpoint.
-	Changed bool
-	unnoted unnoted
-	edits   edits
-	crash   *crash // unknown starts after a crash; nil: none
 }
 
 type partitionState uint8
@@ -202,7 +215,7 @@ func (p *Part) Held(name handle.Ref) *heldJob {
 }
 
 // finish records a confirmed acknowledgement for finishedFor.
-func (p *Part) finish(seq uint64, stored int64, now pace.Instant) {
+func (p *acknowledged) finish(seq uint64, stored int64, now pace.Instant) {
 	p.stale = max(p.stale, len(p.recent)-mostFinished)
 	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
 		p.stale++
@@ -217,7 +230,7 @@ func (p *Part) finish(seq uint64, stored int64, now pace.Instant) {
 // finishedLately reports whether a job's acknowledgement was confirmed a moment ago.
 //
 // It searches from the latest, as nearly every redelivered job finished within milliseconds.
-func (p *Part) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
+func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	for _, f := range slices.Backward(p.recent[p.stale:]) {
 		if f.seq == seq || now.Since(f.at) > staleFor {
 			return f.seq == seq && f.stored == stored

@@ -155,7 +155,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			b.cameBack()
 			b.own().stalled = true
 			b.pace.Spare(&b.clock, j.Cost)
-			v.total.Spare(&v.totalClock, j.Cost)
+			v.total.Spare(&v.total.clock, j.Cost)
 		}
 		v.makeReady(j, now)
 	}

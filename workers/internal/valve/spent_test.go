@@ -24,10 +24,10 @@ func TestAJobThatComesBackGivesItsSlotsBack(t *testing.T) {
 	b := newValveBench(t, p)
 	j := b.arrive("a", cost(3))
 	b.v.Advance(b.now, pace.Never)
-	due, totalDue := j.Bucket.clock.Due, b.v.totalClock.Due
+	due, totalDue := j.Bucket.clock.Due, b.v.total.clock.Due
 	b.comesBack(b.out.Starts[0])
 	slots := 3 * b.v.base.pace.Interval
-	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.totalClock.Due); back !=
+	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.total.clock.Due); back !=
 		slots || ofTotal != slots {
 		t.Errorf("it gave back %v, and %v of the total, want %v each", back, ofTotal, slots)
 	}

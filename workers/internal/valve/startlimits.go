@@ -31,6 +31,16 @@ const (
 	askAgainPerBucket = 10 * time.Microsecond
 )
 
+// startLimits are a policy's limits on starts.
+type startLimits struct {
+	quota      *quota.Limits     // per bucket; nil: none
+	together   *together         // over all buckets; nil: none
+	shared     []*together       // shared with other policies
+	common     []*together       // shared and together
+	candidates *quota.Candidates // shadow limits, which delay nothing
+	untold     pace.Instant      // until when buckets wait for a checkpoint
+}
+
 // unnoted tracks starts not yet covered by a stored checkpoint.
 type unnoted struct {
 	since   pace.Instant // the first start outside of all checkpoints; 0: none

@@ -38,7 +38,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	}
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
-			v.totalAwake = false
+			v.total.awake = false
 		}
 		if !v.contested(now) {
 			v.turns = v.mostTurns // all restart with equal turns
@@ -120,9 +120,9 @@ func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 
 // admits reports whether the gates of all buckets let a due one start a job.
 func (v *Valve) admits(now pace.Instant) bool {
-	if !v.totalAwake {
-		v.totalAwake = true
-		v.total.Wake(&v.totalClock, now)
+	if !v.total.awake {
+		v.total.awake = true
+		v.total.Wake(&v.total.clock, now)
 	}
 	v.all = v.holdOfAll(now)
 	return v.all.until <= now
@@ -147,11 +147,9 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
 		Number: v.given, Shadow: v.try(j, now), Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
-	if v.total != nil {
-		r.Due = max(due, v.total.Next(&v.totalClock))
-		r.total = &v.totalClock
-		v.total.Take(r.total, now, j.Cost)
-	}
+	r.total = &v.total.clock
+	r.Due = max(due, v.total.Next(r.total))
+	v.total.Take(r.total, now, j.Cost)
 	v.takeTurn(b, j, t, now)
 	if v.breaker.open {
 		v.breaker.probe = j

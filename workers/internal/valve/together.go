@@ -28,6 +28,41 @@ type together struct {
 	late   []late   // costs reported while its state was elsewhere
 }
 
+// order is that in which buckets take turns, if some limit covers all of them.
+type order struct {
+	total totalRate
+	// turns is the virtual time, in starts by weight. A bucket that becomes active starts from
+	// here, so idle time earns no credit; a bucket that was ahead of the others stays ahead.
+	// This is start-time fair queueing (Goyal, Vin and Cheng, 1996).
+	turns     float64
+	mostTurns float64 // maximum turns over all buckets
+	line      *line   // group of policies that share turns
+	taken     float64 // turns this valve has used in its group
+}
+
+// totalRate is the rate of all buckets together. It is a pace and not one of the limits, which cost
+// a guard for each start of a steady rate; and nothing needs to be stored before its starts.
+type totalRate struct {
+	*pace.Pace // nil: there is none
+	clock      pace.Clock
+	awake      bool // some bucket has work and waits for its turn
+}
+
+func totalOf(p policy.Policy) *pace.Pace {
+	return pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1)
+}
+
+// change replaces the rate.
+func (t *totalRate) change(to *pace.Pace, now pace.Instant) {
+	if before := t.Pace; before != nil && to != nil {
+		to.Adapt(&t.clock, before, now)
+	} else {
+		t.clock.Reset()
+		to.Hold(&t.clock, now)
+	}
+	t.Pace = to
+}
+
 // passer is a bucket that lets others pass.
 type passer struct {
 	*bucket
@@ -46,12 +81,12 @@ type turn struct {
 }
 
 // takesTurns reports whether buckets take turns, because some limit covers all of them.
-func (v *Valve) takesTurns() bool { return v.total != nil || len(v.common) > 0 }
+func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
 
 // nextTurn returns what delays the turn of the next bucket: it is held until an event while the
 // state of a shared limit is elsewhere.
 func (v *Valve) nextTurn(now pace.Instant) hold {
-	h := hold{by: byTotalRate, until: v.total.Next(&v.totalClock)}
+	h := hold{by: byTotalRate, until: v.total.Next(&v.total.clock)}
 	for _, t := range v.common {
 		if v.elsewhere(t) {
 			return hold{by: byLimit, limit: t.name, until: pace.Never}
@@ -68,7 +103,7 @@ func (v *Valve) nextTurn(now pace.Instant) hold {
 
 // turnEvery returns the average time between two turns.
 func (v *Valve) turnEvery() (every time.Duration) {
-	if v.total != nil {
+	if v.total.Pace != nil {
 		every = v.total.Interval
 	}
 	for _, t := range v.common {
@@ -244,9 +279,9 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		return
 	}
 	most := quota.Units{"": t.Most(within)}
-	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
+	if v.total.Pace != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
 		most[""] = min(most[""],
-			mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+			mostPaced(v.total.Pace, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
 	}
 	for cost := range t.Budgets() {
 		if cost != "" {

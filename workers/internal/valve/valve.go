@@ -37,77 +37,51 @@ import (
 // turn, and buckets that would be due if their next body were loaded. The cost of an iteration
 // of the loop therefore depends on its events, and not on the number of buckets or jobs.
 type Valve struct {
-	Policy policy.Policy
-	paused bool           // the whole policy, by an operator
-	base   *limits        // limits of buckets without an override
+	settings
+	startLimits
+	order
+	agenda
+	crew
+	health
+	outlook
+	losses
+
 	Self   string         // this process, as holder of running jobs
 	random func() float64 // in [0, 1), for the jitter of backoffs
+	wall   wallClock
 	out    *Actions
+	memory *Memory
+	parts  map[int]*Part
+	bodies int64 // bytes of waiting jobs' large bodies
+	told   stamp // the last known reading of JetStream's clock
 
-	quota      *quota.Limits     // start limits per bucket; nil: none
-	together   *together         // start limits over all buckets; nil: none
-	shared     []*together       // start limits shared with other policies
-	common     []*together       // shared and together
-	candidates *quota.Candidates // shadow start limits, which delay nothing
-	wall       wallClock
-
-	overrides map[job.Key]policy.Override
-	special   map[job.Key]*limits // limits of keys with an override
-
-	// A rate for all buckets together, and the order in which they use it.
-	total      *pace.Pace // nil: there is none
-	totalClock pace.Clock
-	totalAwake bool // some bucket has work and waits for its turn
-	// turns is the virtual time, in starts by weight. A bucket that becomes active starts from
-	// here, so idle time earns no credit; a bucket that was ahead of the others stays ahead.
-	// This is start-time fair queueing (Goyal, Vin and Cheng, 1996).
-	turns      float64
-	mostTurns  float64      // maximum turns over all buckets
-	untold     pace.Instant // until when buckets wait for a checkpoint
-	line       *line        // group of policies that share turns
-	taken      float64      // turns this valve has used in its group
-	forecast   *forecast    // of waits, if there are many buckets
-	coming     *coming      // the next forecast
-	all        hold         // what held all buckets when last asked in this iteration
-	overlooked []*bucket    // skipped for having too many jobs running
-
-	breaker  breaker      // over all buckets
-	answered pace.Instant // latest start of a job that found its target up
-	suspects []job.Key    // keys that found the target down since it was last up
-	broken   int          // number of buckets with an open breaker
-	lowered  int          // number of buckets with a learnt, lower rate
-
-	parts    map[int]*Part
-	sched    heap.Heap[scheduledBucket]
-	due      heap.Heap[dueBucket]
-	callers  heap.Heap[dueBucket] // would be due, and their next job is a call
-	hailAt   pace.Instant         // when the next of them is offered its turn
-	unread   heap.Heap[dueBucket] // would be due now or soon if there were room for a body
-	bodies   int64                // bytes of waiting jobs' large bodies
-	timers   heap.Heap[timedJob]
-	memory   *Memory
-	told     stamp        // the last known reading of JetStream's clock
-	lapsed   pace.Instant // no work for lapse before this instant
-	Local    bool         // there are local workers
-	open     bool         // starts were allowed on the last Advance
-	fence    pace.Instant // deadline for the final check of those starts
-	Busy     int          // local workers with jobs of this valve
-	Reserved int          // local workers with jobs of other drainers
-
-	claims claims // on workers in other processes
-
+	open  bool         // starts were allowed on the last Advance
+	fence pace.Instant // deadline for the final check of those starts
 	acted pace.Instant // when starts were last allowed
-	left  struct {     // when due buckets were last left waiting, and why
-		by reason
-		at pace.Instant
-	}
-	lost [reasons]time.Duration // time lost by its buckets since the last TakeLost
+	all   hold         // what held all buckets when last asked in this iteration
+}
 
-	holding  map[string]int // number of waiting buckets by the start limit that holds them
-	heldTold pace.Instant   // time of the last TakeHeld
+// agenda orders buckets and jobs by when they need attention.
+type agenda struct {
+	sched   heap.Heap[scheduledBucket]
+	due     heap.Heap[dueBucket]
+	callers heap.Heap[dueBucket] // would be due, and their next job is a call
+	hailAt  pace.Instant         // when the next of them is offered its turn
+	unread  heap.Heap[dueBucket] // would be due now or soon if there were room for a body
+	timers  heap.Heap[timedJob]
+	lapsed  pace.Instant // no work for lapse before this instant
+}
 
-	runs  map[uint64]run // jobs that workers have, here or elsewhere, by run number
-	given uint64         // the last run number
+// crew is the workers that run the valve's jobs.
+type crew struct {
+	Local    bool   // there are local workers
+	Busy     int    // local workers with jobs of this valve
+	Reserved int    // local workers with jobs of other drainers
+	claims   claims // on workers in other processes
+	// skipped buckets, as too many of their jobs run
+	overlooked []*bucket
+	runs       map[uint64]run // jobs that workers have, here or elsewhere, by run number
+	given      uint64         // the last run number
 }
 
 // run is a job that a worker has and whose outcome is not known yet.
@@ -140,20 +114,18 @@ func (v *Valve) instant(now pace.Instant) quota.Now {
 func New(p policy.Policy, paused bool, self string, random func() float64, wall wallClock,
 	out *Actions) *Valve {
 	v := &Valve{
-		Policy: p,
-		paused: paused,
-		base:   limitsFor(p, policy.Override{}, paused),
-		quota:  quota.New(p), candidates: quota.NewCandidates(p),
-		wall:    wall,
-		total:   pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
-		Self:    self,
-		memory:  &Memory{},
-		random:  random,
-		out:     out,
-		parts:   map[int]*Part{},
-		runs:    map[uint64]run{},
-		hailAt:  pace.Never,
-		holding: map[string]int{},
+		settings: settings{Policy: p, paused: paused,
+			base: limitsFor(p, policy.Override{}, paused)},
+		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
+		order:       order{total: totalRate{Pace: totalOf(p)}},
+		crew:        crew{runs: map[uint64]run{}},
+		losses:      losses{holding: map[string]int{}},
+		wall:        wall,
+		Self:        self,
+		memory:      &Memory{},
+		random:      random,
+		out:         out,
+		parts:       map[int]*Part{},
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
