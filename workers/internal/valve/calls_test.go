@@ -189,8 +189,8 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 		play func(c *calling, now pace.Instant)
 		back bool
 	}{
-		"lost":     {func(c *calling, now pace.Instant) { c.at(now+2000*milli, "") }, false},
-		"settled":  {func(c *calling, now pace.Instant) { c.tell("x", job.CallDone, now) }, false},
+		"lost":    {func(c *calling, now pace.Instant) { c.at(now+2000*milli, "") }, false},
+		"settled": {func(c *calling, now pace.Instant) { c.tell("x", job.CallDone, now) }, false},
 		"returned": {func(c *calling, now pace.Instant) {
 			c.tell("x", job.CallReturned, now)
 		}, true},

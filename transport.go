@@ -1,0 +1,122 @@
+package penstock
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/hints"
+)
+
+// Acquirer acquires permits, as [*Penstock] and [*permits.Client] do.
+type Acquirer interface {
+	Acquire(ctx context.Context, c Call) (*Permit, error)
+}
+
+// Transport is an [http.RoundTripper] whose requests begin when their policy lets them. What it
+// reads of an answer's status and rate-limit headers pauses the bucket, for all processes. A
+// refusal is the error of the request: a [*RefusedError]. Requests are sent once: retries are for
+// the client, and each is a call of its own.
+type Transport struct {
+	// Permits lets the requests begin; Policy is theirs.
+	Permits Acquirer
+	Policy  string
+	// Call returns the call of a request: its key, costs, priority and wait. The policy is set
+	// afterwards. Nil: the key is the request's host.
+	Call func(*http.Request) Call
+	// Used returns what an answered request cost, by cost name; nil: the estimate stays.
+	Used func(*http.Response) map[string]int64
+	// Base sends the requests; nil: [http.DefaultTransport].
+	Base http.RoundTripper
+}
+
+// RoundTrip waits for the request's turn and sends it. The call ends when the answer's body is
+// closed.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	c := Call{Key: r.URL.Host}
+	if t.Call != nil {
+		c = t.Call(r)
+	}
+	c.Policy = t.Policy
+	permit, err := t.acquire(r.Context(), c)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as RoundTrip must; the error is that of Acquire
+		}
+		return nil, err
+	}
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	a, err := base.RoundTrip(r)
+	if err != nil {
+		result := permits.Result{Status: permits.Unavailable, Err: err}
+		if r.Context().Err() != nil {
+			result.Status = permits.Failed
+		}
+		permit.Settle(result)
+		return nil, err
+	}
+	end := sync.OnceFunc(func() { permit.Settle(t.result(a)) })
+	if a.Body == http.NoBody || a.StatusCode == http.StatusTooManyRequests { // others wait to know
+		end()
+	}
+	if w, both := a.Body.(io.ReadWriteCloser); both { // after an upgrade
+		a.Body = upgraded{w, end}
+	} else {
+		a.Body = body{a.Body, end}
+	}
+	return a, nil
+}
+
+// acquire acquires a permit until it is one that is still valid.
+func (t *Transport) acquire(ctx context.Context, c Call) (*Permit, error) {
+	for {
+		permit, err := t.Permits.Acquire(ctx, c)
+		if err != nil || time.Now().Before(permit.StartBy) {
+			return permit, err
+		}
+		permit.Return()
+	}
+}
+
+// result is how an answered call ended, by the answer's status and rate-limit headers.
+func (t *Transport) result(a *http.Response) permits.Result {
+	now := time.Now()
+	left := hints.Pause(a.Header, now)
+	r := permits.Result{Status: permits.Done, RetryAfter: left}
+	if after, throttled := hints.Throttled(a.StatusCode, a.Header, left, now); throttled {
+		r.Status, r.RetryAfter = permits.Throttled, after
+	} else if a.StatusCode >= http.StatusInternalServerError {
+		r.Status = permits.Unavailable
+	}
+	if t.Used != nil {
+		r.Used = t.Used(a)
+	}
+	return r
+}
+
+// body ends a call when it is closed; upgraded is one that can be written, too.
+type body struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+type upgraded struct {
+	io.ReadWriteCloser
+	end func()
+}
+
+func (b upgraded) Close() error {
+	defer b.end()
+	return b.ReadWriteCloser.Close()
+}

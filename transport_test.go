@@ -1,0 +1,146 @@
+package penstock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// TestATargetsPauseHoldsAllCallsOfItsKey: what one request hears, the others obey, and a body that
+// is read counts against the concurrency.
+func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
+	api := paced("api", 100, 100)
+	api.Concurrency = 1
+	p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+	run(t, p)
+	var mu sync.Mutex
+	var starts []time.Time
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		starts = append(starts, time.Now())
+		first := len(starts) == 1
+		mu.Unlock()
+		if first {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		fmt.Fprint(w, "answer")
+	}))
+	defer target.Close()
+	client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api"}}
+	get := func() *http.Response {
+		t.Helper()
+		response, err := client.Get(target.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	first := get()
+	if body, err := io.ReadAll(first.Body); first.StatusCode != 429 || string(body) != "answer" ||
+		err != nil {
+		t.Fatalf("%v %q %v", first.Status, body, err)
+	}
+	first.Body.Close()
+	second := get()
+	if waited := starts[1].Sub(starts[0]); waited < 990*time.Millisecond {
+		t.Errorf("the next began after %v", waited)
+	}
+	third := make(chan *http.Response)
+	go func() {
+		response, err := client.Get(target.URL)
+		if err != nil {
+			t.Error(err)
+		}
+		third <- response
+	}()
+	waiting(t, p, "api", target.Listener.Addr().String(), 1)
+	second.Body.Close()
+	(<-third).Body.Close()
+}
+
+// waiting waits until so many calls wait in a bucket.
+func waiting(t *testing.T, p *penstock.Penstock, policy, key string, calls int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		r := httptest.NewRequest("GET", "http://localhost/v1/buckets/"+policy+"/"+key, nil)
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, r)
+		if strings.Contains(w.Body.String(), fmt.Sprintf(`"calls":%d`, calls)) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("never %d calls: %s", calls, w.Body)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// An SDK with an http.Client: its calls of all processes keep one rate.
+func ExampleTransport() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate("96/s"),
+			Capacity: 5000}}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer p.Close()
+	go p.Run(ctx)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "a charge")
+	}))
+	defer target.Close()
+
+	sdk := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api",
+		Call: func(*http.Request) penstock.Call { return penstock.Call{Key: "account 1"} }}}
+	response, err := sdk.Get(target.URL)
+	if err != nil {
+		log.Fatal(err) // a *penstock.RefusedError says when to come back
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	fmt.Println(string(body), err)
+	// Output: a charge <nil>
+}
+
+// A client interceptor for gRPC.
+func ExamplePenstock_Acquire() {
+	throttled := func(p penstock.Acquirer, name string) grpc.UnaryClientInterceptor {
+		return func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			permit, err := p.Acquire(ctx, penstock.Call{Policy: name, Key: cc.Target()})
+			if err != nil {
+				return status.Error(codes.ResourceExhausted, err.Error())
+			}
+			result := permits.Result{Status: permits.Done}
+			err = invoke(ctx, method, request, reply, cc, o...)
+			switch status.Code(err) {
+			case codes.ResourceExhausted:
+				result.Status = permits.Throttled
+			case codes.Unavailable:
+				result.Status = permits.Unavailable
+			}
+			permit.Settle(result)
+			return err
+		}
+	}
+	var p *penstock.Penstock // of Open
+	_ = grpc.WithUnaryInterceptor(throttled(p, "api"))
+}
