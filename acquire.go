@@ -19,18 +19,18 @@ type Permit = permits.Permit
 // process drains. A refusal is a [*RefusedError]; other errors are those of
 // [permits.Client.Acquire], and [ErrUnknownPolicy].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
-	if err := p.service.Callable(c.Policy); err != nil {
-		return nil, err
-	}
-	client, err := p.callers()
+	client, err := p.callers(c.Policy)
 	if err != nil {
 		return nil, err
 	}
 	return client.Acquire(ctx, c)
 }
 
-// callers returns the client for permits. Its connection is made for the first call.
-func (p *Penstock) callers() (*permits.Client, error) {
+// callers returns the client for permits of a policy. Its connection is made for the first call.
+func (p *Penstock) callers(policy string) (*permits.Client, error) {
+	if err := p.service.Callable(policy); err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

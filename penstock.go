@@ -218,6 +218,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		Console:        console.New(),
 		Management:     p.manage,
 		Schedules:      p.schedules,
+		Permits:        p.callers,
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
 		Clients:        p.guard.Clients(),

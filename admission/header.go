@@ -200,6 +200,13 @@ func (j jobHeader) withinLimits(p policy.Policy) error {
 	return nil
 }
 
+// ReadCallHeader reads the costs and the priority of a call from the headers that jobs have.
+func ReadCallHeader(header map[string][]string) (cost int64, costs map[string]int64, priority int,
+	err error) {
+	j, err := readHeader(header)
+	return j.cost, j.costs, j.priority, err
+}
+
 // checkIdempotencyKey returns an error for a key that cannot become a message id.
 func checkIdempotencyKey(key string) error {
 	switch {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/seldom"
@@ -88,6 +90,8 @@ var refusals = map[error]problem{
 		Detail: admission.ErrDeadlineUnreachable.Error(),
 		Reason: "deadline-unreachable",
 	},
+	admission.ErrTooLate: quotaExceeded.because("too-late"),
+	admission.ErrPaused:  quotaExceeded.because("paused"),
 }
 
 func (p problem) because(reason string) problem {
@@ -149,6 +153,13 @@ func (e *Errors) Answer(err error) Answer {
 			Field:  bad.Field,
 			Reason: bad.Reason,
 		}.answer()
+	}
+	if refused, ok := errors.AsType[*admission.RefusedError](err); ok {
+		p := refusals[refused.Reason]
+		p.ViolatedPolicies = []string{refused.Policy}
+		return p.answer(
+			Field{"Retry-After", strconv.FormatInt(ceil(refused.RetryAfter, time.Second), 10)},
+			Field{"Retry-After-Ms", strconv.FormatInt(milliseconds(refused.RetryAfter), 10)})
 	}
 	if gone, ok := errors.AsType[*admission.EndedError](err); ok {
 		return problem{

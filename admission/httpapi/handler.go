@@ -55,6 +55,8 @@ type Options struct {
 	Management *manage.Service
 	// Schedules keeps schedules. Default: not found.
 	Schedules *schedules.Service
+	// Permits lets callers wait for starts. Default: not found.
+	Permits Permits
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this
 	// handler alone.
 	Budget *admission.Budget

@@ -69,6 +69,10 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/check/{policy}/{key...}", access.Check, h.check},
 		{"DELETE", "/v1/check/{policy}/{key...}", access.Check, h.check},
 
+		{"POST", "/v1/permits/{policy}/{key...}", access.Submit, h.acquire},
+		{"PUT", "/v1/permits/{policy}/{key...}?permit", access.Submit, h.settle},
+		{"DELETE", "/v1/permits/{policy}/{key...}?permit", access.Submit, h.settle},
+
 		{"POST", "/v1/jobs/{policy}", access.Submit, noKey},
 		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(s.Cancel)},
 		{"PATCH", "/v1/jobs/{job}?run&front&priority&deadline", access.Operate, look(m.editJob)},

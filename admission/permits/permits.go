@@ -155,8 +155,12 @@ type Permit struct {
 	// StartBy is the instant by which the call must begin.
 	StartBy time.Time
 
+	// ID names the permit. Lease is how long it lasts without a word from the caller; 0: how the
+	// call ends matters only if it pauses the bucket.
+	ID    string
+	Lease time.Duration
+
 	call  *call
-	lease time.Duration // 0: how the call ends matters only if it pauses the bucket
 	once  sync.Once
 	ended chan job.Call // how it ended, for hold
 }
@@ -177,29 +181,60 @@ type call struct {
 // an [admission.ErrNoDrainer] if no drainer answers within the wait; or the context's error. The
 // caller must begin at once, and call Settle or Return afterwards.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
+	p, err := c.Lend(ctx, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Lease > 0:
+		p.call.answers = c.follow(p.ID)
+		go p.hold()
+	}
+	return p, nil
+}
+
+// Lend is Acquire for a caller elsewhere, which keeps its lease and ends it by [Client.Tell].
+func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
 		return nil, admission.InvalidKey(err)
 	}
-	k := &call{Client: c, policy: r.Policy, first: time.Now(),
-		question: job.Question{V: job.FormatVersion, Key: key, Cost: r.Cost, Costs: r.Costs,
-			Priority: r.Priority, Call: &job.Call{ID: rand.Text()}}}
-	k.answers = c.follow(k.question.Call.ID)
+	k := c.call(r.Policy, key, rand.Text())
+	k.question.Cost, k.question.Costs, k.question.Priority = r.Cost, r.Costs, r.Priority
+	defer k.unfollow(k.question.Call.ID)
 	wait := max(0, min(cmp.Or(r.Wait, DefaultWait), MaxWait))
 	if by, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(0, time.Until(by)))
 	}
-	p, err := k.acquire(ctx, wait)
-	if err != nil || p.lease == 0 {
-		c.unfollow(k.question.Call.ID)
+	return k.acquire(ctx, wait)
+}
+
+// call returns a call, which listens to answers.
+func (c *Client) call(policy string, key job.Key, id string) *call {
+	return &call{Client: c, policy: policy, first: time.Now(), answers: c.follow(id),
+		question: job.Question{V: job.FormatVersion, Key: key, Call: &job.Call{ID: id}}}
+}
+
+// mostAsked is above the number of any question, so that Tell, which does not know it, is the
+// caller's last word.
+const mostAsked = 1 << 30
+
+// Tell passes on how a lent permit goes on or ended: the [job.Call] has its ID and a status. It
+// returns an [admission.ErrNotFound] if the lease has ended before, and an [admission.ErrNoDrainer]
+// if nobody confirmed it.
+func (c *Client) Tell(policy string, key job.Key, of job.Call) error {
+	k := c.call(policy, key, of.ID)
+	k.asked = mostAsked
+	defer k.unfollow(of.ID)
+	k.question.Op, k.question.Call = job.OpSettle, &of
+	for range settleTries {
+		switch k.tell() {
+		case job.TurnSettled:
+			return nil
+		case job.TurnGone:
+			return fmt.Errorf("%w: the lease of permit %.64q has ended", admission.ErrNotFound, of.ID)
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if p.lease > 0 {
-		go p.hold()
-	}
-	return p, nil
+	return fmt.Errorf("%w: settle a permit of %s", admission.ErrNoDrainer, policy)
 }
 
 func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error) {
@@ -220,7 +255,8 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				by := k.at.Add(StartWithin)
 				if time.Now().Before(by) {
 					return &Permit{StartBy: by, call: k, ended: make(chan job.Call, 1),
-						lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
+						ID:    k.question.Call.ID,
+						Lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
 				}
 				k.ask(wait) // too late, which this question says
 			case a.turn.State == job.TurnOffer:
@@ -337,7 +373,7 @@ func text(err error) string {
 func (p *Permit) settle(c job.Call, idle bool) {
 	p.once.Do(func() {
 		switch {
-		case p.lease > 0:
+		case p.Lease > 0:
 			p.ended <- c
 		case !idle:
 			p.call.answers = p.call.follow(p.call.question.Call.ID)
@@ -352,14 +388,14 @@ func (k *call) finish(c job.Call) {
 	defer k.unfollow(c.ID)
 	k.question.Op, k.question.Call = job.OpSettle, &c
 	for range settleTries {
-		if k.tell() {
+		if k.tell() != "" {
 			return
 		}
 	}
 }
 
-// tell sends the question until it is answered, for at most patience, and reports whether it was.
-func (k *call) tell() bool {
+// tell sends the question and returns the state in the answer; empty: there was none in time.
+func (k *call) tell() string {
 	k.asked++
 	k.send()
 	timer := time.NewTimer(patience)
@@ -370,16 +406,16 @@ func (k *call) tell() bool {
 			switch {
 			case a.question != k.asked:
 			case a.turn.State == job.TurnMoved && k.partitioned(a.turn.Partitions):
-				return false
+				return ""
 			case a.nobody, a.err != "", a.turn.State == job.TurnMoved:
 				timer.Reset(pause)
 			default:
-				return true
+				return a.turn.State
 			}
 		case <-timer.C:
-			return false
+			return ""
 		case <-k.close:
-			return true
+			return job.TurnGone
 		}
 	}
 }
@@ -390,7 +426,7 @@ func (p *Permit) hold() {
 	k := p.call
 	k.question.Op = job.OpSettle
 	k.question.Call = &job.Call{ID: k.question.Call.ID, Status: job.CallProgress}
-	every := max(p.lease/3, time.Millisecond)
+	every := max(p.Lease/3, time.Millisecond)
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {

@@ -34,6 +34,7 @@ func TestEveryAnswerIsAsDescribed(t *testing.T) {
 	t.Run("policies", func(t *testing.T) { s.t = t; s.policies(url) })
 	t.Run("jobs", func(t *testing.T) { s.t = t; s.jobs() })
 	t.Run("checks", func(t *testing.T) { s.t = t; s.checks() })
+	t.Run("permits", func(t *testing.T) { s.t = t; s.permits() })
 	t.Run("keys", func(t *testing.T) { s.t = t; s.keys() })
 	t.Run("buckets", func(t *testing.T) { s.t = t; s.buckets() })
 	t.Run("dead letters", func(t *testing.T) { s.t = t; s.deadLetters() })
@@ -173,6 +174,17 @@ func (s *server) checks() {
 	s.ask("DELETE", "/v1/check/signup/a", "", 204)
 	s.ask("DELETE", "/v1/check/fast/a", "", 409)
 	s.ask("DELETE", "/v1/check/none/a", "", 404)
+}
+
+func (s *server) permits() {
+	s.ask("POST", "/v1/permits/fast/calls?wait=10s", "", 200, "Penstock-Priority: 1")
+	s.ask("POST", "/v1/permits/fast/calls?wait=x", "", 400)
+	s.ask("POST", "/v1/permits/signup/a", "", 409)
+	s.ask("POST", "/v1/permits/none/a", "", 404)
+	s.ask("PUT", "/v1/permits/fast/calls?permit=x", `{"status":"done"}`, 204)
+	s.ask("PUT", "/v1/permits/fast/calls?permit=x", `{"status":"lost"}`, 400)
+	s.ask("DELETE", "/v1/permits/fast/calls?permit=x", "", 204)
+	s.ask("DELETE", "/v1/permits/fast/calls", "", 400)
 }
 
 func (s *server) keys() {

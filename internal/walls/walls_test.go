@@ -70,7 +70,7 @@ admission/access: internal/nearest internal/strict
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue/job
-admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
+admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
