@@ -2,6 +2,7 @@ package penstock_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -143,4 +144,55 @@ func ExamplePenstock_Acquire() {
 	}
 	var p *penstock.Penstock // of Open
 	_ = grpc.WithUnaryInterceptor(throttled(p, "api"))
+}
+
+// TestPermitsOverHTTP: a permit holds its place until it is settled, and a client that goes gives
+// its turn up.
+func TestPermitsOverHTTP(t *testing.T) {
+	api := paced("api", 1000, 100)
+	api.Concurrency = 1
+	p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+	run(t, p)
+	server := httptest.NewServer(p.Handler())
+	defer server.Close()
+	ask := func(ctx context.Context, method, query, body string) (int, map[string]any) {
+		r, err := http.NewRequestWithContext(ctx, method, server.URL+"/v1/permits/api/a/b?"+query,
+			strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, nil
+		}
+		defer response.Body.Close()
+		var document map[string]any
+		_ = json.NewDecoder(response.Body).Decode(&document) // 204 has none
+		return response.StatusCode, document
+	}
+	status, first := ask(t.Context(), "POST", "wait=10s", "")
+	if status != 200 || first["lease_ms"].(float64) < 1000 || first["start_within_ms"] == 0 {
+		t.Fatal(status, first)
+	}
+	goes, leave := context.WithCancel(t.Context())
+	gone, next := make(chan bool), make(chan map[string]any)
+	go func() { ask(goes, "POST", "wait=1m", ""); gone <- true }()
+	waiting(t, p, "api", "a/b", 1)
+	go func() {
+		_, second := ask(t.Context(), "POST", "wait=1m", "")
+		next <- second
+	}()
+	waiting(t, p, "api", "a/b", 2)
+	leave()
+	<-gone
+	waiting(t, p, "api", "a/b", 1)
+	permit := fmt.Sprint("permit=", first["permit"])
+	for _, body := range []string{`{"status":"progress"}`, `{"status":"done"}`} {
+		if status, document := ask(t.Context(), "PUT", permit, body); status != 204 {
+			t.Errorf("%s: %d %v", body, status, document)
+		}
+	}
+	if second := <-next; second["permit"] == nil || second["permit"] == first["permit"] {
+		t.Errorf("the next got %v", second)
+	}
 }

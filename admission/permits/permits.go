@@ -231,7 +231,8 @@ func (c *Client) Tell(policy string, key job.Key, of job.Call) error {
 		case job.TurnSettled:
 			return nil
 		case job.TurnGone:
-			return fmt.Errorf("%w: the lease of permit %.64q has ended", admission.ErrNotFound, of.ID)
+			return fmt.Errorf("%w: the lease of permit %.64q has ended", admission.ErrNotFound,
+				of.ID)
 		}
 	}
 	return fmt.Errorf("%w: settle a permit of %s", admission.ErrNoDrainer, policy)

@@ -83,7 +83,7 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi admission/permits
 	admission/schedules algorithms
-	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
+	internal/buildinfo internal/follow internal/guard internal/health internal/hints internal/hosts internal/installation
 	internal/lifecycle internal/natsconn internal/node
 	internal/policyfile internal/strict internal/targets policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
