@@ -36,17 +36,17 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone is how long a deleted policy is remembered: much longer than its jobs run.
-const rememberGone = 24 * time.Hour
+// rememberGone is how much longer than its jobs may run a deleted policy is remembered.
+const rememberGone = 10 * time.Minute
 
 // learn takes the current set of policies.
 func (c *catalog) learn(set policy.Entries, now time.Time) {
-	for name := range c.policies {
+	for name, p := range c.policies {
 		if _, found := set[name]; found {
 			delete(c.gone, name)
 		} else if since, found := c.gone[name]; !found {
 			c.gone[name] = now
-		} else if now.Sub(since) > rememberGone {
+		} else if now.Sub(since) > time.Duration(p.Timeout)+rememberGone {
 			delete(c.gone, name)
 			delete(c.policies, name)
 			c.keep(name, 0)

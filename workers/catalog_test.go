@@ -25,7 +25,7 @@ func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 	if len(c.policies) != 3 {
 		t.Errorf("%d policies are known while their jobs may run", len(c.policies))
 	}
-	learn(time.Hour, "stays", "returns")
+	learn(time.Minute, "stays", "returns")
 	learn(rememberGone, "stays", "returns")
 	if _, found := c.policies["goes"]; found || len(c.policies) != 2 || len(c.gone) != 0 {
 		t.Errorf("known are %v, gone %v", c.policies, c.gone)

@@ -119,6 +119,7 @@ func (n *Node) Parts() []func(context.Context) error {
 	parts := []func(context.Context) error{n.watch, n.streams.run,
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
 		repeat(n.policies.written, n.policies.pruned), repeat(nil, n.policies.look),
+		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Offline {
 		parts = append(parts, n.meanwhile)

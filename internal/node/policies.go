@@ -22,7 +22,11 @@ const (
 	// policy.
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
-	never          = 1 << 62 * time.Nanosecond
+	// leftFor is the time after its last change at which the record of a partition is no longer
+	// waited for by anybody, and sweepAgain the interval of looking for such records.
+	leftFor    = 10 * time.Minute
+	sweepAgain = 10 * time.Minute
+	never      = 1 << 62 * time.Nanosecond
 )
 
 var (
@@ -172,6 +176,14 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	f.notices.Only(&unreadable, has(found.Unreadable))
 	f.notices.Only(&orphaned, has(found.Orphaned))
 	return inventoryAgain, nil
+}
+
+// sweep deletes what deleted policies have left.
+func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {
+	if err := f.Store.Sweep(ctx, leftFor); err != nil {
+		f.Log.Debug("records of deleted policies may be left", "error", err)
+	}
+	return sweepAgain, nil
 }
 
 // has reports whether a map has a key.

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -78,4 +82,49 @@ func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory,
 		}
 	}
 	return found, nil
+}
+
+// Sweep deletes the records of partitions that deleted policies left, if they have not changed for
+// the given time, in which former owners write their last word.
+func (s *Store) Sweep(ctx context.Context, age time.Duration) error {
+	if err := s.sweep(ctx, time.Now().Add(-age)); err != nil {
+		return fmt.Errorf("sweep the records of partitions: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) sweep(ctx context.Context, before time.Time) error {
+	table := s.broker.Tables().Partitions
+	keys, err := table.Keys(ctx, ">")
+	if err != nil {
+		return err
+	}
+	streams, err := s.broker.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := table.Records(ctx, slices.DeleteFunc(keys, func(key string) bool {
+		name, rest, _ := strings.Cut(key, ".")
+		number, _, _ := strings.Cut(rest, ".")
+		_, err := strconv.Atoi(number)
+		// others are of a shared limit, or set aside
+		return err != nil || !policy.IsName(name) || slices.Contains(streams, name)
+	}))
+	if err != nil {
+		return err
+	}
+	for _, r := range left {
+		name, _, _ := strings.Cut(r.Key, ".")
+		_, err := s.table.Read(ctx, name)
+		if err == nil || r.Stored.After(before) {
+			continue
+		}
+		if errors.Is(err, queue.ErrNotFound) {
+			err = table.Delete(ctx, r.Key, r.Revision)
+		}
+		if err != nil && !errors.Is(err, queue.ErrConflict) { // the policy came back
+			return err
+		}
+	}
+	return nil
 }

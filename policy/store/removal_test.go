@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/policy"
@@ -187,5 +188,50 @@ func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
 	}
 	if _, err := s.Put(ctx, paced("stripe", 2, 1)); err != nil {
 		t.Errorf("a change of one: %v", err)
+	}
+}
+
+func TestRecordsOfDeletedPoliciesAreSwept(t *testing.T) {
+	s := newStore(t)
+	ctx := natstest.Context(t)
+	table := s.broker.Tables().Partitions
+	stays := []string{"=account.0", "damaged.PENSTOCK_PARTITIONS.gone.0", "kept.0", "kept.0.clocks",
+		"orphan.0"}
+	put := func(key string) {
+		t.Helper()
+		if err := table.Set(ctx, key, []byte(`{"v":1}`), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range append([]string{"gone.0", "gone.0.clocks", "gone.11"}, stays...) {
+		put(key)
+	}
+	policyOf := func(name string) uint64 {
+		t.Helper()
+		revision, err := s.Put(ctx, paced(name, 10, 1))
+		if err == nil {
+			err = s.broker.Apply(ctx, paced(name, 10, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	policyOf("kept")
+	if err := s.table.Delete(ctx, "orphan", policyOf("orphan")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		age  time.Duration
+		want int
+	}{{time.Hour, len(stays) + 3}, {0, len(stays)}} {
+		if err := s.Sweep(ctx, test.age); err != nil {
+			t.Fatal(err)
+		}
+		left, err := table.List(ctx, ">")
+		if err != nil || len(left) != test.want {
+			t.Errorf("%d records are left of those older than %v, want %d: %v, %v", len(left),
+				test.age, test.want, left, err)
+		}
 	}
 }

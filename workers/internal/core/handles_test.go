@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -60,5 +61,18 @@ func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	c.Handle(Buried{later.Ref}, now)
 	if len(c.out.Acks) != 1 || c.out.Acks[0] != later.Ref {
 		t.Errorf("acknowledges %v, want %v", c.out.Acks, later.Ref)
+	}
+}
+
+func TestOverridesOfDeletedPoliciesTakeNoMemory(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	faster := leaky("", "20/s").Outflow
+	for _, o := range []policy.Override{{Outflow: &faster}, {}} {
+		for _, key := range []job.Key{"a", "b"} {
+			c.Handle(Overridden{"gone", key, o}, 0)
+		}
+	}
+	if len(c.overrides) != 0 {
+		t.Errorf("kept are %v", c.overrides)
 	}
 }

@@ -177,12 +177,15 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 func (e Overridden) apply(c *Core, now pace.Instant) {
 	name, key, o := e.Policy, e.Key, e.Override
 	all := c.overrides[name]
-	if all == nil {
-		all = map[job.Key]policy.Override{}
-		c.overrides[name] = all
-	}
-	if all[key] = o; o.IsZero() {
-		delete(all, key)
+	switch {
+	case !o.IsZero() && all == nil:
+		c.overrides[name] = map[job.Key]policy.Override{key: o}
+	case !o.IsZero():
+		all[key] = o
+	default:
+		if delete(all, key); len(all) == 0 {
+			delete(c.overrides, name)
+		}
 	}
 	if v := c.valve(name); v != nil {
 		v.SetOverride(key, o, now)
