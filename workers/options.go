@@ -100,8 +100,8 @@ type Observer struct {
 	// Breaker reports the number of open breakers of a policy in this drainer: one per bucket and
 	// one for all of them. See [Unavailable].
 	Breaker func(policy string, open int)
-	// Adapted reports, once a second, the number of owned buckets of a policy that are slower than
-	// their outflow because of their target's observed limit (adapt).
+	// Adapted reports, when it has changed, the number of owned buckets of a policy that are slower
+	// than their outflow because of their target's observed limit (adapt).
 	Adapted func(policy string, buckets int)
 	// Lease reports whether this drainer holds its lease. Without it nothing starts.
 	Lease func(held bool)

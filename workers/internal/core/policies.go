@@ -22,6 +22,9 @@ type livePolicy struct {
 	stored  time.Time // … the oldest of which was stored then
 	shares  []*share
 	awake   bool // it is in Core.awake
+
+	toldLowered int  // of Core.Lowered
+	toldLeft    bool // whether Core.LimitsLeft reported any
 }
 
 // runnable lists the policies whose valves this drainer may own.

@@ -97,21 +97,24 @@ func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers
 	}
 }
 
-// Lowered reports the number of buckets per policy that have learnt a rate below their outflow.
+// Lowered reports per policy, when it has changed, the number of buckets that have learnt a rate
+// below their outflow.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
-		if !v.shared {
-			tell(v.Policy.Name, v.Lowered())
+		if n := v.Lowered(); n != v.toldLowered && !v.shared {
+			v.toldLowered = n
+			tell(v.Policy.Name, n)
 		}
 	}
 }
 
 // LimitsLeft reports the balances of limits over all buckets of a policy, as far as their state
-// is here.
+// is here, and once when none is any more.
 func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
 	for _, v := range c.sorted {
-		if !v.shared {
-			tell(v.Policy.Name, v.LeftOfAll(now))
+		if left := v.LeftOfAll(now); !v.shared && (left != nil || v.toldLeft) {
+			v.toldLeft = left != nil
+			tell(v.Policy.Name, left)
 		}
 	}
 }
