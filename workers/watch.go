@@ -112,7 +112,8 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
 		own := named && (local || d.options.OwnAll)
 		queues = append(queues, core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
-			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored})
+			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored,
+			Revision: entry.Revision})
 		if own {
 			observed[name] = true
 		}

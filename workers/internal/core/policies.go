@@ -22,6 +22,8 @@ type livePolicy struct {
 	stored  time.Time // … the oldest of which was stored then
 	shares  []*share
 	awake   bool // it is in Core.awake
+	// of the policy that the valve was last given; 0: unknown
+	revision uint64
 
 	toldLowered int  // of Core.Lowered
 	toldLeft    bool // whether Core.LimitsLeft reported any
@@ -100,26 +102,30 @@ type QueuePolicy struct {
 	Own     bool // this drainer may own its valve
 	Local   bool // there are workers in this process
 	Stored  time.Time
-	shared  bool // it stands for a limit that policies share
+	// Revision changes with the policy and with Paused; 0: unknown.
+	Revision uint64
+	shared   bool // it stands for a limit that policies share
 }
 
 // The event lists all policies each time; a missing one is gone, even if the message about that
-// was lost. A partition of a removed policy stays until it is released, because its record
-// names a live process and cannot be taken from that.
+// was lost. One that is as it was costs a glance, as long as none shares a limit. A partition
+// of a removed policy stays until it is released, because its record names a live process and
+// cannot be taken from that.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}
 	c.known = map[string]bool{}
-	before, lines := c.runnable(), c.lines
+	members, lines := false, c.lines // members: partitions or valves come or go
 	var policies []QueuePolicy
 	policies, c.lines = withShared(e.Policies)
-	for _, p := range policies {
+	for i := range policies {
+		p := &policies[i] // copies would take most of the time
 		c.known[p.Name] = true
 		for number := range p.Partitions {
 			key := record.ShareKey(p.Name, number)
 			s := c.shares[key]
 			if s == nil {
-				s = &share{policy: p.Name, number: number}
+				s, members = &share{policy: p.Name, number: number}, true
 				if p.Stored.Before(c.options.OwnersMade) {
 					// Unless a record arrives, its owner may live and write it again.
 					s.vanished = now
@@ -131,8 +137,10 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			shares[key] = s
 		}
 		v := c.valves[p.Name]
-		if v != nil {
+		if v != nil && (p.Revision == 0 || p.Revision != v.revision) {
 			v.Change(p.Policy, p.Paused, now) // even while it ends, as its workers may be lent
+			v.revision = p.Revision
+			c.rouse(v)
 		}
 		if !p.Own {
 			continue
@@ -144,12 +152,14 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 				c.options.Random, c.clock, &c.out.Actions)}
 			v.Share(c.memory)
 			v.SetOverrides(c.overrides[p.Name])
-			c.valves[p.Name] = v
+			v.revision = p.Revision
+			c.valves[p.Name], members = v, true
 		}
-		v.Local, v.retired, v.ending = p.Local, p.Retired, false
+		v.Local, v.retired = p.Local, p.Retired
 		v.shared, v.stored = p.shared, p.Stored
 	}
 	for name, v := range c.valves {
+		members = members || v.ending == seen[name]
 		v.ending = !seen[name]
 	}
 	for _, s := range c.sortedShares() {
@@ -161,12 +171,14 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			s.part.Quiesce()
 		}
 	}
-	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) ||
-		!maps.Equal(lines, c.lines) {
+	members = members || len(shares) != len(c.shares)
+	if members || !maps.Equal(lines, c.lines) {
 		c.changed = true
 		if c.Lease.Held {
 			c.Lease.renewAt = now // so that others know
 		}
+	} else if len(lines) == 0 {
+		return
 	}
 	c.shares, c.order = shares, nil
 	c.sortValves()

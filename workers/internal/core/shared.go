@@ -18,10 +18,14 @@ import (
 // withShared returns the policies with another one for each shared limit, and the line of each
 // of them.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
-	all, lines = slices.Clone(policies), map[string]string{}
+	all, lines = slices.Clip(policies), map[string]string{}
 	limits := map[string]*QueuePolicy{}
 	newest := map[string]QueuePolicy{} // by limit: the policy that defines it
-	for _, p := range policies {
+	for i := range policies {
+		if len(policies[i].Limits) == 0 {
+			continue
+		}
+		p := policies[i]
 		for _, l := range p.SharedLimits() {
 			name := record.SharedName(l.Shared)
 			q := limits[name]

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -132,4 +133,18 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 		}
 	}
 	return ""
+}
+
+// BenchmarkOneOfManyPoliciesChanges is what a change of one policy of a thousand costs.
+func BenchmarkOneOfManyPoliciesChanges(b *testing.B) {
+	c := New(Options{Name: "me", Lease: simulatedLease, Random: func() float64 { return 0.5 }})
+	var all []QueuePolicy
+	for i := range 1000 {
+		p := leaky(fmt.Sprintf("p%03d", i), "1/s").WithDefaults()
+		all = append(all, QueuePolicy{Policy: p, Own: true, Local: true, Revision: 1})
+	}
+	for b.Loop() {
+		all[0].Revision++
+		c.Handle(Configured{all}, origin)
+	}
 }
