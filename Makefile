@@ -187,11 +187,12 @@ screenshots: setup ## pictures of the console in Chromium, and of simulations: d
 	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console
 	go test ./docs -count=1 -run Simulating -pictures simulate
 
-test-bench: setup ## the tests of that measurement, of the API's description, of Envoy's service, of the console in Chromium, and of deploy/
+test-bench: setup ## the tests of that measurement, of the API's description, of Envoy's service, of vendors' SDKs, of the console in Chromium, and of deploy/
 	go -C bench vet -race ./...
 	cd bench && $(call gotest,,./...)
 	cd internal/deploytest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 	cd internal/apitest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 	cd internal/envoytest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
+	cd internal/sdktest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 	cd internal/consoletest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/guard"
@@ -46,6 +47,8 @@ type Config struct {
 	Policies []policy.Policy `json:"-"`
 	// Schedules are the file's schedules, valid with its policies; nil: it has no list.
 	Schedules []schedules.Entry `json:"-"`
+	// Outbound are the proxies of an admitter for outbound calls.
+	Outbound []Outbound `json:"-"`
 	// Warnings are to be logged, but are no errors.
 	Warnings []string `json:"-"`
 }
@@ -105,6 +108,22 @@ func (e Envoy) guard(h HTTP) guard.Options {
 	o := h.guard()
 	o.Listen = e.Listen
 	return o
+}
+
+// Outbound is a reverse proxy whose requests start when a policy lets them. It authenticates
+// clients by http.tokens.
+type Outbound struct {
+	// Listen is the host:port. Without http.tokens it must be a loopback address unless Insecure.
+	Listen   string           `json:"listen"`
+	TLS      ServerTLS        `json:"tls"`
+	Insecure bool             `json:"insecure"`
+	Routes   []outbound.Route `json:"routes"`
+}
+
+// Guard describes the protection of the listener.
+func (o Outbound) Guard(h HTTP) guard.Options {
+	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
+		Insecure: o.Insecure}
 }
 
 // NATS locates JetStream and configures its streams.

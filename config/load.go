@@ -84,9 +84,12 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		Policies     any `json:"policies"`
 		SharedLimits any `json:"shared_limits"`
 		Schedules    any `json:"schedules"`
+		// of listeners, which no variable can name
+		Outbound []Outbound `json:"outbound"`
 	}{Config: defaults()}
 	f.Decode(&document)
 	c := document.Config
+	c.Outbound = document.Outbound
 	c.NATS.CA, c.NATS.Cert, c.NATS.Key = c.NATS.TLS.CA, c.NATS.TLS.Cert, c.NATS.TLS.Key
 	if c.Drain.Lease == 0 {
 		c.Drain.Lease = installation.Lease(c.NATS.Replicas)
@@ -99,6 +102,9 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	}
 	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.guard().Warnings(),
 		c.Envoy.guard(c.HTTP).Warnings())
+	for _, o := range c.Outbound {
+		c.Warnings = append(c.Warnings, o.Guard(c.HTTP).Warnings()...)
+	}
 	if c.NATS.URL == "" {
 		c.Warnings = append(c.Warnings, c.NATS.Embedded.guard().Warnings()...)
 	}

@@ -37,8 +37,8 @@ type sources struct {
 
 func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	s := sources{types: map[string]ast.Expr{}, docs: map[string]string{}}
-	for _, dir := range []string{".", "../policy", "../admission/schedules",
-		"../internal/natsconn"} {
+	for _, dir := range []string{".", "../policy", "../admission/outbound",
+		"../admission/schedules", "../internal/natsconn"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,9 @@ func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	page += "\n## Each of `policies`\n\n| setting | meaning |\n|---|---|\n" +
 		s.rows("", "policy", s.types["policy.Policy"]) +
 		"\n## Each of `schedules`\n\n| setting | meaning |\n|---|---|\n" +
-		s.rows("", "schedules", s.types["schedules.Entry"])
+		s.rows("", "schedules", s.types["schedules.Entry"]) +
+		"\n## Each of `outbound`\n\n| setting | meaning |\n|---|---|\n" +
+		s.rows("", "config", s.types["config.Outbound"])
 	referencetest.Check(t, "../docs/reference/settings.md", page)
 }
 

@@ -67,6 +67,9 @@ func Changed(before, after Config) (keys []string) {
 			keys = append(keys, is.Place)
 		}
 	}
+	if !reflect.DeepEqual(before.Outbound, after.Outbound) {
+		keys = append(keys, "outbound")
+	}
 	return keys
 }
 

@@ -31,6 +31,9 @@ type checker struct{ *strict.File }
 func (found checker) config(c Config) {
 	found.ofHTTP(c.HTTP)
 	found.ofEnvoy(c.Envoy, c.HTTP)
+	for i, o := range c.Outbound {
+		found.ofOutbound(fmt.Sprintf("outbound[%d]", i), o, c.HTTP)
+	}
 	found.ofNATS(c.NATS)
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
 	found.ofRedis(c.State.Redis)
@@ -112,6 +115,23 @@ func (p checker) ofEnvoy(e Envoy, h HTTP) {
 	}
 	p.oneOf("envoy.on_store_error", e.OnStoreError, string(policy.Open), string(policy.Closed),
 		string(policy.Local))
+}
+
+func (p checker) ofOutbound(place string, o Outbound, h HTTP) {
+	p.address(place+".listen", o.Listen)
+	if o.Listen == "" {
+		p.Add(place+".listen", "is missing")
+	} else if field, err := o.Guard(h).Check(); err != nil && badAddress(o.Listen) == "" {
+		p.Add(place+"."+field, "%v", err)
+	}
+	if len(o.Routes) == 0 {
+		p.Add(place+".routes", "is missing: want where requests lead")
+	}
+	for i, r := range o.Routes {
+		r.Check(func(field, format string, args ...any) {
+			p.Add(fmt.Sprintf("%s.routes[%d].%s", place, i, field), format, args...)
+		})
+	}
 }
 
 func (p checker) ofNATS(n NATS) {

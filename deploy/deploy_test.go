@@ -340,6 +340,7 @@ func admits(r *telemetry.Registry) {
 			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
 	admission := r.Admission()
 	r.Envoy()
+	r.Outbound()("p", "answered", time.Second)
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Policies(policy.Entries{"p": {}})
 	admission.Unowned("p", true)

@@ -59,6 +59,11 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	if err != nil {
 		return err
 	}
+	outlets, err := openOutlets(process)
+	defer outlets.close()
+	if err != nil {
+		return err
+	}
 	p, err := penstock.Open(ctx, o)
 	if err != nil {
 		return err
@@ -71,14 +76,18 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	work := append(server.follow(p, process.Log), []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(gateways.reload(), p.Reload(ctx, reloadable(o, next)),
-				server.reload(p))
+			return errors.Join(gateways.reload(), outlets.reload(),
+				p.Reload(ctx, reloadable(o, next)), server.reload(p))
 		}),
 		func(ctx context.Context) error {
-			return announce(ctx, process, p, gateways.ready(), echoAt != "")
+			return announce(ctx, process, p, gateways.ready()+outlets.ready(), echoAt != "")
 		},
 	}...)
-	beside := gateways.serving(ctx)
+	beside, err := outlets.serving(ctx, process, p, metrics)
+	if err != nil {
+		return err
+	}
+	beside = append(beside, gateways.serving(ctx)...)
 	if echoAt != "" {
 		target, err := net.Listen("tcp", echoAt)
 		if err != nil {

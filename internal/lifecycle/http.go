@@ -21,6 +21,8 @@ const (
 	idleTimeout   = 2 * time.Minute
 
 	maxHeader = 64 << 10 // bytes
+
+	upgradedEvery = 20 * time.Millisecond
 )
 
 // Defaults.
@@ -46,6 +48,9 @@ type HTTPOptions struct {
 	// BodyGrace is how far a body may fall behind 16 KiB/s, and how long it may take to begin;
 	// default 5 s. Reads then fail with [os.ErrDeadlineExceeded].
 	BodyGrace time.Duration
+	// Streaming permits bodies without end and bodies that are read late: they have no deadlines.
+	// It also lets upgraded connections finish.
+	Streaming bool
 	// TLS secures connections; nil: no TLS. HTTP/2 is not supported.
 	TLS *tls.Config
 	// Logger receives panics of handlers and errors of connections as warnings; default
@@ -63,21 +68,25 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	}
 	crowd := newCrowd(o)
 	var serving atomic.Int64
-	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	counted := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serving.Add(1)
 		defer serving.Add(-1)
 		handler.ServeHTTP(w, r)
-	})
+	}))
+	handle, timeout := paced(counted, o.BodyGrace), writeTimeout
+	if o.Streaming {
+		handle, timeout = counted, 0
+	}
 	if o.TLS != nil {
 		listener = tls.NewListener(listener, o.TLS)
 	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Handler:           secured(paced(counted, o.BodyGrace)),
+			Handler:           secured(handle),
 			ConnState:         crowd.state,
 			ConnContext:       withTLS,
 			ReadHeaderTimeout: headerTimeout,
-			WriteTimeout:      writeTimeout,
+			WriteTimeout:      timeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeader,
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
@@ -97,6 +106,13 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Grace)
 		defer cancel()
 		err := server.Shutdown(deadline)
+		for upgraded := time.NewTicker(upgradedEvery); err == nil && serving.Load() > 0; {
+			select { // net/http forgets upgraded connections
+			case <-upgraded.C:
+			case <-deadline.Done():
+				err = deadline.Err()
+			}
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			o.Logger.Warn("http requests were cut off", "requests", serving.Load(), "grace",
 				o.Grace)

@@ -76,6 +76,8 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/outbound: admission admission/access admission/permits internal/hints policy queue/job workers/httptarget brotli
+	compress
 admission/permits: admission queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
@@ -88,9 +90,9 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	internal/policyfile internal/strict internal/targets policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
-config: admission/schedules algorithms internal/guard internal/installation internal/lifecycle
+config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
 	internal/natsconn internal/policyfile internal/strict policy pflag
-cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
+cmd/admitter: . admission/access admission/envoy admission/outbound admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/follow internal/guard internal/health internal/hosts

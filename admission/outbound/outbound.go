@@ -1,0 +1,544 @@
+// Package outbound is a reverse proxy whose requests start when a policy lets them. A request waits
+// in memory in the policy's bucket, is sent once, and streams both ways unchanged; it is never a
+// job. Only configured upstreams can be reached, and refusals are in words that SDKs obey.
+package outbound
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/httptarget"
+)
+
+const (
+	// mostHeld is how much of a body is read before the request starts: for the estimate, to send
+	// it again, and because net/http notices that a caller goes only once the body was read.
+	mostHeld  = 8 << 20
+	firstHeld = 4 << 10
+	// mostAbsorbed bounds the kept body of an answer that throttles.
+	mostAbsorbed = 64 << 10
+	// leastHold is longer than the way of a settlement to the bucket.
+	leastHold = 100 * time.Millisecond
+	// keepIdle is how long idle connections to upstreams stay open: longer than pauses between
+	// bursts of an SDK, and shorter than load balancers keep them (60 s and more).
+	keepIdle = 50 * time.Second
+)
+
+// Outcomes of requests, for [Options.Called].
+const (
+	OutcomeAnswered  = "answered"
+	OutcomeThrottled = "throttled" // by the upstream
+	OutcomeFailed    = "failed"    // the upstream did not answer
+	OutcomeRefused   = "refused"   // by Penstock
+	OutcomeWithdrawn = "withdrawn" // the caller went while it waited
+)
+
+// Options are the settings of [New].
+type Options struct {
+	Routes []Route
+	// Acquire waits for a start: that of a [permits.Client].
+	Acquire func(context.Context, permits.Request) (*permits.Permit, error)
+	// Clients returns the clients, by token or certificate; nil: no access control.
+	Clients func() *access.Clients
+	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes.
+	Budget *admission.Budget
+	// Called gets the outcome of each request, and how long it waited.
+	Called func(policy, outcome string, waited time.Duration)
+	// Transport reaches the upstreams; nil: with a pool of connections.
+	Transport http.RoundTripper
+	Logger    *slog.Logger
+}
+
+// Proxy is the handler of a listener.
+type Proxy struct {
+	options  Options
+	routes   []*route
+	reverse  httputil.ReverseProxy // what all calls share
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+// New makes a proxy. Its routes are valid.
+func New(o Options) (*Proxy, error) {
+	routes, err := newRoutes(o.Routes)
+	if err != nil {
+		return nil, err
+	}
+	if o.Transport == nil {
+		o.Transport = NewTransport()
+	}
+	if o.Budget == nil {
+		o.Budget = admission.NewBudget(admission.DefaultBudget)
+	}
+	if o.Called == nil {
+		o.Called = func(string, string, time.Duration) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	p := &Proxy{options: o, routes: routes, reverse: httputil.ReverseProxy{FlushInterval: -1,
+		BufferPool: buffers, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}}
+	p.stopping, p.stop = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// NewTransport returns a transport for proxies to share.
+func NewTransport() *http.Transport {
+	t := httptarget.Client().Transport.(*http.Transport)
+	t.IdleConnTimeout, t.DisableCompression = keepIdle, true
+	return t
+}
+
+// Stop refuses new and waiting requests from now on; those that have started go on.
+func (p *Proxy) Stop() { p.stop() }
+
+// ServeHTTP implements [http.Handler].
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{Proxy: p, in: r, began: time.Now()}
+	defer func() { p.options.Budget.Release(c.from, c.held) }()
+	if err := c.prepare(); err != nil {
+		c.refuse(w, r, err)
+		return
+	}
+	w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // those of the upstream, or none
+	reverse := p.reverse
+	reverse.Rewrite, reverse.Transport = c.rewrite, c
+	reverse.ModifyResponse, reverse.ErrorHandler = c.modify, c.refuse
+	reverse.ServeHTTP(w, r)
+}
+
+// call is a request on its way.
+type call struct {
+	*Proxy
+	in      *http.Request
+	route   *route
+	target  *url.URL
+	request permits.Request
+	began   time.Time
+	wait    time.Duration // the most
+	waited  time.Duration // for its starts
+
+	from  admission.Client
+	body  []byte // the part that was read
+	whole bool   // body is all of it
+	held  int64  // of the budget
+}
+
+// prepare checks a request, and reads as much of it as is held.
+func (c *call) prepare() error {
+	r := c.in
+	path := r.URL.EscapedPath()
+	switch {
+	case r.Method == http.MethodConnect:
+		return &refusal{http.StatusMethodNotAllowed, "connect", "CONNECT is refused: inside a " +
+			"tunnel no request can be paced; set the SDK's base URL in place of HTTPS_PROXY", 0,
+			"false"}
+	case c.stopping.Err() != nil:
+		return stopping
+	case dotted(path):
+		return &admission.RequestError{Field: "path", Reason: `must have no segments "." or ".."`}
+	}
+	rest, found := "", false
+	for _, c.route = range c.routes {
+		if rest, found = c.route.match(hostName(r.Host), path); found {
+			break
+		}
+	}
+	if !found {
+		c.route = nil
+		return &refusal{http.StatusNotFound, "route", "no route of outbound leads on from here", 0,
+			"false"}
+	}
+	client := access.Everyone
+	if c.options.Clients != nil {
+		var err error
+		given := r.Header["Penstock-Authorization"]
+		if len(given) == 0 {
+			given = r.Header["Proxy-Authorization"]
+		}
+		if client, err = c.options.Clients().Of(&http.Request{TLS: r.TLS,
+			Header: http.Header{"Authorization": given}}); err != nil {
+			return err
+		}
+	}
+	key, err := c.route.key(r, rest, client.Name)
+	if err != nil {
+		return &admission.RequestError{Field: "key", Reason: err.Error()}
+	}
+	if !client.MayKey(access.Submit, c.route.Policy, key.Raw()) {
+		return fmt.Errorf("%w: the client %q has no right to submit for key %.64q of policy %q",
+			admission.ErrForbidden, client.Name, key.Raw(), c.route.Policy)
+	}
+	if c.target, err = c.route.to(rest, r.URL); err != nil {
+		return &admission.RequestError{Field: "path", Reason: err.Error()}
+	}
+	if c.from.Name = client.Name; c.from.Name == "" {
+		c.from.Name = hostName(r.RemoteAddr)
+	}
+	if err := c.read(); err != nil {
+		return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+	}
+	return c.ask(key)
+}
+
+// stopping refuses requests of a process that ends.
+var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
+	"this process is about to end", time.Second, "true"}
+
+// read reads the beginning of the body, as far as the budget permits.
+func (c *call) read() error {
+	if c.in.ContentLength == 0 {
+		c.whole = true
+		return nil
+	}
+	for len(c.body) < mostHeld {
+		if len(c.body) == cap(c.body) {
+			room := max(firstHeld, 2*int64(cap(c.body)))
+			if n := c.in.ContentLength; n > 0 {
+				room = max(int64(cap(c.body))+1, min(room, n))
+			}
+			if c.options.Budget.Reserve(c.from, room-c.held) != nil {
+				return nil
+			}
+			c.held = room
+			c.body = append(make([]byte, 0, room), c.body...)
+		}
+		n, err := c.in.Body.Read(c.body[len(c.body):cap(c.body)])
+		c.body = c.body[:len(c.body)+n]
+		if c.whole = err == io.EOF; c.whole {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask fills in what the start is asked with.
+func (c *call) ask(key job.Key) error {
+	var own job.Arrived
+	own.ReadHeader(c.in.Header)
+	if own.Malformed != nil {
+		return &admission.RequestError{Field: "headers", Reason: own.Malformed.Error()}
+	}
+	c.wait = c.route.MaxWait
+	theirs, err := strconv.ParseFloat(c.in.Header.Get("X-Stainless-Timeout"), 64)
+	if err == nil && theirs > 0 {
+		theirs = min(theirs, MostWait.Seconds())
+		c.wait = min(c.wait, time.Duration(theirs*0.75*float64(time.Second)))
+	}
+	if text := c.in.Header.Get(admission.WaitHeader); text != "" {
+		wait, err := admission.ParseWait(admission.WaitHeader, text)
+		if err != nil {
+			return err
+		}
+		c.wait = min(c.wait, wait)
+	}
+	// Retries of SDKs would starve if they queued behind requests that came meanwhile.
+	if n, err := strconv.Atoi(c.in.Header.Get("X-Stainless-Retry-Count")); err == nil && n > 0 {
+		own.Priority = min(own.Priority+1, job.MaxPriority)
+	}
+	if name := c.route.Tokens; name != "" {
+		if c.whole && c.route.IncludeUsage {
+			c.body = includeUsage(c.body)
+		}
+		if _, given := own.Costs[name]; !given {
+			costs := map[string]int64{name: estimate(c.body, c.in.ContentLength)}
+			maps.Copy(costs, own.Costs)
+			own.Costs = costs
+		}
+	}
+	c.request = permits.Request{Policy: c.route.Policy, Key: key.Raw(), Cost: own.Cost,
+		Costs: own.Costs, Priority: own.Priority}
+	return nil
+}
+
+// rewrite makes the upstream's request. httputil has removed the fields of the connection, and
+// others that are put back.
+func (c *call) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL, r.Out.Host = c.target, ""
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Forwarded-Proto"} {
+		if values := r.In.Header[name]; values != nil {
+			r.Out.Header[name] = values
+		}
+	}
+	withoutOurs(r.Out.Header)
+}
+
+func withoutOurs(header http.Header) {
+	for name := range header {
+		if strings.HasPrefix(name, job.HeaderPrefix) {
+			delete(header, name)
+		}
+	}
+}
+
+// RoundTrip implements [http.RoundTripper]: it waits for the start, and sends the request once per
+// start.
+func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
+	permit, err := c.acquire(out.Context())
+	if err != nil {
+		return nil, err
+	}
+	for {
+		response, pause, err := c.send(out, permit)
+		if err != nil || pause < 0 || c.route.OnThrottle != Absorb || !c.whole ||
+			pause > c.wait-c.waited {
+			return response, err
+		}
+		// The connection is free while this waits.
+		text, _ := io.ReadAll(io.LimitReader(response.Body, mostAbsorbed)) // its error comes again
+		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), response.Body),
+			response.Body}
+		c.hold(out.Context(), pause)
+		c.request.Priority = job.MaxPriority // it was first
+		if permit, err = c.acquire(out.Context()); err != nil {
+			return response, nil // it cannot start again in time
+		}
+		_ = response.Body.Close() // the answer is not passed on
+	}
+}
+
+// readCloser reads from one body, and closes another.
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// hold waits for the end of a pause, which the bucket hears of meanwhile.
+func (c *call) hold(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(max(pause, leastHold))
+	defer timer.Stop()
+	began := time.Now()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.stopping.Done():
+	}
+	c.waited += time.Since(began)
+}
+
+// acquire waits for a start.
+func (c *call) acquire(ctx context.Context) (permit *permits.Permit, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.stopping, cancel)()
+	for began := time.Now(); ; permit.Return() { // if this process stood still
+		request := c.request
+		request.Wait = max(c.wait-c.waited, time.Millisecond)
+		permit, err = c.options.Acquire(ctx, request)
+		c.waited += time.Since(began)
+		if err != nil && c.stopping.Err() != nil && c.in.Context().Err() == nil {
+			err = stopping
+		}
+		if began = time.Now(); err != nil || began.Before(permit.StartBy) {
+			return permit, err
+		}
+	}
+}
+
+// notThrottled is the pause of an answer that does not throttle.
+const notThrottled = time.Duration(-1)
+
+// send sends the request, and settles the start when the answer has ended. It also returns the
+// pause that the upstream asks for.
+func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response,
+	pause time.Duration, err error) {
+
+	var wrote atomic.Bool
+	request := out.WithContext(httptrace.WithClientTrace(out.Context(),
+		&httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }}))
+	if c.whole {
+		request.Header.Del("Expect") // the caller has sent all
+		httptarget.SendOnce(request, c.body)
+	} else {
+		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
+	}
+	response, err := c.options.Transport.RoundTrip(request)
+	switch {
+	case err != nil && !wrote.Load():
+		permit.Return()
+		return nil, notThrottled, err
+	case err != nil:
+		permit.Settle(permits.Result{Status: permits.Failed, Err: err})
+		return nil, notThrottled, err
+	}
+	now := time.Now()
+	left := hints.Pause(response.Header, now)
+	after, throttled := hints.Throttled(response.StatusCode, response.Header, left, now)
+	if throttled {
+		permit.Settle(permits.Result{Status: permits.Throttled, RetryAfter: after})
+		c.called(OutcomeThrottled)
+		return response, after, nil
+	}
+	c.called(OutcomeAnswered)
+	body := &settling{ReadCloser: response.Body, permit: permit, tokens: c.route.Tokens,
+		pause:  now.Add(left),
+		result: permits.Result{Status: permits.Done, Used: job.ReadUsed(response.Header)}}
+	if body.tokens != "" && response.StatusCode != http.StatusSwitchingProtocols {
+		body.meter = newMeter(response.Header)
+	}
+	if response.StatusCode >= 500 {
+		body.result.Status = permits.Failed
+		body.result.Err = fmt.Errorf("the upstream answered %d", response.StatusCode)
+	}
+	response.Body = body
+	return response, notThrottled, nil
+}
+
+// settling is the body of an answer. Its end settles the start.
+type settling struct {
+	io.ReadCloser
+	permit *permits.Permit
+	meter  *meter // nil: tokens are not read
+	tokens string // the cost's name
+	pause  time.Time
+	result permits.Result
+	ended  sync.Once
+}
+
+// Read implements [io.Reader].
+func (s *settling) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if s.meter != nil {
+		_, _ = s.meter.copy.Write(p[:n]) // fails after the end
+	}
+	if err != nil {
+		s.end(err == io.EOF)
+	}
+	return n, err
+}
+
+// Write implements [io.Writer], for upgraded connections.
+func (s *settling) Write(p []byte) (int, error) {
+	return s.ReadCloser.(io.Writer).Write(p)
+}
+
+// Close implements [io.Closer].
+func (s *settling) Close() error {
+	s.end(false)
+	return s.ReadCloser.Close()
+}
+
+func (s *settling) end(whole bool) {
+	s.ended.Do(func() {
+		if s.meter != nil {
+			if n := s.meter.end(whole); n > 0 {
+				used := map[string]int64{s.tokens: n}
+				maps.Copy(used, s.result.Used)
+				s.result.Used = used
+			}
+		}
+		s.result.RetryAfter = max(0, time.Until(s.pause))
+		s.permit.Settle(s.result)
+	})
+}
+
+// linked matches the targets of a Link header.
+var linked = regexp.MustCompile(`<[^>]*>`)
+
+// modify lets an answer's references lead back through the proxy.
+func (c *call) modify(response *http.Response) error {
+	h := response.Header
+	withoutOurs(h)
+	for _, name := range []string{"Location", "Content-Location", "Operation-Location"} {
+		if text := h.Get(name); text != "" {
+			h.Set(name, c.own(text))
+		}
+	}
+	for i, text := range h["Link"] {
+		h["Link"][i] = linked.ReplaceAllStringFunc(text, func(m string) string {
+			return "<" + c.own(m[1:len(m)-1]) + ">"
+		})
+	}
+	return nil
+}
+
+// own returns the proxy's URL for an upstream's, by this route if possible; other URLs stay.
+func (c *call) own(text string) string {
+	reference, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	u := c.target.ResolveReference(reference)
+	for _, r := range append([]*route{c.route}, c.routes...) {
+		path, ok := r.from(u)
+		if !ok {
+			continue
+		}
+		u.Scheme, u.Host = "http", c.in.Host
+		if _, port, err := net.SplitHostPort(c.in.Host); r.Host != "" && err == nil {
+			u.Host = net.JoinHostPort(r.Host, port)
+		} else if r.Host != "" {
+			u.Host = r.Host
+		}
+		if c.in.TLS != nil {
+			u.Scheme = "https"
+		}
+		if reference.Host == "" && r == c.route {
+			u.Scheme, u.Host = "", ""
+		}
+		if u.Path, err = url.PathUnescape(path); err == nil {
+			u.RawPath = path
+			return u.String()
+		}
+	}
+	return text
+}
+
+// refuse answers a request that got no answer from the upstream.
+func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
+	if c.in.Context().Err() != nil {
+		c.called(OutcomeWithdrawn)
+		return
+	}
+	r := refused(err)
+	if r.code == codeUpstream {
+		c.called(OutcomeFailed)
+	} else {
+		c.called(OutcomeRefused)
+	}
+	r.write(w, c.in.UserAgent())
+}
+
+func (c *call) called(outcome string) {
+	if c.route != nil {
+		c.options.Called(c.route.Policy, outcome, c.waited)
+	}
+}
+
+// buffers are for copies of bodies.
+var buffers = &pool{sync.Pool{New: func() any { return new(buffer) }}}
+
+type (
+	buffer [32 << 10]byte
+	pool   struct{ free sync.Pool }
+)
+
+// Get implements [httputil.BufferPool].
+func (p *pool) Get() []byte { return p.free.Get().(*buffer)[:] }
+
+// Put implements [httputil.BufferPool].
+func (p *pool) Put(b []byte) { p.free.Put((*buffer)(b)) }

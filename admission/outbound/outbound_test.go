@@ -1,0 +1,753 @@
+package outbound_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Requirement 1.
+func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
+	other := httptest.NewServer(says("files"))
+	defer other.Close()
+	w := begin(t, says("api"), outbound.Options{},
+		outbound.Route{Host: "stripe.test"},
+		outbound.Route{Host: "stripe.test", Path: "/v1/files", Upstream: other.URL},
+		outbound.Route{Prefix: "/openai"},
+		outbound.Route{Prefix: "/base", Upstream: other.URL + "/a/b/"})
+	for _, c := range []struct{ host, path, want string }{
+		{"stripe.test", "/v1/charges?x=%2F&y", "api /v1/charges?x=%2F&y"},
+		{"Stripe.test:8443", "/v1/files", "files /v1/files?"},
+		{"stripe.test", "/v1/files/x%2Fy", "files /v1/files/x%2Fy?"},
+		{"stripe.test", "/v1/filesystem", "api /v1/filesystem?"},
+		{"other.test", "/openai/v1/models", "api /v1/models?"},
+		{"other.test", "/openai", "api /?"},
+		{"other.test", "/base/c", "files /a/b/c?"},
+		{"other.test", "/v1/charges", ""},
+		{"other.test", "/openaix", ""},
+		{"stripe.test", "/v1/../admin", ""},
+		{"stripe.test", "/v1/%2e%2E/admin", ""},
+	} {
+		response := w.ask("GET", c.path, "", "Host: "+c.host)
+		if got := text(t, response); c.want != "" && got != c.want {
+			t.Errorf("%s%s: %q, want %q", c.host, c.path, got, c.want)
+		} else if c.want == "" && (response.Header.Get(outbound.ErrorHeader) == "" ||
+			response.StatusCode/100 != 4) {
+			t.Errorf("%s%s: %d %q", c.host, c.path, response.StatusCode, got)
+		}
+	}
+}
+
+// Requirement 2.
+func TestHeadersAndBytesPassUnchanged(t *testing.T) {
+	var got http.Header
+	var body []byte
+	var length int64
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		got, length = r.Header.Clone(), r.ContentLength
+		body, _ = io.ReadAll(r.Body)
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("X-Request-Id", "req_1")
+		w.Header().Set("Connection", "X-Private")
+		w.Header().Set("X-Private", "hop")
+		w.Header().Set("Penstock-Error", "not ours")
+		w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
+		w.Write([]byte("\x1f\x8bnot really"))
+	}, outbound.Options{}, outbound.Route{})
+	sent := string([]byte{0, 1, 2, 255})
+	response := w.ask("POST", "/v1", sent, "Authorization: Bearer sk-secret",
+		"Idempotency-Key: k1", "Content-Encoding: x", "X-Forwarded-For: 1.2.3.4",
+		"Connection: X-Hop", "X-Hop: 1", "Proxy-Authorization: Bearer pst",
+		"Penstock-Priority: 3", "Traceparent: t", "User-Agent: OpenAI/JS", "Accept-Encoding: br")
+	for name, want := range map[string]string{"Authorization": "Bearer sk-secret",
+		"Idempotency-Key": "k1", "Content-Encoding": "x", "X-Forwarded-For": "1.2.3.4",
+		"X-Hop": "", "Proxy-Authorization": "", "Penstock-Priority": "", "Connection": "",
+		"Traceparent": "t", "User-Agent": "OpenAI/JS", "Accept-Encoding": "br"} {
+		if got.Get(name) != want {
+			t.Errorf("the upstream got %s %q, want %q", name, got.Get(name), want)
+		}
+	}
+	if string(body) != sent || length != 4 {
+		t.Errorf("the upstream got %q of length %d", body, length)
+	}
+	if got := text(t, response); got != "\x1f\x8bnot really" {
+		t.Errorf("the caller got %q", got)
+	}
+	for name, want := range map[string]string{"Content-Encoding": "gzip", "X-Request-Id": "req_1",
+		"X-Private": "", "Penstock-Error": "", "Date": "", "Content-Type": ""} {
+		if got := response.Header.Get(name); got != want {
+			t.Errorf("the caller got %s %q, want %q", name, got, want)
+		}
+	}
+	if q := w.call(1); q.Priority != 3 {
+		t.Errorf("asked for %+v", q)
+	}
+}
+
+// Requirement 3.
+func TestClientsAreAuthenticatedBesideAuthorization(t *testing.T) {
+	clients, err := access.Parse(strings.NewReader("clients:\n" + access.Line("app",
+		[]string{"submit"}, []string{"api"}, []string{"acme"}, "pst_good") + "\n" +
+		access.Line("viewer", []string{"read"}, []string{"*"}, nil, "pst_viewer")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("Authorization"), len(r.Header["Penstock-Authorization"]))
+	}, outbound.Options{Clients: func() *access.Clients { return clients }},
+		outbound.Route{Key: "{header.X-Tenant}"})
+	for _, c := range []struct {
+		header []string
+		status int
+		code   string
+	}{
+		{nil, 401, "unauthorized"},
+		{[]string{"Penstock-Authorization: Bearer pst_bad"}, 401, "unauthorized"},
+		{[]string{"Penstock-Authorization: Bearer pst_viewer"}, 403, "forbidden"},
+		{[]string{"Penstock-Authorization: Bearer pst_good"}, 200, ""},
+		{[]string{"Proxy-Authorization: Bearer pst_good"}, 200, ""},
+		{[]string{"Proxy-Authorization: Bearer pst_good", "X-Tenant: other"}, 403, "forbidden"},
+	} {
+		header := append([]string{"Authorization: Bearer sk-live", "X-Tenant: acme"}, c.header...)
+		if len(c.header) == 2 {
+			header = append(header[:1], c.header...)
+		}
+		response := w.ask("GET", "/", "", header...)
+		if response.StatusCode != c.status || response.Header.Get(outbound.ErrorHeader) != c.code {
+			t.Errorf("%q: %d %v", c.header, response.StatusCode, response.Header)
+		}
+		if got := text(t, response); c.status == 200 && got != "Bearer sk-live0" {
+			t.Errorf("%q: the upstream got %q", c.header, got)
+		}
+	}
+}
+
+// Requirement 4: what is asked of the policy.
+func TestKeysAreMadeOfTheRequest(t *testing.T) {
+	for key, want := range map[string]string{"const": "const",
+		"{header.X-Org}": "acme", "{path.2}": "b c", "x-{path.1}-{header.x-org}": "x-a-acme",
+		"{credential}": "its hash", "{path.4}": "", "{header.None}": ""} {
+		w := begin(t, says("api"), outbound.Options{}, outbound.Route{Prefix: "/p", Key: key})
+		response := w.ask("GET", "/p/a/b%20c/d", "", "X-Org: acme", "Authorization: Bearer sk")
+		switch {
+		case want == "":
+			if w.count() > 0 || response.StatusCode != 400 {
+				t.Errorf("%s: %d after %d calls", key, response.StatusCode, w.count())
+			}
+		case key == "{credential}":
+			if got := w.call(1).Key; len(got) != 16 {
+				t.Errorf("%s: %q", key, got)
+			}
+		case w.call(1).Key.Raw() != want:
+			t.Errorf("%s: %+v, want %q", key, w.call(1), want)
+		}
+	}
+}
+
+// Requirement 5.
+func TestACallerThatGoesWithdrawsItsWait(t *testing.T) {
+	var got atomic.Int64
+	w := begin(t, func(http.ResponseWriter, *http.Request) { got.Add(1) }, outbound.Options{},
+		outbound.Route{MaxWait: patient, Policy: "slow"})
+	w.ask("GET", "/", "")
+	for i, body := range []string{"", strings.Repeat("x", 100_000)} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			r, err := http.NewRequestWithContext(ctx, "POST", w.url, strings.NewReader(body))
+			if err == nil {
+				_, err = w.client.Do(r) //nolint:bodyclose // it fails
+			}
+			done <- err
+		}()
+		w.call(i + 2)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if got := w.end(i + 2); got.Status != job.CallWithdrawn {
+			t.Errorf("ended %+v", got)
+		}
+	}
+	if got.Load() != 1 {
+		t.Errorf("the upstream got %d requests", got.Load())
+	}
+}
+
+// Requirement 5.
+func TestACallerThatGoesCancelsUpstream(t *testing.T) {
+	gone := make(chan struct{})
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "first")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(gone)
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+	ctx, cancel := context.WithCancel(t.Context())
+	response := w.askWith(ctx, "POST", "/", `{"max_tokens": 7}`)
+	if _, err := io.ReadFull(response.Body, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-gone
+	if r := w.end(1); r.Used != nil {
+		t.Errorf("an aborted stream was settled: %+v", r)
+	}
+	if q := w.call(1); q.Costs["tokens"] != 7+5 {
+		t.Errorf("estimated %+v", q)
+	}
+}
+
+// Requirement 6.
+func TestALateStartIsRefusedAtOnceInWordsOfSDKs(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow"})
+	w.ask("GET", "/", "")
+	response := w.ask("GET", "/", "")
+	var told struct {
+		Error struct{ Message, Type, Code string }
+	}
+	if err := json.Unmarshal([]byte(text(t, response)), &told); err != nil {
+		t.Fatal(err)
+	}
+	if told.Error.Type != "rate_limit_error" || told.Error.Code != "penstock_throttled" ||
+		!strings.Contains(told.Error.Message, "Penstock") {
+		t.Errorf("told %+v", told)
+	}
+	for name, want := range map[string]string{"Retry-After": "120", "Retry-After-Ms": "120000",
+		"X-Should-Retry": "true", "Stripe-Should-Retry": "true", outbound.ErrorHeader: "throttled",
+		"Content-Type": "application/json"} {
+		if got := response.Header.Get(name); got != want || response.StatusCode != 429 {
+			t.Errorf("%d, %s %q, want %q", response.StatusCode, name, got, want)
+		}
+	}
+	response = w.ask("GET", "/", "", "User-Agent: Stripe/v1 GoBindings/83.2.1")
+	if got := text(t, response); !strings.Contains(got, `"code":"lock_timeout"`) {
+		t.Errorf("Stripe's SDK for Go, which retries by this code, got %s", got)
+	}
+}
+
+// Requirement 6.
+func TestTheWaitIsTheLeastOfThree(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{MaxWait: 20 * time.Second})
+	for i, c := range []struct {
+		header string
+		want   time.Duration
+	}{{"X: y", 20 * time.Second}, {"X-Stainless-Timeout: 600", 20 * time.Second},
+		{"X-Stainless-Timeout: 12", 9 * time.Second},
+		{"X-Stainless-Timeout: x", 20 * time.Second}, {"Penstock-Wait: 3s", 3 * time.Second}} {
+		w.ask("GET", "/", "", c.header)
+		q := w.call(i + 1).Call
+		if got := q.WaitMS + q.AgeMS; got != c.want.Milliseconds() {
+			t.Errorf("%s: waits %d ms, want %v", c.header, got, c.want)
+		}
+	}
+}
+
+// Requirement 7.
+func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
+	for range 2 {
+		w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 1")
+	}
+	w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 0")
+	if w.call(1).Priority != 1 || w.call(2).Priority != 1 || w.call(3).Priority != 0 {
+		t.Errorf("asked for %+v", w.calls)
+	}
+}
+
+// Requirement 8.
+func TestThrottlesPauseAndArePassedOrAbsorbed(t *testing.T) {
+	for mode, want := range map[string]int{outbound.Pass: 429, "": 429, outbound.Absorb: 200} {
+		var n atomic.Int64
+		w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if n.Add(1) == 1 {
+				w.Header().Set("Retry-After-Ms", "30")
+				w.WriteHeader(429)
+				fmt.Fprint(w, "slow down")
+				return
+			}
+			fmt.Fprint(w, string(body))
+		}, outbound.Options{}, outbound.Route{OnThrottle: mode})
+		response := w.ask("POST", "/", "payload")
+		got := text(t, response)
+		if response.StatusCode != want || want == 200 && got != "payload" ||
+			want == 429 && (got != "slow down" || response.Header.Get(outbound.ErrorHeader) != "") {
+			t.Errorf("%q: %d %q", mode, response.StatusCode, got)
+		}
+		if r := w.end(1); r.Status != job.CallThrottled || r.RetryAfterMS != 30 {
+			t.Errorf("%q: settled %+v", mode, r)
+		}
+	}
+}
+
+// Requirement 8.
+func TestAThrottleThatLastsTooLongIsPassedOn(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(503)
+		fmt.Fprint(w, strings.Repeat("x", 2*(64<<10)))
+	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb})
+	response := w.ask("GET", "/", "")
+	if got := text(t, response); response.StatusCode != 503 || len(got) != 2*(64<<10) ||
+		response.Header.Get("Retry-After") != "3600" {
+		t.Errorf("%d, %d bytes", response.StatusCode, len(got))
+	}
+}
+
+// Requirement 8.
+func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Ratelimit-Remaining-Requests", "0")
+		w.Header().Set("X-Ratelimit-Reset-Requests", "20s")
+		w.WriteHeader(500)
+	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb, MaxWait: time.Minute})
+	if response := w.ask("POST", "/", "x", "Idempotency-Key: k"); response.StatusCode != 500 {
+		t.Error(response.StatusCode)
+	}
+	if r := w.end(1); r.Status != job.CallFailed || r.RetryAfterMS < 10_000 ||
+		r.RetryAfterMS > 20_000 {
+		t.Errorf("settled %+v", r)
+	}
+}
+
+// Requirement 9.
+func TestStreamsAreFlushedChunkByChunk(t *testing.T) {
+	next := make(chan struct{})
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			http.NewResponseController(w).Flush()
+			<-next
+		}
+		fmt.Fprint(w, "data: {\"usage\":{\"total_tokens\":42}}\n\ndata: [DONE]\n\n")
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+	lines := bufio.NewReader(w.ask("POST", "/", "{}").Body)
+	for i := range 3 {
+		line, err := lines.ReadString('\n')
+		if _, err2 := lines.ReadString('\n'); err != nil || err2 != nil ||
+			line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatal(line, err, err2)
+		}
+		if w.ended() > 0 {
+			t.Error("settled before the end")
+		}
+		next <- struct{}{}
+	}
+	rest, err := io.ReadAll(lines)
+	if err != nil || !strings.HasSuffix(string(rest), "[DONE]\n\n") {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if r := w.end(1); r.Used["tokens"] != 42 {
+		t.Errorf("settled %+v", r)
+	}
+}
+
+// Requirement 9: net/http would repeat these on another connection.
+func TestAStartIsOneRequest(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var requests atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // answers the first request of a connection, and resets it at the second
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for n := 0; ; n++ {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, r.Body)
+					if requests.Add(1); n > 0 {
+						return
+					}
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+		}
+	}()
+	w := begin(t, nil, outbound.Options{},
+		outbound.Route{Upstream: "http://" + listener.Addr().String()})
+	for i, c := range []struct{ method, body string }{{"GET", ""}, {"POST", ""}, {"POST", "x"},
+		{"DELETE", ""}} {
+		w.ask(c.method, "/", c.body)
+		before := requests.Load()
+		response := w.ask(c.method, "/", c.body, "Idempotency-Key: k")
+		if response.StatusCode != 502 || response.Header.Get(outbound.ErrorHeader) != "upstream" ||
+			requests.Load() != before+1 {
+			t.Errorf("%+v: %d after %d requests", c, response.StatusCode, requests.Load()-before)
+		}
+		if r := w.end(2*i + 2); r.Status != job.CallFailed {
+			t.Errorf("%+v: settled %+v", c, r)
+		}
+	}
+}
+
+// Requirement 10.
+func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
+	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: "http://127.0.0.1:1"})
+	response := w.ask("POST", "/", "x")
+	if r := w.end(1); response.StatusCode != 502 || r.Status != job.CallReturned {
+		t.Errorf("%d, settled %+v", response.StatusCode, r)
+	}
+}
+
+func coded(t *testing.T, coding, body string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch coding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "br":
+		w = brotli.NewWriter(&b)
+	case "zstd":
+		var err error
+		if w, err = zstd.NewWriter(&b); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		return []byte(body)
+	}
+	if _, err := io.WriteString(w, body); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Requirement 10.
+func TestTokensAreSettledByTheAnswer(t *testing.T) {
+	const anthropic = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":" +
+		"{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: x\ndata: {\"x\":1}\n\n" +
+		"event: message_delta\ndata: {\"usage\":{\"output_tokens\":15}}\n\n"
+	for _, c := range []struct {
+		kind, coding, body string
+		want               int64
+	}{
+		{"application/json", "", `{"usage":{"total_tokens":9,"prompt_tokens":4}}`, 9},
+		{"application/json", "gzip", `{"usage":{"prompt_tokens":4,"completion_tokens":3}}`, 7},
+		{"application/json", "br", `{"usage":{"input_tokens":4,"output_tokens":3}}`, 7},
+		{"application/json", "zstd", `{"usage":{"input_tokens":4,"cache_creation_input_tokens":2}}`,
+			6},
+		{"application/json", "", `{"error":{"message":"x"}, "message": "text"}`, 0},
+		{"application/json", "gzip", "", 0},
+		{"text/event-stream; charset=utf-8", "", anthropic, 40},
+		{"text/event-stream", "gzip", anthropic, 40},
+		{"text/event-stream", "br", "data: {\"usage\":null}\n\ndata: {\"usage\":" +
+			"{\"total_tokens\":5}}\n\ndata: [DONE]\n\n", 5},
+		{"text/event-stream", "", "data: {\"type\":\"response.completed\",\"response\":" +
+			"{\"usage\":{\"total_tokens\":11}}}\n\n", 11},
+		{"text/event-stream", "", "data: {}\n\n", 0},
+	} {
+		body := coded(t, c.coding, c.body)
+		if c.body == "" {
+			body = []byte("this is no gzip")
+		}
+		w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.kind)
+			w.Header().Set("Content-Encoding", c.coding)
+			w.Write(body)
+		}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+		if got := text(t, w.ask("POST", "/", "{}")); got != string(body) {
+			t.Errorf("%+v: the caller got %q", c, got)
+		}
+		if r := w.end(1); r.Used["tokens"] != c.want {
+			t.Errorf("%+v: settled %+v", c, r)
+		}
+	}
+}
+
+// Requirement 10.
+func TestTokensAreEstimatedFromTheRequest(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Tokens: "tokens"})
+	for i, c := range []struct {
+		body, header string
+		want         int64
+	}{
+		{`{"max_tokens":100}`, "X: y", 105},
+		{`{"max_completion_tokens":10}`, "X: y", 17},
+		{`{"max_output_tokens":1e3}`, "X: y", 1007},
+		{`{"max_tokens":-5}`, "X: y", 5},
+		{"not JSON", "X: y", 2},
+		{`{"max_tokens":100}`, "Penstock-Cost-Tokens: 3", 3},
+	} {
+		w.ask("POST", "/", c.body, c.header)
+		if q := w.call(i + 1); q.Costs["tokens"] != c.want {
+			t.Errorf("%+v: asked for %+v", c, q)
+		}
+	}
+}
+
+// Requirement 10.
+func TestStreamsCanBeMadeToNameTheirUsage(t *testing.T) {
+	var got string
+	w := begin(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens", IncludeUsage: true})
+	for sent, want := range map[string]string{
+		`{"stream":true}`:                     `{"stream_options":{"include_usage":true},"stream":true}`,
+		`{"stream":false}`:                    `{"stream":false}`,
+		`{"stream":true,"stream_options":{}}`: `{"stream":true,"stream_options":{}}`,
+		`[{"stream":true}]`:                   `[{"stream":true}]`,
+		` {"stream":true, "messages":[{"a":1}]}`: ` {"stream_options":{"include_usage":true},` +
+			`"stream":true, "messages":[{"a":1}]}`,
+	} {
+		if w.ask("POST", "/", sent); got != want {
+			t.Errorf("%s: sent %s", sent, got)
+		}
+	}
+}
+
+// Requirement 11.
+func TestReferencesLeadBackThroughTheProxy(t *testing.T) {
+	other := httptest.NewServer(nil)
+	defer other.Close()
+	var self string
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", strings.ReplaceAll(r.URL.Query().Get("to"), "SELF", self))
+		w.Header().Set("Link", fmt.Sprintf(
+			`<%s/v3/list?page=2>; rel="next", </v3/list>; rel="first"`, self))
+		w.WriteHeader(301)
+	}, outbound.Options{}, outbound.Route{Prefix: "/github"},
+		outbound.Route{Prefix: "/other", Upstream: other.URL + "/base"})
+	self = w.upstream.URL
+	for to, want := range map[string]string{
+		"SELF/a%2Fb?x=1#y":      w.url + "/github/a%2Fb?x=1#y",
+		"/relative":             "/github/relative",
+		"https://elsewhere.x/y": "https://elsewhere.x/y",
+		other.URL + "/base/z":   w.url + "/other/z",
+		other.URL + "/z":        other.URL + "/z",
+	} {
+		response := w.ask("GET", "/github/x?to="+url.QueryEscape(to), "")
+		if got := response.Header.Get("Location"); got != want {
+			t.Errorf("%s: leads to %s, want %s", to, got, want)
+		}
+		want := fmt.Sprintf(
+			`<%s/github/v3/list?page=2>; rel="next", </github/v3/list>; rel="first"`, w.url)
+		if got := response.Header.Get("Link"); got != want {
+			t.Errorf("linked %s, want %s", got, want)
+		}
+	}
+}
+
+// Requirement 11.
+func TestOtherPartsOfHTTPPass(t *testing.T) {
+	const total = 16 * (8 << 20)
+	budget := admission.NewBudget(total)
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/head":
+			w.Header().Set("Content-Length", "123")
+		case "/304":
+			w.Header().Set("Etag", `"x"`)
+			w.WriteHeader(304)
+		case "/204":
+			w.WriteHeader(204)
+		case "/103":
+			w.Header().Set("Link", "</x>; rel=preload")
+			w.WriteHeader(103)
+			fmt.Fprint(w, "after")
+		case "/trailer":
+			w.Header().Set("Trailer", "X-Sum")
+			fmt.Fprint(w, "body")
+			w.Header().Set("X-Sum", "7")
+		case "/expect":
+			if r.Header.Get("X-Refuse") != "" {
+				w.WriteHeader(417)
+				return
+			}
+			n, _ := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n)
+		}
+	}, outbound.Options{Budget: budget}, outbound.Route{})
+	if r := w.ask("HEAD", "/head", ""); r.ContentLength != 123 {
+		t.Errorf("HEAD: %d", r.ContentLength)
+	}
+	if r := w.ask("GET", "/304", ""); r.StatusCode != 304 || r.Header.Get("Etag") != `"x"` {
+		t.Errorf("304: %d", r.StatusCode)
+	}
+	if r := w.ask("DELETE", "/204", ""); r.StatusCode != 204 {
+		t.Errorf("204: %d", r.StatusCode)
+	}
+	var early string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			early += fmt.Sprint(code, header.Get("Link"))
+			return nil
+		}})
+	if r := w.askWith(ctx, "GET", "/103", ""); text(t, r) != "after" ||
+		early != "103</x>; rel=preload" {
+		t.Errorf("103: %q", early)
+	}
+	r := w.ask("GET", "/trailer", "", "Te: trailers")
+	if body := text(t, r); body != "body" || r.Trailer.Get("X-Sum") != "7" {
+		t.Errorf("trailer: %q, %v", body, r.Trailer)
+	}
+	large := strings.Repeat("x", (8<<20)+12345) // more than is held
+	r = w.ask("PUT", "/expect", large, "Expect: 100-continue")
+	if text(t, r) != fmt.Sprint(len(large)) {
+		t.Errorf("a large body: %d", r.StatusCode)
+	}
+	if r := w.ask("PUT", "/expect", "x", "Expect: 100-continue"); text(t, r) != "1" {
+		t.Errorf("a small body: %d", r.StatusCode)
+	}
+	waittest.Until(t, "what bodies held is given back", func() bool {
+		return budget.Reserve(admission.Client{Operator: true}, total*3/4) == nil
+	})
+}
+
+// Requirement 12.
+func TestWebSocketsAreOneStart(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" {
+			t.Error(r.Header)
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+			"Upgrade: websocket\r\n\r\n")
+		rw.Flush()
+		line, _ := rw.ReadString('\n')
+		fmt.Fprint(rw, "echo ", line)
+		rw.Flush()
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(conn)
+	response, err := http.ReadResponse(in, nil)
+	if err != nil || response.StatusCode != 101 {
+		t.Fatal(response, err)
+	}
+	if w.ended() > 0 {
+		t.Error("settled while open")
+	}
+	w.stop() // it goes on
+	fmt.Fprint(conn, "hello\n")
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "echo hello\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if r := w.end(1); r.Status != job.CallDone {
+		t.Errorf("settled %+v", r)
+	}
+}
+
+// Requirement 12.
+func TestCONNECTIsRefusedWithAReason(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
+	proxy, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", proxy.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com:443\r\n\r\n")
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, response)
+	if response.StatusCode != 405 || !strings.Contains(got, "HTTPS_PROXY") {
+		t.Errorf("%d %s", response.StatusCode, got)
+	}
+}
+
+// Requirement 13.
+func TestStreamsFinishWhileNewRequestsAreRefused(t *testing.T) {
+	finish := make(chan struct{})
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "a")
+		http.NewResponseController(w).Flush()
+		<-finish
+		fmt.Fprint(w, "b")
+	}, outbound.Options{}, outbound.Route{MaxWait: patient, Policy: "slow"})
+	stream := w.ask("GET", "/", "")
+	waiting := make(chan *http.Response)
+	go func() { waiting <- w.ask("GET", "/", "") }()
+	w.call(2)
+	w.proxy.Stop()
+	for _, response := range []*http.Response{<-waiting, w.ask("GET", "/", "")} {
+		if response.StatusCode != 503 || response.Header.Get(outbound.ErrorHeader) != "stopping" ||
+			response.Header.Get("X-Should-Retry") != "true" {
+			t.Errorf("%d %v", response.StatusCode, response.Header)
+		}
+	}
+	w.stop()
+	close(finish)
+	if got := text(t, stream); got != "ab" {
+		t.Errorf("the stream ended as %q", got)
+	}
+}
+
+func TestRoutesAreChecked(t *testing.T) {
+	good := outbound.Route{Upstream: "https://api.example.com/v1", Policy: "api",
+		Host: "a.b", Prefix: "/x",
+		Key: "{client}-{path.1}"}
+	for field, change := range map[string]func(*outbound.Route){
+		"":              func(*outbound.Route) {},
+		"host":          func(r *outbound.Route) { r.Host = "a:1" },
+		"prefix":        func(r *outbound.Route) { r.Prefix = "x" },
+		"path":          func(r *outbound.Route) { r.Path = "/x/../y" },
+		"upstream":      func(r *outbound.Route) { r.Upstream = "ftp://x" },
+		"policy":        func(r *outbound.Route) { r.Policy = "" },
+		"key":           func(r *outbound.Route) { r.Key = "{path.0}" },
+		"max_wait":      func(r *outbound.Route) { r.MaxWait = time.Hour },
+		"on_throttle":   func(r *outbound.Route) { r.OnThrottle = "drop" },
+		"include_usage": func(r *outbound.Route) { r.IncludeUsage = true },
+	} {
+		r, found := good, ""
+		change(&r)
+		r.Check(func(f, _ string, _ ...any) { found += f })
+		if found != field {
+			t.Errorf("found %q, want %q", found, field)
+		}
+	}
+}

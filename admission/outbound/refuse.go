@@ -1,0 +1,107 @@
+package outbound
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
+)
+
+// ErrorHeader is in the proxy's own answers, with the code of the error.
+const ErrorHeader = "Penstock-Error"
+
+// mostRetryAfter is the longest Retry-After: openai-python gives up above it.
+const mostRetryAfter = 120 * time.Second
+
+// codeUpstream is the code of an upstream that did not answer.
+const codeUpstream = "upstream"
+
+// refusal is an answer of the proxy itself.
+type refusal struct {
+	status int
+	code   string
+	detail string
+	again  time.Duration // when to try again; 0: not said
+	retry  string        // true, false or empty: for SDKs
+}
+
+func (r *refusal) Error() string { return r.detail }
+
+// refused translates an error.
+func refused(err error) *refusal {
+	var own *refusal
+	refusing, throttled := errors.AsType[*admission.RefusedError](err)
+	_, bad := errors.AsType[*admission.RequestError](err)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case throttled:
+		return &refusal{http.StatusTooManyRequests, "throttled", err.Error(),
+			max(refusing.RetryAfter, time.Millisecond), "true"}
+	case bad:
+		return &refusal{http.StatusBadRequest, "invalid", err.Error(), 0, "false"}
+	case errors.Is(err, access.ErrNobody), errors.Is(err, access.ErrUnknown):
+		return &refusal{http.StatusUnauthorized, "unauthorized", "want a known client's token as " +
+			"Penstock-Authorization or Proxy-Authorization: Bearer TOKEN, or its certificate", 0,
+			"false"}
+	case errors.Is(err, admission.ErrForbidden):
+		return &refusal{http.StatusForbidden, "forbidden", err.Error(), 0, "false"}
+	case errors.Is(err, admission.ErrUnknownPolicy), errors.Is(err, admission.ErrConflict):
+		return &refusal{http.StatusBadGateway, "policy", err.Error(), 0, "false"}
+	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer):
+		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
+			"Penstock cannot say now when the request may start", time.Second, "true"}
+	}
+	return &refusal{http.StatusBadGateway, codeUpstream,
+		fmt.Sprintf("the upstream did not answer: %v", err), 0, ""}
+}
+
+// kinds are types of errors that SDKs know, by status.
+var kinds = map[int]string{
+	http.StatusBadRequest:      "invalid_request_error",
+	http.StatusUnauthorized:    "authentication_error",
+	http.StatusForbidden:       "permission_error",
+	http.StatusNotFound:        "not_found_error",
+	http.StatusTooManyRequests: "rate_limit_error",
+}
+
+// write answers in the form of the SDKs' own APIs. The headers let them retry: Stripe's repeat a
+// 429 only when told (in Go by this code alone), and others wait for the milliseconds.
+func (r *refusal) write(w http.ResponseWriter, caller string) {
+	h := w.Header()
+	clear(h)
+	h.Set(ErrorHeader, r.code)
+	h.Set("Content-Type", "application/json")
+	if r.again > 0 {
+		again := min(r.again, mostRetryAfter)
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(again.Seconds()))))
+		h.Set("Retry-After-Ms", strconv.FormatInt(max(1, again.Milliseconds()), 10))
+	}
+	if r.retry != "" {
+		h.Set("X-Should-Retry", r.retry)
+		h.Set("Stripe-Should-Retry", r.retry)
+	}
+	if r.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", access.Realm)
+	}
+	kind := kinds[r.status]
+	if kind == "" {
+		kind = "api_error"
+	}
+	code := "penstock_" + r.code
+	if strings.HasPrefix(caller, "Stripe/") && r.retry == "true" {
+		code = "lock_timeout"
+	}
+	body, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{
+		"message": "Penstock: " + r.detail, "type": kind, "code": code}})
+	// texts only: no error
+	w.WriteHeader(r.status)
+	_, _ = w.Write(body) // the client may be gone
+}

@@ -1,0 +1,231 @@
+package outbound
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+const (
+	// DefaultMaxWait is shorter than the time in which SDKs want a first byte: 80 s for Stripe's,
+	// 300 s for fetch in Node.
+	DefaultMaxWait = 30 * time.Second
+	// MostWait bounds max_wait.
+	MostWait = 10 * time.Minute
+	// allKeys is the default key.
+	allKeys = "all"
+)
+
+// Route leads requests to an upstream. Of several matching routes the one with a host, and then the
+// one with the longest prefix and path, applies.
+type Route struct {
+	// Host of the requests, without a port, for SDKs whose base URL has no path; empty: any.
+	Host string `json:"host"`
+	// Prefix of the requests' paths, which the upstream does not get: /openai.
+	Prefix string `json:"prefix"`
+	// Path limits the route to paths below it, after Prefix; the upstream gets it: /v1/files.
+	Path string `json:"path"`
+	// Upstream is the URL to which the rest of the path is appended: https://api.openai.com.
+	Upstream string `json:"upstream"`
+	// Policy decides when requests start. It has a queue.
+	Policy string `json:"policy"`
+	// Key of the bucket: a text with {credential} (a hash of Authorization or X-Api-Key),
+	// {header.NAME}, {path.N} (a segment of the path, from 1, without Prefix) and {client} in it;
+	// default all.
+	Key string `json:"key"`
+	// MaxWait is the most that a request waits for its start, 1ms to 10m, default 30s. Choose less
+	// than the callers' time-out. Requests that would start later are refused at once. SDKs that
+	// send their time-out (X-Stainless-Timeout) wait at most three quarters of it, and a caller may
+	// ask for less with Penstock-Wait.
+	MaxWait time.Duration `json:"max_wait"`
+	// OnThrottle says what callers get when the upstream throttles, which pauses the bucket for
+	// all: pass, the default, passes its answer on; absorb sends the request again, within MaxWait,
+	// if its body has at most 8 MiB.
+	OnThrottle string `json:"on_throttle"`
+	// Tokens is the name of a cost, for limits that count tokens: it is estimated as max_tokens (or
+	// the like) and a quarter of the body's bytes, or given as Penstock-Cost-NAME, and settled by
+	// the usage in the answer (JSON or server-sent events). Empty: tokens are not counted.
+	Tokens string `json:"tokens"`
+	// IncludeUsage requests the usage of streams that would not report it (stream_options of
+	// OpenAI's chat completions).
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// Values of Route.OnThrottle.
+const (
+	Pass   = "pass"
+	Absorb = "absorb"
+)
+
+// part matches what a key is made of.
+var part = regexp.MustCompile(`\{([a-z]+)(?:\.([A-Za-z0-9-]+))?\}`)
+
+var pathPattern = regexp.MustCompile(`^(/[^/?#\s]+)*$`)
+
+// Check reports each problem with its field.
+func (r Route) Check(add func(field, format string, args ...any)) {
+	if strings.ContainsAny(r.Host, "/:* ") {
+		add("host", "%.80q: want a name without a port", r.Host)
+	}
+	for field, path := range map[string]string{"prefix": r.Prefix, "path": r.Path} {
+		if !pathPattern.MatchString(path) || dotted(path) {
+			add(field, "%.80q: want a path such as /v1, without a slash at its end", path)
+		}
+	}
+	if u, err := url.Parse(r.Upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+		u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		add("upstream", "want a URL such as https://api.example.com")
+	}
+	if !policy.IsName(r.Policy) {
+		add("policy", "%.80q: want the name of a policy", r.Policy)
+	}
+	for _, p := range part.FindAllStringSubmatch(r.Key, -1) {
+		n, err := strconv.Atoi(p[2])
+		switch known := p[1] == "credential" || p[1] == "client"; {
+		case known && p[2] == "", p[1] == "header" && p[2] != "",
+			p[1] == "path" && err == nil && n > 0:
+		default:
+			add("key", "%s: want {credential}, {client}, {header.NAME} or {path.N}", p[0])
+		}
+	}
+	if strings.ContainsAny(part.ReplaceAllString(r.Key, ""), "{}") {
+		add("key", "%.80q: want {credential}, {client}, {header.NAME} or {path.N}", r.Key)
+	}
+	if r.MaxWait < 0 || r.MaxWait > MostWait {
+		add("max_wait", "must be 1ms to 10m, not %s", r.MaxWait)
+	}
+	if !slices.Contains([]string{"", Pass, Absorb}, r.OnThrottle) {
+		add("on_throttle", "%.80q: want %s or %s", r.OnThrottle, Pass, Absorb)
+	}
+	if r.IncludeUsage && r.Tokens == "" {
+		add("include_usage", "needs tokens, the cost that is settled by it")
+	}
+}
+
+// route is a Route in use.
+type route struct {
+	Route
+	base *url.URL
+}
+
+// newRoutes returns routes in the order in which they apply.
+func newRoutes(all []Route) (routes []*route, err error) {
+	for _, r := range all {
+		base, err := url.Parse(r.Upstream)
+		if err != nil {
+			return nil, fmt.Errorf("upstream of policy %s: %w", r.Policy, err)
+		}
+		if r.Key == "" {
+			r.Key = allKeys
+		}
+		if r.MaxWait == 0 {
+			r.MaxWait = DefaultMaxWait
+		}
+		routes = append(routes, &route{r, base})
+	}
+	slices.SortStableFunc(routes, func(a, b *route) int {
+		if (a.Host == "") != (b.Host == "") {
+			return len(b.Host) - len(a.Host)
+		}
+		return len(b.Prefix+b.Path) - len(a.Prefix+a.Path)
+	})
+	return routes, nil
+}
+
+// match returns the path without the prefix of a request for the route.
+func (r *route) match(host, path string) (rest string, ok bool) {
+	if r.Host != "" && !strings.EqualFold(r.Host, host) {
+		return "", false
+	}
+	if rest, ok = below(path, r.Prefix); ok {
+		_, ok = below(rest, r.Path)
+	}
+	return rest, ok
+}
+
+// below returns the rest of a path that is at or below another.
+func below(path, prefix string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path, prefix)
+	return rest, ok && (rest == "" || rest[0] == '/')
+}
+
+// dotted reports whether a path has segments by which it leads elsewhere.
+func dotted(escaped string) bool {
+	for segment := range strings.SplitSeq(escaped, "/") {
+		segment = strings.ReplaceAll(strings.ToLower(segment), "%2e", ".")
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// hostName returns the host of a Host header.
+func hostName(host string) string { return (&url.URL{Host: host}).Hostname() }
+
+// to returns the upstream's URL for the rest of a request's path.
+func (r *route) to(rest string, request *url.URL) (*url.URL, error) {
+	u := *r.base
+	u.RawPath = strings.TrimSuffix(r.base.EscapedPath(), "/") + rest
+	path, err := url.PathUnescape(u.RawPath)
+	u.Path, u.RawQuery, u.ForceQuery = path, request.RawQuery, request.ForceQuery
+	return &u, err
+}
+
+// from is the reverse of to: the path of a request that leads to an upstream's URL.
+func (r *route) from(u *url.URL) (path string, ok bool) {
+	rest, ok := below(u.EscapedPath(), strings.TrimSuffix(r.base.EscapedPath(), "/"))
+	if ok {
+		_, ok = below(rest, r.Path)
+	}
+	return r.Prefix + rest, ok && origin(u) == origin(r.base)
+}
+
+func origin(u *url.URL) string {
+	host := strings.TrimSuffix(u.Host, map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
+	return strings.ToLower(u.Scheme + "://" + host)
+}
+
+// key returns the key of a request's bucket.
+func (r *route) key(request *http.Request, rest, client string) (job.Key, error) {
+	var missing error
+	text := part.ReplaceAllStringFunc(r.Key, func(p string) (value string) {
+		name := part.FindStringSubmatch(p)
+		switch name[1] {
+		case "credential":
+			value = request.Header.Get("Authorization") + request.Header.Get("X-Api-Key")
+			if value != "" {
+				sum := sha256.Sum256([]byte(value))
+				value = hex.EncodeToString(sum[:8])
+			}
+		case "header":
+			value = request.Header.Get(name[2])
+		case "path":
+			n, _ := strconv.Atoi(name[2]) // checked
+			if segments := strings.Split(rest, "/"); n < len(segments) {
+				value, _ = url.PathUnescape(segments[n])
+			}
+		case "client":
+			value = client
+		}
+		if value == "" {
+			missing = fmt.Errorf("the request has no %s for its key", p)
+		}
+		return value
+	})
+	key, err := job.EncodeKey(text)
+	if missing != nil {
+		err = missing
+	}
+	return key, err
+}

@@ -1,0 +1,260 @@
+package outbound_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// policies: the second starts one call in five minutes.
+const policies = `
+policies:
+  - &api
+    name: api
+    algorithm: leaking_bucket
+    outflow: 1000/s
+    burst: 1000
+    capacity: 1000
+    limits: [{name: tokens, algorithm: token_bucket, capacity: 1000000, refill: 1000000/s,
+              cost: tokens}]
+  - {<<: *api, name: slow, outflow: 12/h, burst: 1}
+`
+
+// shared gives the starts of all tests.
+var shared *penstock.Penstock
+
+func TestMain(m *testing.M) {
+	status := 1
+	defer func() { os.Exit(status) }()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	dir, err := os.MkdirTemp("", "outbound")
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "policies.yaml")
+	if err == nil {
+		err = os.WriteFile(file, []byte(policies), 0o600)
+	}
+	set, err2 := penstock.LoadPolicies(file)
+	if err = errors.Join(err, err2); err == nil {
+		shared, err = penstock.Open(ctx, penstock.Options{Policies: set})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer shared.Close()
+	go func() {
+		if err := shared.Run(ctx); err != nil {
+			panic(err)
+		}
+	}()
+	<-shared.Ready()
+	status = m.Run()
+}
+
+// world is a proxy in front of an upstream.
+type world struct {
+	t        *testing.T
+	upstream *httptest.Server
+	proxy    *outbound.Proxy
+	url      string
+	client   *http.Client
+	stop     context.CancelFunc
+	key      string // of a bucket of its own
+
+	mu    sync.Mutex
+	calls []job.Question // the first of each call
+	ends  []job.Call     // how calls ended, withdrawals too
+}
+
+// begin serves routes; without an upstream theirs is that of handle, and without a policy theirs is
+// api.
+func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
+	routes ...outbound.Route) *world {
+
+	t.Helper()
+	w := &world{t: t, upstream: httptest.NewServer(handle), key: rand.Text()}
+	t.Cleanup(w.upstream.Close)
+	for i := range routes {
+		r := &routes[i]
+		for _, missing := range []struct {
+			field *string
+			value string
+		}{{&r.Upstream, w.upstream.URL}, {&r.Policy, "api"}, {&r.Key, w.key}} {
+			if *missing.field == "" {
+				*missing.field = missing.value
+			}
+		}
+		r.Check(func(field, format string, args ...any) {
+			t.Errorf("route %d, %s: "+format, append([]any{i, field}, args...)...)
+		})
+	}
+	w.listen()
+	transport := outbound.NewTransport()
+	o.Routes, o.Acquire, o.Transport = routes, shared.Acquire, transport
+	var err error
+	if w.proxy, err = outbound.New(o); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.url = "http://" + listener.Addr().String()
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	context.AfterFunc(ctx, w.proxy.Stop)
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- lifecycle.HTTP(listener, w.proxy, lifecycle.HTTPOptions{Streaming: true,
+			Grace: waittest.Patience()})(ctx)
+	}()
+	w.client = &http.Client{Transport: &http.Transport{DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
+	t.Cleanup(func() {
+		w.client.CloseIdleConnections()
+		transport.CloseIdleConnections()
+		w.stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// listen records what callers ask of the valve, and tell it.
+func (w *world) listen() {
+	w.t.Helper()
+	nc, err := shared.Connect("test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	if _, err = nc.Subscribe("penstock.valve.>", func(m *nats.Msg) {
+		var q job.Question
+		if json.Unmarshal(m.Data, &q) != nil || q.Call == nil {
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		switch {
+		case q.Op == job.OpSettle && q.Call.Status != job.CallProgress:
+			w.ends = append(w.ends, *q.Call)
+		case q.Op == job.OpCall && !slices.ContainsFunc(w.calls,
+			func(other job.Question) bool { return other.Call.ID == q.Call.ID }):
+			w.calls = append(w.calls, q)
+		}
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// ask sends a request with header lines.
+func (w *world) ask(method, path, body string, header ...string) *http.Response {
+	w.t.Helper()
+	return w.askWith(w.t.Context(), method, path, body, header...)
+}
+
+func (w *world) askWith(ctx context.Context, method, path, body string,
+	header ...string) *http.Response {
+
+	w.t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, w.url+path, reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		if name == "Host" {
+			r.Host = value
+		} else {
+			r.Header.Add(name, value)
+		}
+	}
+	response, err := w.client.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+// call waits for the n-th call, and returns what it asked.
+func (w *world) call(n int) job.Question {
+	w.t.Helper()
+	waittest.Until(w.t, fmt.Sprintf("call %d is made", n), func() bool { return w.count() >= n })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[n-1]
+}
+
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.calls)
+}
+
+// end waits for the n-th end of a call, and returns it.
+func (w *world) end(n int) job.Call {
+	w.t.Helper()
+	waittest.Until(w.t, fmt.Sprintf("call %d is settled", n), func() bool {
+		return w.ended() >= n
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ends[n-1]
+}
+
+func (w *world) ended() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ends)
+}
+
+func text(t *testing.T, response *http.Response) string {
+	t.Helper()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func says(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, name, " ", r.URL.EscapedPath(), "?", r.URL.RawQuery)
+	}
+}
+
+// patient is longer than the starts of the policy slow are apart.
+const patient = 10 * time.Minute

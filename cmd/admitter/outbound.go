@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+)
+
+// outlets are the proxies for outbound calls.
+type outlets struct {
+	guards    []*guard.Guard
+	listeners []net.Listener
+}
+
+// openOutlets listens where that is configured.
+func openOutlets(process *daemon.Process) (o outlets, err error) {
+	c := process.Config
+	for _, of := range c.Outbound {
+		g, err := guard.Open(of.Guard(c.HTTP), process.Files, process.Log)
+		if err != nil {
+			return o, err
+		}
+		listener, err := net.Listen("tcp", of.Listen)
+		if err != nil {
+			return o, fmt.Errorf("listen for outbound calls: %w", err)
+		}
+		o.guards, o.listeners = append(o.guards, g), append(o.listeners, listener)
+	}
+	return o, nil
+}
+
+func (o outlets) close() {
+	for _, listener := range o.listeners {
+		listener.Close()
+	}
+}
+
+// reload reads the files of clients and certificates again.
+func (o outlets) reload() error {
+	var problems []error
+	for _, g := range o.guards {
+		problems = append(problems, g.Reload())
+	}
+	return errors.Join(problems...)
+}
+
+// serving returns the parts that outlive the process's work. Requests that have started at the end
+// of stopping go on, and others are refused.
+func (o outlets) serving(stopping context.Context, process *daemon.Process, p *penstock.Penstock,
+	metrics *telemetry.Registry) (parts []func(context.Context) error, err error) {
+
+	c, transport := process.Config, outbound.NewTransport()
+	if len(o.listeners) == 0 {
+		return nil, nil
+	}
+	called := metrics.Outbound()
+	for i, of := range c.Outbound {
+		proxy, err := outbound.New(outbound.Options{Routes: of.Routes, Acquire: p.Acquire,
+			Clients: o.guards[i].Clients(), Called: called, Transport: transport,
+			Logger: process.Log})
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(stopping, proxy.Stop)
+		parts = append(parts, o.guards[i].Run, lifecycle.HTTP(o.listeners[i], proxy,
+			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
+				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies,
+				Streaming: true, TLS: o.guards[i].TLS(), Logger: process.Log}))
+	}
+	return parts, nil
+}
+
+// ready returns the addition to the ready line.
+func (o outlets) ready() (line string) {
+	for _, listener := range o.listeners {
+		line += " outbound=" + listener.Addr().String()
+	}
+	return line
+}

@@ -1,0 +1,27 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Outbound registers the metrics of the proxies for outbound calls, and returns their counter. Call
+// it once.
+func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
+	calls := r.counter("penstock_outbound_requests_total",
+		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (it did "+
+			"not answer), refused (by Penstock) or withdrawn (the caller went).",
+		"policy", "outcome")
+	waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "penstock_outbound_wait_seconds",
+		Help: "Time that requests to upstreams waited for their start.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
+			300},
+	}, []string{"policy"})
+	r.prometheus.MustRegister(waits)
+	return func(policy, outcome string, waited time.Duration) {
+		calls.WithLabelValues(policy, outcome).Inc()
+		waits.WithLabelValues(policy).Observe(waited.Seconds())
+	}
+}
