@@ -1,0 +1,67 @@
+// Uses the SDKs as programs do: node sdks.js PART PROXY FAKE, where PROXY and FAKE are host:port. It prints what it got.
+import Anthropic from "@anthropic-ai/sdk";
+import { Octokit } from "@octokit/rest";
+import OpenAI from "openai";
+import Stripe from "stripe";
+
+const [part, proxy, fake] = process.argv.slice(2);
+const openai = new OpenAI({ apiKey: "sk-openai", baseURL: `http://${proxy}/openai/v1` });
+const anthropic = new Anthropic({ apiKey: "sk-anthropic", baseURL: `http://${proxy}/anthropic` });
+const github = new Octokit({ auth: "ghp_x", baseUrl: `http://${proxy}/github`, log: { warn() {}, error() {} } });
+const stripe = new Stripe("sk_test_stripe", { protocol: "http", host: "localhost", port: proxy.split(":")[1] });
+
+const chat = { model: "gpt-x", max_tokens: 100, messages: [{ role: "user", content: "hello" }] };
+const times = (n, f) => Promise.all(Array.from({ length: n }, (_, i) => f(i)));
+const customer = (i) => stripe.customers.create({ name: `customer ${i}` });
+
+const parts = {
+  async work() {
+    const [chats, customers, issues, message] = await Promise.all([
+      times(15, () => openai.chat.completions.create(chat)),
+      times(8, customer),
+      github.paginate(github.rest.issues.listForRepo, { owner: "o", repo: "r", per_page: 2 }),
+      anthropic.messages.create({ ...chat, model: "claude-x" }),
+    ]);
+    const file = await stripe.files.create({
+      purpose: "dispute_evidence",
+      file: { data: Buffer.from("\0binary\xff", "latin1"), name: "a.bin", type: "application/octet-stream" },
+    });
+    return { chats: chats.map((c) => c.choices[0].message.content), customers: customers.map((c) => c.name),
+      issues: issues.map((i) => i.number), message: message.content[0].text, file: file.id };
+  },
+
+  // The fake sends the rest of a stream when it hears that the first chunk has arrived.
+  async streams() {
+    const got = { openai: "", anthropic: "" };
+    const arrived = (api) => fetch(`http://${fake}/arrived/${api}`);
+    for await (const chunk of await openai.chat.completions.create({ ...chat, stream: true })) {
+      if (got.openai === "") await arrived("openai");
+      got.openai += chunk.choices[0]?.delta.content ?? "";
+    }
+    for await (const event of anthropic.messages.stream({ ...chat, model: "claude-x" })) {
+      if (event.type !== "content_block_delta") continue;
+      if (got.anthropic === "") await arrived("anthropic");
+      got.anthropic += event.delta.text;
+    }
+    return got;
+  },
+
+  async cancel() {
+    for await (const _ of await openai.chat.completions.create({ ...chat, stream: true })) break;
+    return {};
+  },
+
+  // Each policy is paused until all four have been refused once.
+  async paused() {
+    const [chat1, customer1, message, issues] = await Promise.all([
+      openai.chat.completions.create(chat),
+      customer(1),
+      anthropic.messages.create({ ...chat, model: "claude-x" }),
+      github.rest.issues.listForRepo({ owner: "o", repo: "r" }).catch((error) => error),
+    ]);
+    return { chat: chat1.choices[0].message.content, customer: customer1.name, message: message.content[0].text,
+      status: issues.status, retryAfter: issues.response.headers["retry-after"],
+      by: issues.response.headers["penstock-error"] };
+  },
+};
+console.log(JSON.stringify(await parts[part]()));
