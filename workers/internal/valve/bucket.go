@@ -51,8 +51,7 @@ type heldJob struct {
 
 	call *call // nil: it is a stored job
 
-	charge *quota.Charge // while it runs: its charge against the bucket's limits
-	turn   *turn         // while it runs: its charge against limits over all buckets
+	charged *charged // while it runs: its charges to limits
 
 	inBucket, inTimers int // heap indices, −1 outside; inBucket is its index in ready or later
 }

@@ -192,8 +192,8 @@ func (v *Valve) slowest() (longest time.Duration) {
 	if v.base.pace != nil {
 		longest = v.base.pace.Interval
 	}
-	for _, l := range v.special {
-		if l.pace != nil {
+	for key := range v.overrides {
+		if l := v.limitsOf(key); l.pace != nil {
 			longest = max(longest, l.pace.Interval)
 		}
 	}

@@ -282,7 +282,7 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 // buckets stay (law 2).
 func (p *Part) restart(now pace.Instant) {
 	for _, j := range p.jobs {
-		p.v.lose(j)
+		p.v.lose(j, now)
 	}
 	p.loseDeep()
 	clear(p.inherited)
@@ -297,29 +297,19 @@ func (p *Part) restart(now pace.Instant) {
 //
 // A local run cannot be stopped, and holds its bucket's concurrency until it ends. A remote run
 // will never report, and releases it now.
-func (v *Valve) lose(j *heldJob) {
-	b, p := j.Bucket, j.Bucket.Part
+func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.detach(j)
-	v.unweigh(j)
-	delete(p.jobs, j.Seq)
-	b.held--
 	switch {
 	case j.stage == stageRunning && j.holder != "":
-		b.running--
+		j.Bucket.running--
 	case j.noting:
-		b.noting--
-		p.noting--
+		j.Bucket.noting--
+		j.Bucket.Part.noting--
 	}
-	if j.recorded {
-		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), p.records[j.Seq]})
-	}
-	delete(p.crashes, j.Seq)
-	delete(p.records, j.Seq)
-	delete(p.edits.jobs, j.Seq)
 	if j.stage != stageAcking {
 		v.out.Vanished++
 	}
-	j.enter(stageGone)
+	v.remove(j, now)
 }
 
 // Reopen prepares a partition for a reopened backlog, which redelivers every stored job.

@@ -29,11 +29,10 @@ type settings struct {
 	paused    bool    // the whole policy
 	base      *limits // limits of buckets without an override
 	overrides map[job.Key]policy.Override
-	special   map[job.Key]*limits // limits of keys with an override
 }
 
-// limitsFor applies an override to the policy. The valve keeps the result per key and gives it
-// to the bucket, so a change reaches waiting jobs at once.
+// limitsFor applies an override to the policy. Buckets get the result anew at each change,
+// so a change reaches waiting jobs at once.
 //
 // A key cannot be resumed while its whole policy is paused.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
@@ -71,9 +70,6 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
 	v.base = limitsFor(p, policy.Override{}, paused)
-	for key, o := range v.overrides {
-		v.special[key] = limitsFor(p, o, paused)
-	}
 	v.total.change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
@@ -91,10 +87,8 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)
-		delete(v.special, key)
 	} else {
 		v.overrides[key] = o
-		v.special[key] = limitsFor(v.Policy, o, v.paused)
 	}
 	for _, part := range v.parts {
 		if b := part.buckets[key]; b != nil {
@@ -130,12 +124,5 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 // SetOverrides sets the initial overrides. It keeps them all, though most keys have no bucket:
 // a bucket is created with the key's first job, and must obey its override from then on.
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
-	v.overrides = maps.Clone(overrides)
-	if v.overrides == nil {
-		v.overrides = map[job.Key]policy.Override{}
-	}
-	v.special = make(map[job.Key]*limits, len(overrides))
-	for key, o := range overrides {
-		v.special[key] = limitsFor(v.Policy, o, v.paused)
-	}
+	maps.Copy(v.overrides, overrides)
 }

@@ -215,18 +215,35 @@ func (v *Valve) againWithin(now pace.Instant) {
 	}
 }
 
-// charge charges a start to the limits, and bounds its delay until the final check.
+// charged is the charge of a start to limits.
+type charged struct {
+	by     *together // nil: the limits of its bucket
+	charge *quota.Charge
+	of     *quota.Set // nil: by limits that are gone
+	next   *charged   // charges to further limits
+}
+
+// charge charges a start to all limits, and bounds its delay until the final check.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
-	if v.quota != nil || v.together != nil {
-		b.Part.starts(now)
+	j.charged = nil
+	take := func(by *together, l *quota.Limits, used *quota.Set, p *Part) *quota.Set {
+		t.latest = min(t.latest, now.Add(l.Lag(used)))
+		used, charge := l.Take(used, v.instant(now), j.takes())
+		j.charged = &charged{by, charge, used, j.charged}
+		if p != nil {
+			p.starts(now)
+			l.Started(used, j.takes(), p.unnoted.noted)
+		}
+		return used
 	}
-	if v.quota == nil {
-		return
+	if v.quota != nil {
+		b.own().used = take(nil, v.quota, b.used, b.Part)
 	}
-	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
-	b.own().used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
-	v.quota.Started(b.used, j.takes(), b.Part.unnoted.noted)
+	for _, all := range v.common {
+		all.first = nil // otherwise it could start now, and something else holds it
+		all.used = take(all, all.Limits, all.used, all.here())
+	}
 }
 
 // try returns the delays that shadow limits would have caused a start.
@@ -238,23 +255,63 @@ func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Durati
 	return delays
 }
 
-// account corrects a start's charge by its outcome.
+// account corrects a start's charges by its outcome.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
-	v.accountTogether(j, o, local, now)
-	b, charge := j.Bucket, j.charge
-	j.charge = nil
-	switch {
-	case v.quota == nil:
-	case charge == nil:
-		if !local && len(o.Used) > 0 {
+	b, c := j.Bucket, j.charged
+	j.charged = nil
+	if c == nil && !local && len(o.Used) > 0 {
+		if v.quota != nil {
 			b.own().used = v.quota.Late(b.used, j.takes(), o.Used)
 		}
-	case b.used == nil: // unused since then, or there were no limits meanwhile
-	case o.Kind == record.OutcomeReturned:
-		v.quota.Return(b.used, charge, v.instant(now))
-	default:
-		v.quota.Done(b.used, charge, v.instant(now), o.Used, b.Part.unnoted.noted)
-		b.Part.noteUsed(v.quota, o.Used)
+		for _, t := range v.common {
+			v.tellLate(t, late{j.takes(), o.Used})
+		}
+	}
+	for ; c != nil; c = c.next {
+		t, l, used, p := c.by, v.quota, b.used, b.Part
+		if t != nil {
+			l, used, p = t.Limits, t.used, t.part
+		}
+		switch {
+		case t != nil && v.elsewhere(t):
+			if len(o.Used) > 0 {
+				v.tellLate(t, late{j.takes(), o.Used})
+			}
+			continue
+		case c.of == nil || c.of != used: // or another process owned the limit meanwhile
+			continue
+		case o.Kind == record.OutcomeReturned:
+			l.Return(used, c.charge, v.instant(now))
+		default:
+			l.Done(used, c.charge, v.instant(now), o.Used, p.unnoted.noted)
+			p.noteUsed(l, o.Used)
+		}
+		if t != nil && (o.Kind == record.OutcomeReturned || len(o.Used) > 0) {
+			t.callBack(now)
+		}
+	}
+}
+
+// recharge converts the charges of runs when their limits are replaced.
+func (v *Valve) recharge(by *together, from, to *quota.Limits,
+	used func(c *charged, b *bucket) *quota.Set) {
+
+	adapt := func(j *heldJob) {
+		for c := j.charged; c != nil; c = c.next {
+			if c.by == by && c.of != nil {
+				if c.of = used(c, j.Bucket); from != nil && to != nil {
+					c.charge = to.AdaptCharge(c.charge, from)
+				}
+			}
+		}
+	}
+	for _, r := range v.runs {
+		adapt(r.heldJob)
+	}
+	for _, p := range v.parts {
+		for _, j := range p.calls {
+			adapt(j)
+		}
 	}
 }
 
@@ -284,20 +341,8 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 				b.used = to.Adapt(b.used, before)
 			}
 		}
-		adapt := func(j *heldJob) {
-			if before == nil || to == nil {
-				j.charge = nil // its limits are gone
-			} else {
-				j.charge = to.AdaptCharge(j.charge, before)
-			}
-		}
-		for _, j := range part.jobs {
-			adapt(j)
-		}
-		for _, j := range part.calls {
-			adapt(j)
-		}
 	}
+	v.recharge(nil, before, to, func(_ *charged, b *bucket) *quota.Set { return b.used })
 }
 
 // crash bounds what former owners may have started between two instants without a record: in
@@ -322,7 +367,8 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 		return most
 	}
 	paced := mostPaced(p, v.Policy.PeakRatio(), within)
-	for _, l := range v.special {
+	for key := range v.overrides {
+		l := v.limitsOf(key)
 		if l.pace == nil {
 			return most
 		}

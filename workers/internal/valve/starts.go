@@ -150,7 +150,7 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	r.total = &v.total.clock
 	r.Due = max(due, v.total.Next(r.total))
 	v.total.Take(r.total, now, j.Cost)
-	v.takeTurn(b, j, t, now)
+	v.takeTurn(b, j.Cost)
 	if v.breaker.open {
 		v.breaker.probe = j
 		r.Due = max(r.Due, v.breaker.at)

@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
-	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // together holds start limits over all buckets of a policy, or over all buckets of the policies
@@ -71,14 +70,6 @@ type passer struct {
 
 // mostPassed bounds these buckets, as each may be checked needlessly.
 const mostPassed = 64
-
-// turn is the charge of a start to limits over all buckets.
-type turn struct {
-	by     *together
-	charge *quota.Charge
-	of     *quota.Set
-	next   *turn // charges to further such limits
-}
 
 // takesTurns reports whether buckets take turns, because some limit covers all of them.
 func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
@@ -158,39 +149,18 @@ func (v *Valve) contested(now pace.Instant) bool {
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
-// takeTurn charges a start to everything that covers all buckets.
-func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
+// takeTurn counts a start as a turn of its bucket and policy.
+func (v *Valve) takeTurn(b *bucket, cost int64) {
 	if !v.takesTurns() {
 		return
 	}
 	// A bucket that was held back while others started has missed its turns as well.
 	v.turns = max(v.turns, b.turns)
-	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+	b.turns = v.turns + float64(cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
 	v.line.turns = max(v.line.turns, v.taken)
-	v.taken = v.line.turns + float64(j.Cost)/v.weight()
+	v.taken = v.line.turns + float64(cost)/v.weight()
 	b.own().passing = passing{}
-	j.turn = nil
-	for _, all := range v.common {
-		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
-		all.first = nil // otherwise it could start now, and something else holds it
-		taken := &turn{by: all, next: j.turn}
-		all.used, taken.charge = all.Take(all.used, v.instant(now), j.takes())
-		taken.of, j.turn = all.used, taken
-		if p := all.here(); p != nil {
-			p.starts(now)
-			all.Started(all.used, j.takes(), p.unnoted.noted)
-		}
-	}
-}
-
-// adaptTurn converts a run's charge when the limits change.
-func (j *heldJob) adaptTurn(t *together, to *quota.Limits, used *quota.Set) {
-	for taken := j.turn; taken != nil; taken = taken.next {
-		if taken.by == t && taken.of == t.used {
-			taken.charge, taken.of = to.AdaptCharge(taken.charge, t.Limits), used
-		}
-	}
 }
 
 // setTogether replaces the limits over all buckets, and converts their usage and the charges of
@@ -206,47 +176,15 @@ func (v *Valve) setTogether(p policy.Policy) {
 		}
 	default:
 		used := to.Adapt(before.used, before.Limits)
-		for _, part := range v.parts {
-			for _, j := range part.jobs {
-				j.adaptTurn(before, to, used)
+		v.recharge(before, before.Limits, to, func(c *charged, _ *bucket) *quota.Set {
+			if c.of == before.used {
+				return used
 			}
-			for _, j := range part.calls {
-				j.adaptTurn(before, to, used)
-			}
-		}
+			return nil
+		})
 		before.used, before.Limits = used, to
 	}
 	v.gatherCommon()
-}
-
-// accountTogether corrects the charges of a start by its outcome.
-func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
-	charged := j.turn
-	j.turn = nil
-	if charged == nil && !local && len(o.Used) > 0 {
-		for _, t := range v.common {
-			v.tellLate(t, late{j.takes(), o.Used})
-		}
-	}
-	for ; charged != nil; charged = charged.next {
-		t, charge := charged.by, charged.charge
-		switch {
-		case t.host != v && t.here() == nil:
-			if len(o.Used) > 0 {
-				v.tellLate(t, late{j.takes(), o.Used})
-			}
-		case charged.of != t.used: // by limits that are gone, or another process owned it meanwhile
-		case o.Kind == record.OutcomeReturned:
-			t.Return(t.used, charge, v.instant(now))
-			t.callBack(now)
-		default:
-			p := t.part
-			t.Done(t.used, charge, v.instant(now), o.Used, p.unnoted.noted)
-			if p.noteUsed(t.Limits, o.Used); len(o.Used) > 0 {
-				t.callBack(now)
-			}
-		}
-	}
 }
 
 // callBack reevaluates buckets that let others pass, after a refund.

@@ -115,7 +115,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	out *Actions) *Valve {
 	v := &Valve{
 		settings: settings{Policy: p, paused: paused,
-			base: limitsFor(p, policy.Override{}, paused)},
+			base:      limitsFor(p, policy.Override{}, paused),
+			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		order:       order{total: totalRate{Pace: totalOf(p)}},
 		crew:        crew{runs: map[uint64]run{}},
@@ -129,7 +130,6 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
-	v.SetOverrides(nil)
 	return v
 }
 
@@ -167,7 +167,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 			}
 			return
 		}
-		p.v.lose(j) // the stream was restored without it; this job must not end in its place
+		p.v.lose(j, now) // the stream was restored without it; this job must not end in its place
 		p.v.place(j.Bucket, now)
 	}
 	p.v.told = stamp{now, wall}
@@ -285,8 +285,8 @@ func (v *Valve) Redate(now pace.Instant, wall time.Time) {
 
 // limitsOf returns the limits of a key's bucket.
 func (v *Valve) limitsOf(key job.Key) *limits {
-	if l := v.special[key]; l != nil {
-		return l
+	if o, special := v.overrides[key]; special {
+		return limitsFor(v.Policy, o, v.paused)
 	}
 	return v.base
 }
