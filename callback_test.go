@@ -250,11 +250,13 @@ func TestACrashBehindACallbackMakesNoSecondOne(t *testing.T) {
 		return nc
 	}
 	finished, crashed := make(chan struct{}), make(chan struct{})
-	first := drain(workers.Options{Policies: []string{"mail"}, Observer: workers.Observer{
-		Finished: func(string, string) {
-			close(finished)
-			<-crashed
-		}}})
+	first := drain(workers.Options{Policies: []string{"mail"}, Sink: queue.SinkFunc(
+		func(e queue.Event) {
+			if e.Type == queue.EventDone {
+				close(finished)
+				<-crashed
+			}
+		})})
 	if status, answer := ask(t, p, "POST", "/v1/jobs/mail/a", "x", job.HeaderCallback,
 		r.URL); status != 202 {
 		t.Fatal(answer)
@@ -266,12 +268,11 @@ func TestACrashBehindACallbackMakesNoSecondOne(t *testing.T) {
 	first.Close()
 	close(crashed)
 	again := make(chan struct{}, 10)
-	drain(workers.Options{Observer: workers.Observer{
-		Finished: func(policy, _ string) {
-			if policy == "mail" {
-				again <- struct{}{}
-			}
-		}}})
+	drain(workers.Options{Sink: queue.SinkFunc(func(e queue.Event) {
+		if e.Type == queue.EventDone && e.Policy == "mail" {
+			again <- struct{}{}
+		}
+	})})
 	receive(t, again)
 	waittest.Until(t, "nothing is left to do", func() bool {
 		depths := p.Depths(t.Context())
@@ -288,11 +289,13 @@ func TestACallbackThatFindsNoRoomIsTold(t *testing.T) {
 	var mu sync.Mutex
 	lost := map[string]int{}
 	o := penstock.Options{Policies: calling(t, 2), AllowTargets: here}
-	o.Observer.Drain.CallbackLost = func(policy, reason string) {
+	o.Sink = queue.SinkFunc(func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		lost[policy+" "+reason]++
-	}
+		if e.Type == queue.EventCallbackLost {
+			lost[e.Policy+" "+e.Name]++
+		}
+	})
 	p := open(t, o)
 	p.Handle("mail", func(context.Context, workers.Job) error { return nil })
 	run(t, p)

@@ -2,6 +2,7 @@ package penstock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/schedules"
-	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
@@ -22,10 +22,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/node"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -100,8 +98,13 @@ type Options struct {
 	// Files reports to /readyz which files of the process are bad. Nil: only the files of HTTP.
 	// The commands of Penstock follow more files.
 	Files *follow.Status
-	// Observer receives events, for metrics and traces; may be empty.
-	Observer Observer
+	// Sink takes events of this process and of the jobs that it starts, as for metrics; may be
+	// nil.
+	Sink queue.Sink
+	// Submitting is [admission.Options.Submitting], and Attempt is [workers.Options.Attempt]; used
+	// for traces.
+	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
+	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
 	// Logger receives state changes and warnings; default [slog.Default].
 	Logger *slog.Logger
 
@@ -180,7 +183,6 @@ func (o Options) withDefaults() Options {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.Grace = cmp.Or(o.Grace, lifecycle.DefaultGrace)
-	o.Observer = o.Observer.complete()
 	if o.Files == nil {
 		o.Files = new(follow.Status)
 	}
@@ -256,122 +258,8 @@ func (o Options) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
-// Names of the APIs in [Observer.Answered].
-const (
-	APIHTTP = "http"
-	APINATS = "nats"
-)
-
-// Observer receives events of this process. Each function may be nil. They are called from many
-// goroutines and must return at once. Policy names are existing ones only, which bounds the
-// number of metric series.
-type Observer struct {
-	// Submitting is [admission.Options.Submitting]; used for traces.
-	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
-	// Admitted gets the verdict on each submitted job.
-	Admitted func(policy string, verdict admission.Verdict)
-	// Checked gets the answer to each check; peeks are not reported.
-	Checked func(policy string, allowed bool)
-	// Shadowed gets the decision of each limit with shadow: true. With over, the limit would
-	// have refused or delayed the request, by the given time.
-	Shadowed func(policy, limit string, over bool, by time.Duration)
-	// Ticked gets the outcome of each tick of a schedule: submitted, refused (the bucket is
-	// full; the tick is retried) or missed.
-	Ticked func(policy, outcome string)
-	// Answered gets the status of each answer of an API, [APIHTTP] or [APINATS].
-	Answered func(api string, status int)
-
-	// Policies gets the policies that this process follows from now on.
-	Policies func(policy.Entries)
-	// Unowned reports whether jobs of a policy wait while no drainer owns the policy.
-	Unowned func(policy string, unowned bool)
-	// ApplyFailed reports whether the last change of a policy could not be applied to its
-	// stream.
-	ApplyFailed func(policy string, failed bool)
-	// Inventory gets the stored policies and their problems every few seconds.
-	Inventory func(store.Inventory)
-	// Retired gets each policy that this process retires because of Prune.
-	Retired func(policy string)
-
-	// Stored gets the usage of JetStream every few seconds.
-	Stored func(queue.Storage)
-	// Writable reports every second whether the embedded server can write.
-	Writable func(writable bool)
-
-	// Drain receives the events of jobs that this process starts.
-	Drain workers.Observer
-}
-
-// complete returns the observer with empty functions for the nil ones.
-func (o Observer) complete() Observer {
-	if o.Admitted == nil {
-		o.Admitted = func(string, admission.Verdict) {}
-	}
-	if o.Checked == nil {
-		o.Checked = func(string, bool) {}
-	}
-	if o.Shadowed == nil {
-		o.Shadowed = func(string, string, bool, time.Duration) {}
-	}
-	if o.Ticked == nil {
-		o.Ticked = func(string, string) {}
-	}
-	if o.Answered == nil {
-		o.Answered = func(string, int) {}
-	}
-	if o.Policies == nil {
-		o.Policies = func(policy.Entries) {}
-	}
-	if o.Unowned == nil {
-		o.Unowned = func(string, bool) {}
-	}
-	if o.ApplyFailed == nil {
-		o.ApplyFailed = func(string, bool) {}
-	}
-	if o.Inventory == nil {
-		o.Inventory = func(store.Inventory) {}
-	}
-	if o.Retired == nil {
-		o.Retired = func(string) {}
-	}
-	if o.Stored == nil {
-		o.Stored = func(queue.Storage) {}
-	}
-	if o.Writable == nil {
-		o.Writable = func(bool) {}
-	}
-	return o
-}
-
-// counted adapts an Observer to [admission.Metrics].
-type counted struct {
-	Observer
-	watch  *watch.Watch
-	broker *queue.Broker
-}
-
-// Admitted implements [admission.Metrics].
-func (c counted) Admitted(policy string, k job.Key, verdict string) {
-	c.Observer.Admitted(policy, admission.Verdict(verdict))
-	if admission.Verdict(verdict) == admission.Rejected {
-		c.watch.Refused(policy, k)
-		c.broker.Count(policy, queue.CountRefused, 1)
-	}
-}
-
-// Checked implements [admission.Metrics].
-func (c counted) Checked(policy string, k job.Key, allowed bool) {
-	c.Observer.Checked(policy, allowed)
-	c.watch.Checked(policy, k, allowed)
-}
-
-// Shadowed implements [admission.Metrics].
-func (c counted) Shadowed(policy, limit string, over bool, by time.Duration) {
-	c.Observer.Shadowed(policy, limit, over, by)
-	c.watch.Shadowed(policy, limit, over, by)
-}
-
-func reportStatus(handler http.Handler, answered func(api string, status int)) http.Handler {
+// reportStatus tells the status of each answer over HTTP.
+func reportStatus(handler http.Handler, answered func(status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(&statusWriter{w, answered}, r)
 	})
@@ -380,12 +268,12 @@ func reportStatus(handler http.Handler, answered func(api string, status int)) h
 // statusWriter reports the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
-	answered func(api string, status int)
+	answered func(status int)
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *statusWriter) WriteHeader(status int) {
-	w.answered(APIHTTP, status)
+	w.answered(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 

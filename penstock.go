@@ -83,6 +83,7 @@ type Penstock struct {
 	handler   http.Handler
 	budget    *admission.Budget
 	watching  *watch.Watch
+	sink      queue.Sink
 	node      *node.Node
 	drainer   *workers.Drainer // nil: AdmitOnly
 	auditor   *audit.Auditor   // nil: no audit
@@ -177,6 +178,7 @@ func (p *Penstock) build() error {
 		}
 	}
 	p.watching = watch.New(p.broker)
+	p.sink = queue.Sinks{o.Sink, p.watching, p.broker}
 	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true,
 		Timeout: publishTimeout})
 	var valves admission.Valves = p.broker
@@ -184,17 +186,16 @@ func (p *Penstock) build() error {
 		valves = p.drainer
 	}
 	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
-		admission.Options{Metrics: counted{o.Observer, p.watching, p.broker}, Outcomes: p.broker,
+		admission.Options{Sink: p.sink, Outcomes: p.broker,
 			Callback:   targets.Callback(o.AllowTargets),
-			Submitting: o.Observer.Submitting})
+			Submitting: o.Submitting})
 	p.schedules = schedules.New(p.broker, p.service,
-		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
+		schedules.Options{Ticked: func(policy, outcome string) {
+			p.sink.Take(queue.Event{Type: queue.EventTicked, Policy: policy, Name: outcome})
+		}, Logger: p.log})
 	p.node = node.New(node.Options{Broker: p.broker, Store: store.New(p.broker, p.log),
 		Schedules: p.schedules, Wanted: o.wanted(), Follow: p.follow, Check: p.nats.Check(),
-		Cache: o.Cache, Offline: o.StartWithoutNATS, Log: p.log,
-		Observer: node.Observer{Unowned: o.Observer.Unowned, ApplyFailed: o.Observer.ApplyFailed,
-			Inventory: o.Observer.Inventory, Retired: o.Observer.Retired,
-			Stored: o.Observer.Stored, Writable: o.Observer.Writable}})
+		Cache: o.Cache, Offline: o.StartWithoutNATS, Sink: p.sink, Log: p.log})
 	p.budget = admission.NewBudget(admission.DefaultBudget)
 	p.handler = p.api(producer)
 	return nil
@@ -242,7 +243,8 @@ func (p *Penstock) buildDrainer() error {
 		Target:   targets.New(connection, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
 		OwnAll:   true,
 		Grace:    o.Grace,
-		Observer: o.Observer.Drain,
+		Sink:     o.Sink,
+		Attempt:  o.Attempt,
 		Logger:   p.log,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 )
@@ -51,7 +52,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	}
 	if p.listener != nil {
 		parts = append(parts, lifecycle.HTTP(p.listener,
-			reportStatus(p.handler, o.Observer.Answered),
+			reportStatus(p.handler, p.answered("http")),
 			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
 				MaxPerClient: o.HTTP.MaxPerClient, Unbounded: o.HTTP.TrustedProxies,
 				TLS: p.guard.TLS(), Logger: p.log}))
@@ -61,7 +62,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 			natsapi.Options{Job: p.jobOrEnd, Bucket: p.bucket, Cancel: p.cancel,
 				Budget: p.budget, Grace: o.Grace, Version: buildinfo.Version(),
 				Started: func() { close(p.listening) }, Logger: p.log,
-				Answered: func(status int) { o.Observer.Answered(APINATS, status) }}))
+				Answered: p.answered("nats")}))
 	} else {
 		close(p.listening)
 	}
@@ -73,6 +74,13 @@ func (p *Penstock) serving() []func(context.Context) error {
 		}
 	}
 	return parts
+}
+
+// answered returns a function that tells the status of an answer of an API.
+func (p *Penstock) answered(api string) func(status int) {
+	return func(status int) {
+		p.sink.Take(queue.Event{Type: queue.EventAnswered, Name: api, Value: int64(status)})
+	}
 }
 
 // jobOrEnd, cancel and bucket answer further requests of the NATS API.
@@ -130,7 +138,7 @@ func (p *Penstock) follow(set policy.Entries) {
 	if err := p.service.SetPolicies(set); err != nil {
 		p.log.Error("policies keep their former form, or stay out", "error", err)
 	}
-	p.options.Observer.Policies(set)
+	p.sink.Take(queue.Event{Type: queue.EventFollowed, Data: set})
 }
 
 // announce is a part of Run: it closes ready once all other parts have begun.

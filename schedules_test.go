@@ -19,11 +19,21 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // ask asks the API of a process.
+// tickSink is a sink of the outcomes of ticks.
+func tickSink(take func(outcome string)) queue.Sink {
+	return queue.SinkFunc(func(e queue.Event) {
+		if e.Type == queue.EventTicked {
+			take(e.Name)
+		}
+	})
+}
+
 func ask(t *testing.T, p *penstock.Penstock, method, path, body string,
 	header ...string) (int, string) {
 	t.Helper()
@@ -66,19 +76,19 @@ func TestEachTickBecomesOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	var mu sync.Mutex
 	submitted := map[string]int{}
-	observer := penstock.Observer{Ticked: func(policy, outcome string) {
+	sink := tickSink(func(outcome string) {
 		mu.Lock()
 		defer mu.Unlock()
 		submitted[outcome]++
-	}}
+	})
 	begin := func() (first, second *penstock.Penstock) {
-		first = open(t, penstock.Options{Observer: observer,
+		first = open(t, penstock.Options{Sink: sink,
 			Server:   embedded.Options{Dir: dir, Listen: "127.0.0.1:0"},
 			Policies: []policy.Policy{paced("report", 100, 1000)}})
 		first.Handle("report", ran.run)
 		run(t, first)
 		second = open(t, penstock.Options{URL: first.NATSURL(), AdmitOnly: true,
-			Observer: observer})
+			Sink: sink})
 		run(t, second)
 		return first, second
 	}
@@ -158,7 +168,7 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	outcomes := make(chan string, 1000)
 	p := open(t, penstock.Options{
-		Observer: penstock.Observer{Ticked: func(_, outcome string) { outcomes <- outcome }},
+		Sink:     tickSink(func(outcome string) { outcomes <- outcome }),
 		Policies: []policy.Policy{paced("report", 100, 100)}})
 	p.Handle("report", ran.run)
 	run(t, p)
@@ -193,7 +203,7 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 func TestATickThatMeetsAFullBucketIsTold(t *testing.T) {
 	outcomes := make(chan string, 1000)
 	p := open(t, penstock.Options{AdmitOnly: true,
-		Observer: penstock.Observer{Ticked: func(_, outcome string) { outcomes <- outcome }},
+		Sink:     tickSink(func(outcome string) { outcomes <- outcome }),
 		Policies: []policy.Policy{paced("report", 1, 1)}})
 	run(t, p)
 	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "report", Key: "k"}); err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers"
 )
 
 // TestATargetThatHasNothingLeftPausesItsBucket: the job that heard so is done, the next one waits,
@@ -33,10 +33,15 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	hints, outcomes := make(chan time.Duration, 10), make(chan string, 10)
 	p := open(t, penstock.Options{Policies: []policy.Policy{pay},
 		AllowTargets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		Observer: penstock.Observer{Drain: workers.Observer{
-			Hinted:   func(_ string, pause time.Duration) { hints <- pause },
-			Finished: func(_, outcome string) { outcomes <- outcome },
-		}}})
+		Sink: queue.SinkFunc(func(e queue.Event) {
+			switch e.Type {
+			case queue.EventDone, queue.EventFailed, queue.EventThrottled:
+				if e.PauseMS > 0 && e.Type != queue.EventThrottled {
+					hints <- time.Duration(e.PauseMS) * time.Millisecond
+				}
+				outcomes <- e.Name
+			}
+		})})
 	run(t, p)
 
 	var first struct {

@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -150,11 +150,11 @@ func serveTicks(dir string) {
 	p, err := penstock.Open(ctx, penstock.Options{
 		Server:   embedded.Options{Dir: dir, Listen: "127.0.0.1:0"},
 		Policies: []policy.Policy{waits, held, clock},
-		Observer: penstock.Observer{Admitted: func(policy string, _ admission.Verdict) {
-			if policy == "held" {
+		Sink: queue.SinkFunc(func(e queue.Event) {
+			if e.Type == queue.EventAdmitted && e.Policy == "held" {
 				select {}
 			}
-		}},
+		}),
 	})
 	if err != nil {
 		fmt.Println(err)

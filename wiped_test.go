@@ -41,7 +41,8 @@ func newLossy(t *testing.T) *lossy {
 	surveyed := make(chan struct{}, 1)
 	l.Penstock = open(t, penstock.Options{URL: l.server.URL(),
 		Logger: slog.New(slog.NewTextHandler(l.log, nil)),
-		Observer: penstock.Observer{Stored: func(found queue.Storage) {
+		Sink: queue.SinkFunc(func(e queue.Event) {
+			found, _ := e.Data.(queue.Storage)
 			if found.Made["PENSTOCK_SCHEDULES"].IsZero() || found.Made["PENSTOCK_mail"].IsZero() {
 				return
 			}
@@ -49,7 +50,7 @@ func newLossy(t *testing.T) *lossy {
 			case surveyed <- struct{}{}:
 			default:
 			}
-		}},
+		}),
 		Policies: []policy.Policy{paced("mail", 1000, 10)},
 		Schedules: []schedules.Entry{{Policy: "mail", Key: "tick", Name: "yearly",
 			When: "@yearly"}}})

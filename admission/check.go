@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Check takes units from the limiter of a door policy or a meter. A check that is not allowed
@@ -14,7 +15,8 @@ import (
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
-		s.metrics.Checked(r.Policy, r.Key, checked.Allowed)
+		s.sink.Take(queue.Event{Type: queue.EventChecked, Policy: r.Policy, Key: r.Key,
+			Value: queue.Whether(checked.Allowed)})
 		s.shadowed(r.Policy, checked.Shadow)
 	}
 	return checked, err

@@ -32,22 +32,10 @@ type Valves interface {
 	AskValve(ctx context.Context, policy string, partition int, q job.Question) (job.Answer, error)
 }
 
-// Metrics counts answers; internal/telemetry implements it. Policy names are existing ones only,
-// which bounds the number of metric series.
-type Metrics interface {
-	// Admitted counts a submitted job that got a verdict.
-	Admitted(policy string, k job.Key, verdict string)
-	// Checked counts a check of a key that got an answer; peeks are not counted.
-	Checked(policy string, k job.Key, allowed bool)
-	// Shadowed counts the decision of a shadow limit. With over, the limit would have refused or
-	// delayed the request, by the given time.
-	Shadowed(policy, limit string, over bool, by time.Duration)
-}
-
 // Options holds the optional settings of a [Service].
 type Options struct {
-	// Metrics counts answers; may be nil.
-	Metrics Metrics
+	// Sink takes the answers; may be nil.
+	Sink queue.Sink
 	// Outcomes lets submissions wait for the end of their jobs; nil: they cannot wait.
 	Outcomes Outcomes
 	// Callback returns why the result of a job may not be posted to a URL; nil: every URL is
@@ -65,7 +53,7 @@ type Service struct {
 	names     queue.Names
 	publisher Publisher
 	newLimit  NewLimit
-	metrics   Metrics
+	sink      queue.Sink
 	begin     func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 	callback  func(to *url.URL) error
 	expected  *expectations
@@ -93,9 +81,6 @@ type livePolicy struct {
 // fails with [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
 func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit,
 	o Options) *Service {
-	if o.Metrics == nil {
-		o.Metrics = uncounted{}
-	}
 	if o.Callback == nil {
 		o.Callback = func(*url.URL) error { return nil }
 	}
@@ -103,7 +88,7 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 		names:     names,
 		publisher: publisher,
 		newLimit:  newLimit,
-		metrics:   o.Metrics,
+		sink:      queue.Sinks{o.Sink},
 		begin:     o.Submitting,
 		callback:  o.Callback,
 		expected:  newExpectations(valves),
@@ -111,17 +96,11 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 	}
 }
 
-type uncounted struct{}
-
-func (uncounted) Admitted(string, job.Key, string) {}
-func (uncounted) Checked(string, job.Key, bool)    {}
-
-func (uncounted) Shadowed(string, string, bool, time.Duration) {}
-
 // shadowed counts the decisions of shadow limits.
 func (s *Service) shadowed(policy string, all []Shadowed) {
 	for _, one := range all {
-		s.metrics.Shadowed(policy, one.Limit, one.Over, one.By)
+		s.sink.Take(queue.Event{Type: queue.EventShadowed, Policy: policy, Name: one.Limit,
+			Value: queue.Whether(one.Over), For: one.By})
 	}
 }
 

@@ -82,7 +82,8 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 		outcome, err := wait()
 		end(outcome, err)
 		if err == nil {
-			s.metrics.Admitted(r.Policy, r.Key, string(outcome.Verdict))
+			s.sink.Take(queue.Event{Type: queue.EventAdmitted, Policy: r.Policy, Key: r.Key,
+				Name: string(outcome.Verdict)})
 		}
 		return outcome, err
 	}

@@ -329,43 +329,47 @@ func everyProcess(r *telemetry.Registry) {
 
 // admits registers the metrics of an admitter, with a series of each.
 func admits(r *telemetry.Registry) {
-	store := r.Store()
-	store.StoreUp(true)
-	store.FellBack("p", "open")
-	r.Policies()
-	r.Storage().
-		Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
-			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
-			Dead:   map[string]uint64{"stripe": 1},
-			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
-	admission := r.Admission()
+	store, admission := r.Store(), r.Admission()
+	store.Take(queue.Event{Type: queue.EventStoreUp, Value: 1})
+	store.Take(queue.Event{Type: queue.EventFellBack, Policy: "p", Name: "open"})
 	r.Envoy()
 	r.Outbound()("p", "answered", time.Second)
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
-	admission.Policies(policy.Entries{"p": {}})
-	admission.Unowned("p", true)
-	admission.ApplyFailed("p", true)
-	admission.Admitted("p", "rejected")
-	admission.Checked("p", true)
-	admission.Ticked("p", "missed")
-	admission.Shadowed("p", "next", true, time.Second)
+	for _, e := range []queue.Event{
+		{Type: queue.EventStored, Data: queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
+			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
+			Dead:   map[string]uint64{"stripe": 1},
+			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}},
+		{Type: queue.EventFollowed, Data: policy.Entries{"p": {}}},
+		{Type: queue.EventUnowned, Value: 1},
+		{Type: queue.EventApplyFailed, Value: 1},
+		{Type: queue.EventAdmitted, Name: "rejected"},
+		{Type: queue.EventChecked, Value: 1},
+		{Type: queue.EventTicked, Name: "missed"},
+		{Type: queue.EventShadowed, Name: "next", Value: 1, For: time.Second},
+	} {
+		e.Policy = "p"
+		admission.Take(e)
+	}
 	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
 }
 
 // drains registers the metrics of a drainer, with a series of each.
 func drains(r *telemetry.Registry) {
 	drain := r.Drain()
-	drain.Policy("p", true)
-	drain.Breaker("p", 1)
-	drain.Adapted("p", 1)
-	drain.Workerless("p", true)
-	drain.Shadowed("p", "next", time.Second)
-	drain.Started("p", 0, 0, "")
-	drain.Ended("p", "dead")
-	drain.LimitHeld("p", "daily", time.Second)
-	drain.CallbackLost("p", "full")
-	drain.HistoryLost("p")
-	drain.LimitsLeft("p", []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}})
-	drain.Discarded("p", 1)
-	drain.Owned("p", 1)
+	for _, e := range []queue.Event{
+		{Type: queue.EventOwnable, Value: 1},
+		{Type: queue.EventBreakers, Value: 1},
+		{Type: queue.EventLowered, Value: 1},
+		{Type: queue.EventWorkerless, Value: 1},
+		{Type: queue.EventStarted, Shadow: map[string]int64{"next": 1000}},
+		{Type: queue.EventDead},
+		{Type: queue.EventLimitHeld, Name: "daily", For: time.Second},
+		{Type: queue.EventCallbackLost, Name: "full"},
+		{Type: queue.EventLimitsLeft, Data: []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}}},
+		{Type: queue.EventOwned, Value: 1},
+	} {
+		e.Policy = "p"
+		drain.Take(e)
+	}
 }

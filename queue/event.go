@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The types of an [Event].
+// The types of an [Event] that [Broker.Take] publishes. Attempts end as done, failed (Name is
+// "permanent" where retries cannot succeed) or throttled, unless they are uncounted.
 const (
 	EventAccepted  = "accepted"  // the job is stored, and its valve has seen it
 	EventStarted   = "started"   // an attempt began
@@ -45,7 +47,121 @@ const (
 	EventLimitBroken = "limit_broken"
 )
 
-// Event is one step of a job, as published on penstock.event.<policy>.<key>. Events are core NATS
+// The types of events for metrics and logs, which are not published.
+const (
+	// EventReturned: an assigned job returned to its queue before it started, without an attempt.
+	// Name is why: rate (its slot was gone at the last check, because the machine was late and too
+	// many jobs would have started together), lease (this drainer's had expired) or order (an
+	// earlier job returned).
+	EventReturned = "returned"
+	// EventUncounted: a run ended without an attempt. Name: returned (it did not start) or
+	// uncounted (interrupted, or its remote worker left).
+	EventUncounted = "uncounted"
+	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
+	// processor (this process got no CPU time when they were due), no_worker, workers_busy,
+	// total_rate, limit, concurrency, paused, cooling, breaker or storage. Time held by one cause
+	// is told when it ends.
+	EventLate = "late"
+	// EventLimitHeld, once a second: the limit on starts Name has held back buckets with waiting
+	// jobs For this long, summed over buckets.
+	EventLimitHeld = "limit_held"
+	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits on starts whose
+	// state this drainer keeps and that count all keys of the policy or are shared by policies.
+	EventLimitsLeft = "limits_left"
+	// EventOwnable: Value is 1 if this drainer may start the policy's jobs from now on, 0 if not.
+	EventOwnable = "ownable"
+	// EventWorkerless: Value is 1 while jobs of an owned policy have been due for some seconds
+	// without any worker anywhere.
+	EventWorkerless = "workerless"
+	// EventOwned: Value partitions of the policy are this drainer's.
+	EventOwned = "owned"
+	// EventBreakers: Value breakers of the policy are open in this drainer: one per bucket, and one
+	// for all of them.
+	EventBreakers = "breakers"
+	// EventLowered, when it has changed: Value owned buckets are slower than their outflow because
+	// of their target's observed limit.
+	EventLowered = "lowered"
+	// EventLease: Value is 1 while this drainer holds its lease. Without it nothing starts.
+	EventLease = "lease"
+	// EventRecordDamaged: a record in the KV bucket Name was unreadable and is rebuilt.
+	EventRecordDamaged = "record_damaged"
+	// EventRecordsNewer: Value records have a newer format. Each blocks the partitions it concerns.
+	EventRecordsNewer = "records_newer"
+	// EventDiscarded: Value old dead letters of the policy made room for new ones.
+	EventDiscarded = "discarded"
+	// EventHistoryLost: the end of a job of a policy with keep_done was not recorded.
+	EventHistoryLost = "history_lost"
+
+	// EventAdmitted: a submitted job got the verdict Name.
+	EventAdmitted = "admitted"
+	// EventChecked: a check got an answer; Value is 1 if it was allowed.
+	EventChecked = "checked"
+	// EventShadowed: the limit Name with shadow: true decided on a request at the door. Value is 1
+	// if it would have refused or delayed the request, For this long.
+	EventShadowed = "shadowed"
+	// EventTicked: a tick of a schedule was submitted, refused or missed: Name.
+	EventTicked = "ticked"
+	// EventAnswered: the API Name, http or nats, answered with the status Value.
+	EventAnswered = "answered"
+	// EventFollowed: this process follows the policies in Data, a policy.Entries, from now on.
+	EventFollowed = "followed"
+	// EventUnowned: Value is 1 while jobs of the policy wait and no drainer owns it.
+	EventUnowned = "unowned"
+	// EventApplyFailed: Value is 1 while the policy's last change is not applied to its stream.
+	EventApplyFailed = "apply_failed"
+	// EventInventory, every few seconds: Data is a store.Inventory of the stored policies.
+	EventInventory = "inventory"
+	// EventRetired: this process retired a policy because it left the file.
+	EventRetired = "retired"
+	// EventStored, every few seconds: Data is the [Storage] in use.
+	EventStored = "stored"
+	// EventWritable, every second: Value is 1 if the embedded server can write.
+	EventWritable = "writable"
+	// EventStoreUp: Value is 1 while the shared store of limits answers.
+	EventStoreUp = "store_up"
+	// EventFellBack: a decision was made without that store, by the on_store_error Name.
+	EventFellBack = "fell_back"
+	// EventGateways: Data is the []string of the names of all limits of gateways.
+	EventGateways = "gateways"
+)
+
+// EventTypes are the published types.
+var EventTypes = []string{EventAccepted, EventStarted, EventDone, EventFailed, EventThrottled,
+	EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
+	EventLimitBroken, EventScheduleRefused, EventScheduleMissed, EventCallbackLost}
+
+// Sink takes events. Take is called from many goroutines, and returns at once. Policy names are
+// existing ones only, which bounds the number of metric series.
+type Sink interface{ Take(Event) }
+
+// SinkFunc is a function as a [Sink].
+type SinkFunc func(Event)
+
+// Take implements [Sink].
+func (f SinkFunc) Take(e Event) { f(e) }
+
+// Sinks passes events on to several sinks, which may be nil.
+type Sinks []Sink
+
+// Take implements [Sink].
+func (s Sinks) Take(e Event) {
+	for _, one := range s {
+		if one != nil {
+			one.Take(e)
+		}
+	}
+}
+
+// Whether is the Value of an event about something that is or is not so.
+func Whether(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Event is something that happened: most are steps of a job. Those of [EventTypes] are published
+// on penstock.event.<policy>.<key>. Published events are core NATS
 // messages for watching: a client misses events while it does not listen, and a crash may lose
 // some. For counts use metrics; for accounting keep your own records of outcomes. A process that
 // publishes more than 1,000 events a second of one policy leaves out the rest while there is no
@@ -82,10 +198,17 @@ type Event struct {
 	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// Accepted and Reply are for the policy's history: when the job was stored, and the reply of
-	// its run. They are not published.
-	Accepted time.Time  `json:"-"`
-	Reply    *job.Reply `json:"-"`
+	// What follows is not published. Accepted is when the job was stored, Reply the reply of its
+	// run, Trace the id of its sampled trace, and For on a start how late it was. The types say
+	// what the others are.
+	Policy   string        `json:"-"`
+	Accepted time.Time     `json:"-"`
+	Reply    *job.Reply    `json:"-"`
+	Trace    string        `json:"-"`
+	Name     string        `json:"-"`
+	For      time.Duration `json:"-"`
+	Value    int64         `json:"-"`
+	Data     any           `json:"-"`
 
 	// From is the publishing process, and N numbers its events of the policy: a missing number was
 	// lost, or left out while there was no listener.
@@ -168,6 +291,18 @@ func (b *Broker) gate(policy string) *gate {
 		e.gates[policy] = g
 	}
 	return g
+}
+
+// Take implements [Sink]: it publishes the event, or counts it in the policy's minutes.
+func (b *Broker) Take(e Event) {
+	switch {
+	case slices.Contains(EventTypes, e.Type):
+		b.Tell(e.Policy, e)
+	case e.Type == EventLate && e.Name != job.HeldByPaused:
+		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
+	case e.Type == EventAdmitted && e.Name == "rejected":
+		b.Count(e.Policy, CountRefused, 1)
+	}
 }
 
 // Tell publishes an event without blocking and, for a job that ended, adds it to its policy's

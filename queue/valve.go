@@ -42,6 +42,18 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	return a, nil
 }
 
+// Owned reports whether a drainer owns a partition; an error means that it is not known.
+func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool, error) {
+	_, err := b.AskValve(ctx, policy, partition, job.Question{Op: job.OpWorker})
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return false, nil
+	case errors.Is(err, ErrUnavailable): // a slow drainer, or NATS is away
+		return false, err
+	}
+	return true, nil
+}
+
 // ServeValve serves questions to the owner of a partition. It calls answer for each question, one
 // at a time, in a goroutine shared by all partitions, so answer must not block; reply may be
 // called later, from any goroutine, once. ServeValve itself refuses a question in an unknown

@@ -29,7 +29,6 @@ type backlogs struct {
 	broker    *queue.Broker
 	catalog   *catalog
 	questions *questions
-	observe   func(policy string, partitions int)
 	memory    int64
 	core      *core.Core
 	*unreadable
@@ -346,7 +345,7 @@ func (bs *backlogs) closeAll() {
 
 func (bs *backlogs) count(policy string, change int) {
 	bs.owned[policy] += change
-	bs.observe(policy, bs.owned[policy])
+	bs.tell(queue.EventOwned, policy, int64(bs.owned[policy]))
 }
 
 // born distinguishes a partition's jobs from earlier ones with the same number: see

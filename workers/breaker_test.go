@@ -27,8 +27,9 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	var out bytes.Buffer
 	var observed []int
 	o := outages{
-		log: slog.New(slog.NewTextHandler(&out, nil)), policies: map[string]*outage{},
-		observe: func(_ string, open int) { observed = append(observed, open) },
+		loop: newLoop(slog.New(slog.NewTextHandler(&out, nil)),
+			queue.SinkFunc(func(e queue.Event) { observed = append(observed, int(e.Value)) })),
+		policies: map[string]*outage{},
 	}
 	stands := map[string]valve.Breakers{}
 	now := pace.Instant(time.Hour)
@@ -91,9 +92,9 @@ func TestLaw6AnOutageOfTheTargetIsNotFailing(t *testing.T) {
 	var open atomic.Int64
 	var up atomic.Bool
 	var ran seen
-	b.drain(Options{Observer: Observer{Breaker: func(_ string, n int) {
-		open.Store(int64(n))
-	}}}, map[string]Handler{
+	b.drain(Options{Sink: on(queue.EventBreakers, func(e queue.Event) {
+		open.Store(e.Value)
+	})}, map[string]Handler{
 		"api": func(ctx context.Context, job Job) error {
 			if !up.Load() {
 				return fmt.Errorf("call: %w", Unavailable(errors.New("no route to host")))

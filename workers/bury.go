@@ -17,7 +17,6 @@ type letters struct {
 	backlogs  *backlogs
 	gate      *gate
 	callbacks *callbacks
-	observer  Observer
 	tallies   *tallies
 }
 
@@ -71,17 +70,14 @@ func (l *letters) Bury(u valve.Burial) {
 		return err
 	}, func() core.Event {
 		if discarded > 0 {
-			l.observer.Discarded(letter.Policy, discarded)
+			l.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
 		}
-		l.log.Debug("dead letter", "policy", letter.Policy, "job", job.ID(letter.Policy, u.Seq),
-			"key", u.Key.Raw(), "reason", u.Reason, "error", u.Detail)
 		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
-		l.observer.Ended(letter.Policy, "dead")
 		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
 			l.broker.TellOutcome(letter.Header, end)
 		}
-		l.broker.Tell(letter.Policy, queue.Event{
-			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
+		l.sink.Take(queue.Event{
+			Type: queue.EventDead, Policy: letter.Policy, Job: end.Job, Key: u.Key,
 			Tags: job.Tags(letter.Header), Attempt: letter.Attempts,
 			Reason: letter.Reason, Error: u.Detail,
 			Accepted: u.Stored,

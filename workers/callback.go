@@ -23,7 +23,6 @@ type callbacks struct {
 	*calls
 	broker   *queue.Broker
 	producer *queue.Producer
-	lost     func(policy, reason string) // the observer's
 }
 
 // callback is an outcome to be posted.
@@ -122,9 +121,8 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
 }
 
 func (c callback) lose(t job.Told, reason string, err error) {
-	c.lost(c.policy, reason)
 	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",
 		"policy", c.policy, "job", t.Job, "through", c.through, "reason", reason, "error", err)
-	c.broker.Tell(c.policy, queue.Event{Type: queue.EventCallbackLost, Job: t.Job, Key: c.key,
-		Tags: c.tags, Reason: reason, Error: err.Error()})
+	c.sink.Take(queue.Event{Type: queue.EventCallbackLost, Policy: c.policy, Job: t.Job,
+		Key: c.key, Tags: c.tags, Name: reason, Reason: reason, Error: err.Error()})
 }

@@ -23,7 +23,7 @@ type catalog struct {
 	keep     func(policy string, keep time.Duration) // of the history of ended jobs
 }
 
-// observed wraps a handler so that an observer sees its attempts; nil disables that.
+// observed wraps a handler with [Options.Attempt], if there is one.
 func observed(handle Handler,
 	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
 	if attempt == nil {

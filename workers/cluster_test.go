@@ -87,7 +87,7 @@ func freePort(t *testing.T) int {
 
 type ownership struct{ partitions atomic.Int64 }
 
-func (o *ownership) owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
+func (o *ownership) owned(e queue.Event) { o.partitions.Store(e.Value) }
 
 func (b *bench) leader(stream string) string {
 	m, err := b.nc.Request("$JS.API.STREAM.INFO."+stream, nil, 2*time.Second)
@@ -173,7 +173,8 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	var ran seen
 	drain := func(name string) (nc *nats.Conn, owns *ownership, stop func() error) {
 		nc, owns = connect(name), &ownership{}
-		d, err := New(nc, Options{Replicas: 3, Lease: lease, Observer: Observer{Owned: owns.owned}})
+		d, err := New(nc, Options{Replicas: 3, Lease: lease,
+			Sink: on(queue.EventOwned, owns.owned)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -30,8 +31,8 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 	}
 	var ran seen
 	told := &waittest.Log{}
-	d, _ := b.drainer(Options{Lease: time.Second, Observer: Observer{
-		RecordDamaged: func(bucket string) { fmt.Fprintln(told, bucket) }}},
+	d, _ := b.drainer(Options{Lease: time.Second, Sink: on(queue.EventRecordDamaged,
+		func(e queue.Event) { fmt.Fprintln(told, e.Name) })},
 		map[string]Handler{"api": ran.handle})
 	b.empty("api")
 	for key, table := range damage {
@@ -74,8 +75,8 @@ func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 			b.publish("api", "a", 0, 10)
 			var ran seen
 			told := &waittest.Log{}
-			d, _ := b.drainer(Options{Lease: time.Second, Observer: Observer{
-				RecordsNewer: func(n int) { fmt.Fprintln(told, "newer:", n) }}},
+			d, _ := b.drainer(Options{Lease: time.Second, Sink: on(queue.EventRecordsNewer,
+				func(e queue.Event) { fmt.Fprintln(told, "newer:", e.Value) })},
 				map[string]Handler{"api": ran.handle})
 			b.until("it is named", func() bool {
 				return strings.Contains(strings.Join(d.Notes(), "\n"),

@@ -42,7 +42,6 @@ type Drainer struct {
 	performer performer
 	tallies   *tallies
 	outages   *outages
-	notices   *notices
 	proof     *proof
 	*unreadable
 
@@ -51,7 +50,7 @@ type Drainer struct {
 	bell      *alarm.Alarm
 	rings     <-chan struct{}  // of the bell
 	set       policy.Entries   // nil until known
-	observed  map[string]bool  // policies reported to the observer
+	observed  map[string]bool  // policies of EventOwnable
 	ready     bool             // Options.Ready was called
 	closed    bool             // the connection is closed permanently
 	leave     <-chan struct{}  // when to stop; nil once stopping has begun
@@ -93,7 +92,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Ready == nil {
 		o.Ready = func() {}
 	}
-	o.Observer = o.Observer.complete()
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -103,41 +101,39 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		return nil, err
 	}
 	jobs, interrupt := context.WithCancel(context.Background())
-	l := newLoop(o.Logger)
+	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker, attempts{o.Logger}})
 	c := newCalls(l, patience(o.Lease))
 	w := &wire{nc: nc, log: o.Logger}
 	d := &Drainer{
 		calls: c, options: o, broker: broker, interrupt: interrupt,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
-			attempt: o.Observer.Attempt,
+			attempt: o.Attempt,
 			keep: func(policy string, keep time.Duration) {
-				broker.KeepHistory(policy, keep, func() { o.Observer.HistoryLost(policy) })
+				broker.KeepHistory(policy, keep,
+					func() { l.tell(queue.EventHistoryLost, policy, 1) })
 			},
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},
 			gone: map[string]time.Time{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},
 		tallies:   &tallies{log: o.Logger},
-		outages: &outages{log: o.Logger, observe: o.Observer.Breaker,
-			policies: map[string]*outage{}},
-		notices: &notices{log: o.Logger, open: map[notice]string{}},
-		proof:   &proof{log: o.Logger, observe: o.Observer.Lease, patient: o.Lease},
+		outages:   &outages{loop: l, policies: map[string]*outage{}},
+		proof:     &proof{loop: l, patient: o.Lease},
 	}
-	d.unreadable = &unreadable{log: o.Logger, table: broker.Tables().Partitions, told: o.Observer}
+	d.unreadable = &unreadable{in: l, table: broker.Tables().Partitions}
 	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
-		observe: o.Observer.Owned, memory: o.Memory, all: map[handle.Partition]*backlog{},
+		memory: o.Memory, all: map[handle.Partition]*backlog{},
 		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: d.unreadable}
-	owed := &callbacks{calls: c, broker: broker, lost: o.Observer.CallbackLost,
+	owed := &callbacks{calls: c, broker: broker,
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
 	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog,
-		backlogs: d.backlogs, callbacks: owed, observer: o.Observer, jobs: jobs,
+		backlogs: d.backlogs, callbacks: owed, jobs: jobs,
 		results: make(chan core.Finished, 1024)}
 	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
-		workerless: workerless{log: o.Logger, observe: o.Observer.Workerless,
-			policies: map[string]*missing{}},
-		offers: map[string]*offer{}, others: map[string]pace.Instant{},
+		workerless: workerless{l, map[string]*missing{}},
+		offers:     map[string]*offer{}, others: map[string]pace.Instant{},
 		runs: map[string]chan *nats.Msg{}}
-	d.lender = &lender{calls: c, wire: w, broker: broker, catalog: d.catalog, notices: d.notices,
+	d.lender = &lender{calls: c, wire: w, broker: broker, catalog: d.catalog,
 		jobs: jobs, crews: map[string]*workforce{}, reservations: map[string]*reservation{},
 		unconfirmed: make(chan struct{}, mostUnconfirmed)}
 	d.performer = performer{d.backlogs, d.pool, d.remote,
@@ -146,9 +142,9 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Ends(),
 			catalog: d.catalog, backlogs: d.backlogs},
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
-			callbacks: owed, observer: o.Observer, tallies: d.tallies},
+			callbacks: owed, tallies: d.tallies},
 		d.questions,
-		&teller{loop: l, broker: broker, ended: o.Observer.Ended, outages: d.outages}}
+		&teller{loop: l, outages: d.outages}}
 	return d, nil
 }
 
@@ -251,20 +247,32 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.watchConnection()
 	d.watch()
 	d.every(noticeEvery, func(now pace.Instant) {
-		d.core.TakeLost(func(policy, cause string, by time.Duration) {
-			if cause != job.HeldByPaused {
-				d.broker.Count(policy, queue.CountLateMS, by.Milliseconds())
-			}
-			d.options.Observer.Late(policy, cause, by)
-		})
-		d.core.Lowered(d.options.Observer.Adapted)
-		d.core.LimitsLeft(now, d.options.Observer.LimitsLeft)
-		d.core.TakeHeld(now, d.options.Observer.LimitHeld)
+		d.tellLimits(now)
 		d.remote.workerless.look(now)
 		d.lender.look(now)
 		d.look(d.newerRecords())
 	})
 	return d.drain()
+}
+
+// tellLimits tells what holds starts back, once a second.
+func (d *Drainer) tellLimits(now pace.Instant) {
+	for event, take := range map[string]func(func(policy, name string, took time.Duration)){
+		queue.EventLate: d.core.TakeLost,
+		queue.EventLimitHeld: func(tell func(string, string, time.Duration)) {
+			d.core.TakeHeld(now, tell)
+		},
+	} {
+		take(func(policy, name string, took time.Duration) {
+			d.sink.Take(queue.Event{Type: event, Policy: policy, Name: name, For: took})
+		})
+	}
+	d.core.Lowered(func(policy string, buckets int) {
+		d.tell(queue.EventLowered, policy, int64(buckets))
+	})
+	d.core.LimitsLeft(now, func(policy string, left []LimitLeft) {
+		d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})
+	})
 }
 
 // setUpLog is how often to log that JetStream is unusable.
@@ -420,7 +428,7 @@ func (d *Drainer) turn(now pace.Instant) {
 
 	d.tallies.tell(now, false)
 	d.outages.tell(d.core.Breakers(maps.Keys(d.outages.policies)), now)
-	d.proof.tell(d.core, now)
+	d.proof.look(d.core, now)
 	if !d.ready && d.core.Ready(now) {
 		d.ready = true
 		d.options.Ready()

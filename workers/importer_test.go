@@ -43,21 +43,21 @@ func TestDrainerOutcomes(t *testing.T) {
 	var mu sync.Mutex
 	attempts, finished, ended := map[string][]int{}, map[string]int{}, map[string]int{}
 	all := make(chan struct{})
-	drainer, err := workers.New(nc, workers.Options{Observer: workers.Observer{
-		Finished: func(_, outcome string) {
-			mu.Lock()
-			defer mu.Unlock()
-			finished[outcome]++
-		},
-		Ended: func(_, outcome string) {
-			mu.Lock()
-			defer mu.Unlock()
-			ended[outcome]++
+	drainer, err := workers.New(nc, workers.Options{Sink: queue.SinkFunc(func(e queue.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e.Type {
+		case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
+			finished[e.Name]++
+		}
+		switch e.Type {
+		case queue.EventDone, queue.EventDead:
+			ended[e.Type]++
 			if ended["done"]+ended["dead"] == len(outcomes) {
 				close(all)
 			}
-		},
-	}})
+		}
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -22,11 +23,11 @@ func TestAnObserverHearsWhatMadeStartsLate(t *testing.T) {
 	heard := map[string]time.Duration{}
 	began := make(chan time.Time, 10)
 	free := make(chan struct{})
-	b.drain(Options{Observer: Observer{Late: func(policy, cause string, by time.Duration) {
+	b.drain(Options{Sink: on(queue.EventLate, func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		heard[policy+": "+cause] += by
-	}}}, map[string]Handler{"api": func(context.Context, Job) error {
+		heard[e.Policy+": "+e.Name] += e.For
+	})}, map[string]Handler{"api": func(context.Context, Job) error {
 		began <- time.Now()
 		<-free
 		return nil

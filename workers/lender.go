@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
@@ -29,7 +29,6 @@ type lender struct {
 	*wire
 	broker  *queue.Broker
 	catalog *catalog
-	notices *notices
 	jobs    context.Context // of all handlers
 	core    *core.Core      // nil with LendOnly
 	own     *remote         // of this drainer: its offers return here too; nil with LendOnly
@@ -321,7 +320,7 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
 		o.Kind = record.OutcomeUncounted // this process or the valve's stops: no attempt
 	}
-	logEnd(l.log, job, o, l.now().Since(began))
+	attempts{l.log}.Take(job.ended(o, l.now().Since(began)))
 	return o
 }
 
@@ -374,26 +373,15 @@ func (l *lender) lookForOwners() {
 	}
 	for _, name := range lent {
 		l.call(l.life, purpose{name, "look for an owner"}, func() error {
-			_, err := l.broker.AskValve(l.life, name, 0, job.Question{Op: job.OpWorker})
-			nobody := errors.Is(err, nats.ErrNoResponders)
-			if !nobody && errors.Is(err, queue.ErrUnavailable) {
-				return err // a slow drainer, or NATS is away
+			owned, err := l.broker.Owned(l.life, name, 0)
+			if err != nil {
+				return err
 			}
 			l.post(func(pace.Instant) {
-				text := ""
-				if nobody && l.crews[name] != nil {
-					text =
-						"workers wait: no drainer owns the policy, so that none of its jobs start"
-				}
-				l.notices.tell(notice{name, "owner"}, slog.LevelWarn, text,
-					"a drainer owns the policy now")
+				l.notices.Tell(&lentUnowned, name, notice.If(!owned && l.crews[name] != nil))
 			})
 			return nil
 		})
 	}
-	for key := range l.notices.open {
-		if key.about == "owner" && !slices.Contains(lent, key.policy) {
-			delete(l.notices.open, key)
-		}
-	}
+	l.notices.Forget(&lentUnowned, func(name string) bool { return slices.Contains(lent, name) })
 }

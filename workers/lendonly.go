@@ -34,7 +34,7 @@ func (d *Drainer) lend() error {
 
 func (d *Drainer) lendTo(set policy.Entries) {
 	d.catalog.learn(set, time.Now())
-	d.notices.handlers(d.catalog.handlers, set)
+	d.noteHandlers(d.catalog.handlers, set)
 	d.lender.serve(d.catalog.running)
 	if !d.ready {
 		d.ready = true

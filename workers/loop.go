@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/timepiece"
@@ -19,6 +21,8 @@ import (
 type loop struct {
 	log     *slog.Logger
 	seldom  *seldom.Log // for messages that others can cause repeatedly
+	notices *notice.Log
+	sink    queue.Sink
 	clock   *timepiece.Timepiece
 	events  chan event
 	life    context.Context // lasts until the loop has ended
@@ -40,17 +44,24 @@ func (e event) take(c *core.Core, now pace.Instant) {
 	}
 }
 
-func newLoop(log *slog.Logger) *loop {
+func newLoop(log *slog.Logger, sink queue.Sink) *loop {
 	life, end := context.WithCancel(context.Background())
 	return &loop{
 		life:    life,
 		end:     end,
 		log:     log,
 		seldom:  seldom.New(log),
+		notices: notice.New(log),
+		sink:    sink,
 		clock:   timepiece.New(),
 		events:  make(chan event, 256),
 		stopped: make(chan struct{}),
 	}
+}
+
+// tell passes an event with a value to the sinks.
+func (l *loop) tell(event, policy string, value int64) {
+	l.sink.Take(queue.Event{Type: event, Policy: policy, Value: value})
 }
 
 func (l *loop) now() pace.Instant { return l.clock.Now() }

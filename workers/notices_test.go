@@ -35,6 +35,15 @@ func (l *logged) Write(p []byte) (int, error) {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
+// on is a sink of one type of events.
+func on(kind string, take func(queue.Event)) queue.Sink {
+	return queue.SinkFunc(func(e queue.Event) {
+		if e.Type == kind {
+			take(e)
+		}
+	})
+}
+
 func (l *logged) lines(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,12 +232,11 @@ func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
 	log := &logged{t: t}
 	var mu sync.Mutex
 	var observed []bool
-	b.valve(Options{Logger: log.logger(), Observer: Observer{Workerless: func(policy string,
-		workerless bool) {
+	b.valve(Options{Logger: log.logger(), Sink: on(queue.EventWorkerless, func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		observed = append(observed, workerless)
-	}}})
+		observed = append(observed, e.Value > 0)
+	})})
 	b.publish("api", "a", 0, 3)
 	b.until("it is told", func() bool {
 		return log.lines("level=WARN", "no worker runs the policy's jobs", "policy=api") == 1

@@ -25,7 +25,6 @@ type pool struct {
 	catalog   *catalog
 	backlogs  *backlogs
 	callbacks *callbacks
-	observer  Observer
 	jobs      context.Context // of all handlers
 	results   chan core.Finished
 }
@@ -60,7 +59,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
-		p.observer.Returned(r.Part.Policy, string(r.Returned()))
+		p.tellReturned(r)
 		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return
 	}
@@ -82,9 +81,14 @@ func (p *pool) grant(r valve.Run) {
 		p.tellStart(r, Job{ID: job.CallID(name), Policy: name, Key: r.Key, Accepted: r.Stored,
 			Started: p.clock.Date(now)}, now)
 	} else {
-		p.observer.Returned(name, string(r.Returned()))
+		p.tellReturned(r)
 	}
 	p.report(r, r.Call.Outcome(passed))
+}
+
+func (p *pool) tellReturned(r valve.Run) {
+	p.sink.Take(queue.Event{Type: queue.EventReturned, Policy: r.Part.Policy,
+		Name: string(r.Returned())})
 }
 
 func (p *pool) report(r valve.Run, o record.Outcome) {
@@ -113,31 +117,42 @@ func newJob(r valve.Run, created time.Time) Job {
 	}
 }
 
-func (j Job) trace() string { return job.SampledTrace(j.Header) }
-
-func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
-	wait := max(0, job.Started.Sub(job.Accepted))
-	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait, job.trace())
-	if p.log.Enabled(context.Background(), slog.LevelDebug) {
-		p.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt",
-			job.Attempt, "wait", wait, "started", job.Started)
-	}
-	e := queue.Event{
-		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Tags: job.Tags(),
-		Attempt: job.Attempt,
-		WaitMS:  wait.Milliseconds(), At: job.Started, Costs: r.Costs,
-	}
+func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
+	e := j.event(queue.EventStarted)
+	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()
+	e.At, e.Costs, e.For = j.Started, r.Costs, max(0, now.Since(r.Due))
+	e.Trace = job.SampledTrace(j.Header)
 	if r.Cost != 1 {
 		e.Cost = r.Cost
 	}
 	for limit, by := range r.Shadow {
-		p.observer.Shadowed(job.Policy, limit, by)
 		if e.Shadow == nil {
 			e.Shadow = map[string]int64{}
 		}
 		e.Shadow[limit] = by.Milliseconds()
 	}
-	p.broker.Tell(job.Policy, e)
+	p.sink.Take(e)
+}
+
+// event returns an event of an attempt.
+func (j Job) event(kind string) queue.Event {
+	return queue.Event{Type: kind, Policy: j.Policy, Job: j.ID, Key: j.Key, Tags: j.Tags(),
+		Attempt: j.Attempt, Accepted: j.Accepted}
+}
+
+// ends are the events of an attempt's outcomes.
+var ends = map[record.OutcomeKind]string{record.OutcomeDone: queue.EventDone,
+	record.OutcomeFailed: queue.EventFailed, record.OutcomePermanent: queue.EventFailed,
+	record.OutcomeThrottled: queue.EventThrottled, record.OutcomeReturned: queue.EventUncounted,
+	record.OutcomeUncounted: queue.EventUncounted}
+
+// ended returns the event of an attempt's end.
+func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
+	e := j.event(ends[o.Kind])
+	e.Name, e.Reply, e.DurationMS = string(o.Kind), j.settled.said(), took.Milliseconds()
+	e.Error, e.Used, e.PauseMS = o.Error, o.Used, o.RetryAfter.Milliseconds()
+	e.For = took
+	return e
 }
 
 // end delivers the result of an ended attempt to waiters and callback, and reports it. It returns
@@ -150,32 +165,8 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 			p.broker.TellOutcome(job.Header, t)
 		}
 	}
-	p.tellEnd(job, o, took)
+	p.sink.Take(job.ended(o, took))
 	return o
-}
-
-func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
-	p.observer.Finished(job.Policy, string(o.Kind))
-	if o.Kind != record.OutcomeThrottled && o.RetryAfter > 0 {
-		p.observer.Hinted(job.Policy, o.RetryAfter)
-	}
-	logEnd(p.log, job, o, took)
-	event := queue.EventFailed
-	switch o.Kind {
-	case record.OutcomeDone:
-		event = queue.EventDone
-		p.observer.Ended(job.Policy, string(o.Kind))
-	case record.OutcomeThrottled:
-		event = queue.EventThrottled
-	case record.OutcomeReturned, record.OutcomeUncounted:
-		return
-	}
-	p.broker.Tell(job.Policy, queue.Event{
-		Type: event, Job: job.ID, Key: job.Key, Tags: job.Tags(), Attempt: job.Attempt,
-		Accepted: job.Accepted, Reply: job.settled.said(),
-		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
-		PauseMS: o.RetryAfter.Milliseconds(),
-	})
 }
 
 // told returns the result for waiters; ended is false if the job has not ended. Jobs whose attempts
@@ -195,17 +186,27 @@ func told(j Job, o record.Outcome) (t job.Told, ended bool) {
 	return t, true
 }
 
-// logEnd logs the end of an attempt with the fields of its start.
-func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
-	if !log.Enabled(context.Background(), slog.LevelDebug) {
+// attempts is a sink that logs attempts and dead letters at level debug.
+type attempts struct{ log *slog.Logger }
+
+// Take implements [queue.Sink].
+func (a attempts) Take(e queue.Event) {
+	if !a.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	args := []any{"policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt,
-		"outcome", o.Kind, "took", took}
-	if o.Error != "" {
-		args = append(args, "error", o.Error)
+	args := []any{"policy", e.Policy, "job", e.Job, "key", e.Key.Raw(), "attempt", e.Attempt}
+	switch e.Type {
+	case queue.EventStarted:
+		a.log.Debug("start", append(args, "wait", max(0, e.At.Sub(e.Accepted)), "started", e.At)...)
+	case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
+		args = append(args, "outcome", e.Name, "took", e.For)
+		if e.Error != "" {
+			args = append(args, "error", e.Error)
+		}
+		a.log.Debug("end", args...)
+	case queue.EventDead:
+		a.log.Debug("dead letter", append(args, "reason", e.Reason, "error", e.Error)...)
 	}
-	log.Debug("end", args...)
 }
 
 // gate decides the last check before a start. The loop sets it; workers ask it from their

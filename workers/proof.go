@@ -7,18 +7,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // proof reports the state of this drainer's lease. It belongs to the loop, except health.
 type proof struct {
-	log     *slog.Logger
-	observe func(held bool)
+	*loop
 	patient time.Duration // how long to wait for the first lease
 	born    pace.Instant  // when it was first requested
-	held    bool          // as last reported to the observer
-	lost    bool          // as last logged
+	held    bool          // as last told
 	err     error         // of the last renewal
 	health  atomic.Pointer[error]
 }
@@ -28,21 +28,22 @@ var (
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
 )
 
-// tell reports when the lease is lost and regained. Outages of the connection are reported
+var leaseLost = notice.Kind{Level: slog.LevelWarn,
+	Begin: "the lease cannot be renewed: nothing starts until it is",
+	End:   "the lease is held again"}
+
+// look reports when the lease is lost and regained. Outages of the connection are reported
 // elsewhere.
-func (p *proof) tell(c *core.Core, now pace.Instant) {
+func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {
-		p.observe(held)
+		p.loop.tell(queue.EventLease, "", queue.Whether(held))
 		p.held = held
 	}
 	var health error
 	switch {
 	case held:
-		if p.lost {
-			p.log.Info("the lease is held again", "id", c.Lease.Id)
-			p.lost = false
-		}
+		p.notices.Tell(&leaseLost, "", "", "id", c.Lease.Id)
 	case !c.Lease.Held && now.Since(p.born) < p.patient:
 		health = errNoLease
 	default:
@@ -50,10 +51,8 @@ func (p *proof) tell(c *core.Core, now pace.Instant) {
 		if p.err != nil {
 			health = fmt.Errorf("%w: %w", errLeaseLost, p.err)
 		}
-		if !p.lost && c.Connected {
-			p.log.Warn("the lease cannot be renewed: nothing starts until it is", "id", c.Lease.Id,
-				"error", p.err)
-			p.lost = true
+		if c.Connected {
+			p.notices.Tell(&leaseLost, "", "lost", "id", c.Lease.Id, "error", p.err)
 		}
 	}
 	p.health.Store(&health)

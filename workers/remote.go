@@ -209,7 +209,7 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born 
 	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
 	if !passed {
 		r.say(worker, statusNo)
-		r.pool.observer.Returned(run.Part.Policy, string(run.Returned()))
+		r.pool.tellReturned(run)
 		r.pool.report(run, record.Outcome{Seq: run.Seq, Kind: record.OutcomeReturned})
 		return
 	}

@@ -21,7 +21,9 @@ type callsBench struct {
 	most  map[purpose]int
 }
 
-func newTestCalls() *calls { return newCalls(newLoop(slog.New(slog.DiscardHandler)), deadline) }
+func newTestCalls() *calls {
+	return newCalls(newLoop(slog.New(slog.DiscardHandler), nil), deadline)
+}
 
 func newCallsBench() *callsBench {
 	return &callsBench{calls: newTestCalls(),
@@ -80,9 +82,12 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	until := func(n int) {
 		t.Helper()
 		waittest.Until(t, fmt.Sprint(n, " calls are under way"), func() bool {
+			b.calls.mu.Lock()
+			running := b.lines[p].running // those that have ended are taken note of
+			b.calls.mu.Unlock()
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return b.under[p] == n
+			return b.under[p] == n && running == n
 		})
 	}
 	for range 4 * mostCalls {

@@ -56,7 +56,8 @@ func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	var held atomic.Bool
 	d, err := New(b.connect(),
 		Options{OwnAll: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
-			Lease: 1_000_000_000, Observer: Observer{Lease: held.Store}})
+			Lease: 1_000_000_000,
+			Sink:  on(queue.EventLease, func(e queue.Event) { held.Store(e.Value > 0) })})
 	if err != nil {
 		t.Fatal(err)
 	}

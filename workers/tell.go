@@ -6,9 +6,11 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -18,43 +20,38 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// teller reports the core's decisions to operators, observers and event subscribers.
+// teller reports the core's decisions to operators and to the sinks.
 type teller struct {
 	*loop
-	broker  *queue.Broker
-	ended   func(policy, outcome string) // the observer's
 	outages *outages
 	core    *core.Core
 }
 
 func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) }
 
-func (t *teller) TellCancelled(j valve.Seen) {
-	t.ended(j.Part.Policy, "cancelled")
-	t.tellJob(queue.EventCancelled, j)
-}
+func (t *teller) TellCancelled(j valve.Seen) { t.tellJob(queue.EventCancelled, j) }
 
 func (t *teller) tellJob(event string, j valve.Seen) {
 	name := j.Part.Policy
-	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, j.Seq), Key: j.Key,
+	t.sink.Take(queue.Event{Type: event, Policy: name, Job: job.ID(name, j.Seq), Key: j.Key,
 		Tags: job.Tags(j.Header), Accepted: time.Unix(0, j.Stamp)})
 }
 
 func (t *teller) TellBreaker(b valve.Turned) {
 	name := b.Part.Policy
-	e := queue.Event{Type: queue.EventBreakerClosed, Job: job.ID(name, b.Seq), Key: b.Key,
-		All: b.All}
+	e := queue.Event{Type: queue.EventBreakerClosed, Policy: name, Job: job.ID(name, b.Seq),
+		Key: b.Key, All: b.All}
 	if b.Open {
 		e.Type, e.Error = queue.EventBreakerOpened, b.Error
 		t.outages.opened(name, b.Key, b.Error, t.now())
 	}
-	t.broker.Tell(name, e)
+	t.sink.Take(e)
 }
 
 func (t *teller) TellAdapted(a valve.Adapted) {
 	name := a.Part.Policy
-	t.broker.Tell(name, queue.Event{Type: queue.EventAdapted, Job: job.ID(name, a.Seq), Key: a.Key,
-		Outflow: a.PerSecond})
+	t.sink.Take(queue.Event{Type: queue.EventAdapted, Policy: name, Job: job.ID(name, a.Seq),
+		Key: a.Key, Outflow: a.PerSecond})
 }
 
 func (t *teller) TellTakeover(p handle.Partition) {
@@ -129,17 +126,19 @@ func (t *tallies) tell(now pace.Instant, end bool) {
 // outages logs targets that go down and recover: one line per policy, at most every lettersEvery.
 // It belongs to the loop.
 type outages struct {
-	log      *slog.Logger
-	observe  func(policy string, open int)
+	*loop
 	policies map[string]*outage // that had an open breaker
 }
+
+var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+	Begin: "target is down: no attempts count, and jobs start one by one to see whether it is back",
+	End:   "target is back"}
 
 type outage struct {
 	open   int          // breakers
 	since  pace.Instant // when the first of them opened
 	key    job.Key
 	err    string // of the last breaker that opened
-	told   bool   // the outage was logged
 	known  bool   // the core has a valve of the policy
 	toldAt pace.Instant
 }
@@ -176,29 +175,28 @@ func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) 
 			delete(o.policies, name)
 		}
 	}
+	o.notices.Forget(&targetDown, func(name string) bool { return o.policies[name] != nil })
 }
 
 // look updates one policy.
 func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instant) {
 	open := b.Open()
 	o.count(name, p, open, now)
-	switch recently := p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery; {
-	case recently:
-	case open > 0 && !p.told:
-		p.told, p.toldAt = true, now
-		o.log.Warn(
-			"target is down: no attempts count, and jobs start one by one to see whether it "+
-				"is back",
-			"policy", name, "buckets", b.Buckets, "all", b.All, "key", p.key.Raw(), "error", p.err)
-	case open == 0 && p.told:
-		p.told, p.toldAt = false, now
-		o.log.Info("target is back", "policy", name, "after", now.Since(p.since))
-	case open == 0:
+	if p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery {
+		return
+	}
+	args := []any{"after", now.Since(p.since)}
+	if open > 0 {
+		args = []any{"buckets", b.Buckets, "all", b.All, "key", p.key.Raw(), "error", p.err}
+	}
+	if o.notices.Tell(&targetDown, name, notice.If(open > 0), args...) {
+		p.toldAt = now
+	} else if open == 0 {
 		delete(o.policies, name)
 	}
 }
 
-// count reports a changed number of open breakers to the observer.
+// count tells a changed number of open breakers.
 func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	if open == p.open {
 		return
@@ -207,16 +205,15 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 		p.since = now
 	}
 	p.open = open
-	o.observe(name, open)
+	o.loop.tell(queue.EventBreakers, name, int64(open))
 }
 
 // unreadable reports unreadable records to operators. A damaged record is set aside and replaced. A
 // record of a newer format blocks the partitions that it concerns: the version that wrote it may
 // still run, and only that version can read it.
 type unreadable struct {
-	log   *slog.Logger
+	in    *loop
 	table *kv.Table // keeps damaged records
-	told  Observer
 
 	mu      sync.Mutex
 	newer   []string
@@ -247,9 +244,9 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 			return err
 		}
 	}
-	u.log.Error("a damaged record is rebuilt", "bucket", from.Bucket(), "key", key,
+	u.in.log.Error("a damaged record is rebuilt", "bucket", from.Bucket(), "key", key,
 		"kept_in", u.table.Bucket(), "kept_as", name)
-	u.told.RecordDamaged(from.Bucket())
+	u.in.sink.Take(queue.Event{Type: queue.EventRecordDamaged, Name: from.Bucket()})
 	note := fmt.Sprintf("%s was damaged and is rebuilt; its bytes are kept as %s in KV %s",
 		recordName(from, key), name, u.table.Bucket())
 	u.mu.Lock()
@@ -262,18 +259,15 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 // look updates the current records of a newer format.
 func (u *unreadable) look(newer []string) {
 	u.mu.Lock()
-	changed := !slices.Equal(u.newer, newer)
 	u.newer = newer
 	u.mu.Unlock()
-	if !changed {
-		return
-	}
-	u.told.RecordsNewer(len(newer))
-	if len(newer) > 0 {
-		u.log.Warn("records of a newer format stop what they are about: start that version, or "+
-			"delete them", "records", newer)
+	if u.in.notices.Tell(&newerRecords, "", strings.Join(newer, ", "), "records", newer) {
+		u.in.tell(queue.EventRecordsNewer, "", int64(len(newer)))
 	}
 }
+
+var newerRecords = notice.Kind{Level: slog.LevelWarn, Begin: "records of a newer format stop " +
+	"what they are about: start that version, or delete them"}
 
 func (u *unreadable) notes() []string {
 	u.mu.Lock()

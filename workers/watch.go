@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
@@ -119,8 +120,8 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 		}
 	}
 	d.observe(observed)
-	d.notices.handlers(d.catalog.handlers, set)
-	d.notices.names(d.options.Policies, set)
+	d.noteHandlers(d.catalog.handlers, set)
+	d.noteNames(d.options.Policies, set)
 	d.core.Handle(core.Configured{Policies: queues}, now)
 	d.lender.serve(d.catalog.running)
 }
@@ -128,12 +129,12 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 func (d *Drainer) observe(policies map[string]bool) {
 	for name := range policies {
 		if !d.observed[name] {
-			d.options.Observer.Policy(name, true)
+			d.tell(queue.EventOwnable, name, 1)
 		}
 	}
 	for name := range d.observed {
 		if !policies[name] {
-			d.options.Observer.Policy(name, false)
+			d.tell(queue.EventOwnable, name, 0)
 		}
 	}
 	d.observed = policies

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -33,19 +34,10 @@ type Options struct {
 	// concurrently.
 	Shared bool
 	// Files are the arguments of [Load].
-	Files    []string
-	Observer Observer
-}
-
-// Observer observes decisions. Its functions may be nil. Limits are named by [Prefix] and their
-// path.
-type Observer struct {
-	// Limits receives the names of all limits after each load.
-	Limits func(names []string)
-	// Checked receives each decision.
-	Checked func(limit string, allowed bool)
-	// Shadowed receives decisions of shadow limits.
-	Shadowed func(policy, limit string, over bool, by time.Duration)
+	Files []string
+	// Sink takes decisions, in which the limits are policies, named by [Prefix] and their path, and
+	// the names of all limits after each load; may be nil.
+	Sink queue.Sink
 }
 
 // counter is the limiter of a limit.
@@ -65,15 +57,7 @@ type Service struct {
 
 // New reads the files.
 func New(o Options) (*Service, error) {
-	if o.Observer.Limits == nil {
-		o.Observer.Limits = func([]string) {}
-	}
-	if o.Observer.Checked == nil {
-		o.Observer.Checked = func(string, bool) {}
-	}
-	if o.Observer.Shadowed == nil {
-		o.Observer.Shadowed = func(string, string, bool, time.Duration) {}
-	}
+	o.Sink = queue.Sinks{o.Sink}
 	s := &Service{options: o, own: map[string]*Limit{}}
 	s.config.Store(&Config{})
 	return s, s.Reload()
@@ -109,7 +93,7 @@ func (s *Service) Reload() error {
 		commit()
 	}
 	s.config.Store(next)
-	s.options.Observer.Limits(names)
+	s.options.Sink.Take(queue.Event{Type: queue.EventGateways, Data: names})
 	return nil
 }
 
@@ -290,9 +274,11 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 		status.Reset = l.rest()
 	}
 	if l.Shadow {
-		s.options.Observer.Shadowed(l.counter.name, l.counter.name, over, decision.RetryAfter)
+		s.options.Sink.Take(queue.Event{Type: queue.EventShadowed, Policy: l.counter.name,
+			Name: l.counter.name, Value: queue.Whether(over), For: decision.RetryAfter})
 	}
-	s.options.Observer.Checked(l.counter.name, !status.Over)
+	s.options.Sink.Take(queue.Event{Type: queue.EventChecked, Policy: l.counter.name,
+		Value: queue.Whether(!status.Over)})
 	return status, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // edge has windows that no test run sees the end of.
@@ -47,22 +48,22 @@ func (o *told) count(what string) {
 	o.counts[what]++
 }
 
-func (o *told) observer() envoy.Observer {
-	return envoy.Observer{
-		Limits: func(names []string) { o.names = names },
-		Checked: func(limit string, allowed bool) {
-			o.count(limit + map[bool]string{true: " allowed", false: " refused"}[allowed])
-		},
-		Shadowed: func(policy, limit string, over bool, _ time.Duration) {
-			o.count(policy + map[bool]string{true: " over", false: " within"}[over])
-		},
+func (o *told) Take(e queue.Event) {
+	yes := e.Value > 0
+	switch e.Type {
+	case queue.EventGateways:
+		o.names, _ = e.Data.([]string)
+	case queue.EventChecked:
+		o.count(e.Policy + map[bool]string{true: " allowed", false: " refused"}[yes])
+	case queue.EventShadowed:
+		o.count(e.Policy + map[bool]string{true: " over", false: " within"}[yes])
 	}
 }
 
 func serve(t *testing.T, o envoy.Options, text string) (*envoy.Service, string, *told) {
 	t.Helper()
 	heard := &told{counts: map[string]int{}}
-	if o.Observer = heard.observer(); o.NewLimit == nil {
+	if o.Sink = heard; o.NewLimit == nil {
 		o.NewLimit = limiter.New(limiter.Options{}).Limit
 	}
 	file := write(t, t.TempDir(), "edge.yaml", text)

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -35,17 +36,21 @@ func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[stru
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			switch {
 			case from == gobreaker.StateClosed:
-				o.Metrics.StoreUp(false)
+				o.storeUp(false)
 				o.Logger.Warn(
 					"the store of limits does not answer: policies go on by their on_store_error",
 					"error", last.err())
 			case to == gobreaker.StateClosed:
-				o.Metrics.StoreUp(true)
+				o.storeUp(true)
 				o.Logger.Info("the store of limits answers again")
 				answers()
 			}
 		},
 	})
+}
+
+func (o Options) storeUp(up bool) {
+	o.Sink.Take(queue.Event{Type: queue.EventStoreUp, Value: queue.Whether(up)})
 }
 
 // lastError keeps the last error for the log.
@@ -134,7 +139,8 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	cause error) (
 	admission.Checked, error) {
 
-	g.factory.options.Metrics.FellBack(g.policy.Name, string(g.policy.OnStoreError))
+	g.factory.options.Sink.Take(queue.Event{Type: queue.EventFellBack, Policy: g.policy.Name,
+		Name: string(g.policy.OnStoreError)})
 	switch {
 	case g.policy.OnStoreError == policy.Open:
 		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{

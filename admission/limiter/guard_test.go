@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -39,16 +40,15 @@ type shared struct {
 	fell    map[string]int
 }
 
-func (s *shared) StoreUp(up bool) {
+func (s *shared) Take(e queue.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.up = up
-}
-
-func (s *shared) FellBack(policy, mode string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fell[policy+" "+mode]++
+	switch e.Type {
+	case queue.EventStoreUp:
+		s.up = e.Value > 0
+	case queue.EventFellBack:
+		s.fell[e.Policy+" "+e.Name]++
+	}
 }
 
 func (s *shared) isUp() bool {
@@ -72,8 +72,8 @@ func shareFor(t *testing.T, server *redistest.Server, address string,
 		ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s.factory = limiter.New(limiter.Options{
-		Shared:  inredis.New(rdb, inredis.Options{Timeout: timeout}),
-		Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		Shared: inredis.New(rdb, inredis.Options{Timeout: timeout}),
+		Sink:   s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	return s
 }

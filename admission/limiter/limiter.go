@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Options holds the settings of a [Factory]. The zero value makes limiters in memory.
@@ -24,8 +25,8 @@ type Options struct {
 	Shared Shared
 	// Now is the clock of limiters in memory, for simulations; default the wall clock.
 	Now func() time.Time
-	// Metrics receives the state of the shared store; nil: none.
-	Metrics Metrics
+	// Sink takes the state of the shared store; may be nil.
+	Sink queue.Sink
 	// Logger receives one line when the shared store becomes unavailable and one when it is back;
 	// default [slog.Default].
 	Logger *slog.Logger
@@ -58,19 +59,6 @@ type Place interface {
 	Group(policy string, stores []Store) Group
 }
 
-// Metrics observes the shared store; see telemetry.Store.
-type Metrics interface {
-	// StoreUp reports whether the store is available.
-	StoreUp(up bool)
-	// FellBack counts a decision made by on_store_error.
-	FellBack(policy, mode string)
-}
-
-type unheard struct{}
-
-func (unheard) StoreUp(bool)            {}
-func (unheard) FellBack(string, string) {}
-
 // Factory makes limiters over one store. It is safe for concurrent use.
 type Factory struct {
 	options Options
@@ -84,16 +72,14 @@ type Factory struct {
 
 // New makes a factory. It does not contact the shared store.
 func New(o Options) *Factory {
-	if o.Metrics == nil {
-		o.Metrics = unheard{}
-	}
+	o.Sink = queue.Sinks{o.Sink}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	f := &Factory{options: o, shares: map[string]*share{}}
 	f.live.Store(1)
 	if o.Shared.Open != nil {
-		o.Metrics.StoreUp(true)
+		o.storeUp(true)
 		f.breaker = newBreaker(o, f.dropShares)
 		f.shared = o.Shared.Open(f.breaker)
 	}

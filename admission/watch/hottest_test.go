@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -31,7 +32,8 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Checked("signup", form, key != "hot one")
+		w.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: form,
+			Value: queue.Whether(key != "hot one")})
 		if i%5000 == 0 {
 			w.mu.Lock()
 			now = now.Add(10 * time.Second)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Stats holds the figures of the last minute, or less if the watch started since.
@@ -170,30 +170,23 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Refused counts a job refused by this process.
-func (w *Watch) Refused(policy string, k job.Key) {
-	w.note(policy, func(f *figures) {
-		f.count(w.now(), refused)
-		f.full.asked(w.now(), k, false)
-	})
-}
-
-// Checked counts an answer of this process to a check.
-func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
-	answer := checkRefused
-	if allowed {
-		answer = checkAllowed
-	}
-	w.note(policy, func(f *figures) {
-		f.count(w.now(), answer)
-		f.hot.asked(w.now(), k, allowed)
-	})
-}
-
-// Shadowed counts a decision of a shadow limit.
-func (w *Watch) Shadowed(policy, limit string, over bool, by time.Duration) {
-	if over {
-		w.note(policy, func(f *figures) { f.second(w.now()).shadowed(limit, by.Milliseconds()) })
+// Take implements [queue.Sink]: it counts the answers of this process.
+func (w *Watch) Take(e queue.Event) {
+	switch {
+	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
+		w.note(e.Policy, func(f *figures) {
+			f.count(w.now(), refused)
+			f.full.asked(w.now(), e.Key, false)
+		})
+	case e.Type == queue.EventChecked:
+		w.note(e.Policy, func(f *figures) {
+			f.count(w.now(), checkRefused-kind(e.Value)) // checkAllowed comes before it
+			f.hot.asked(w.now(), e.Key, e.Value > 0)
+		})
+	case e.Type == queue.EventShadowed && e.Value > 0:
+		w.note(e.Policy, func(f *figures) {
+			f.second(w.now()).shadowed(e.Name, e.For.Milliseconds())
+		})
 	}
 }
 

@@ -59,10 +59,7 @@ type Event struct {
 }
 
 // Types lists all types of events.
-var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
-	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
-	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken,
-	queue.EventScheduleRefused, queue.EventScheduleMissed, queue.EventCallbackLost}
+var Types = queue.EventTypes
 
 // Listener receives events until Events is closed. Call Leave afterwards.
 type Listener struct {

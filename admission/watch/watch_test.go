@@ -152,7 +152,8 @@ func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.stop != nil
 	}
-	if w.Refused("mail", "a"); heard() {
+	w.Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Key: "a", Name: "rejected"})
+	if heard() {
 		t.Error("it hears events before anybody asks")
 	}
 	l := listen(t, w, "", all)
@@ -221,9 +222,9 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 		t.Errorf("the first answer is %+v", s)
 	}
 	w.tell(t, broker, 100)
-	w.Refused("mail", "a")
-	w.Checked("signup", "a", true)
-	w.Checked("signup", "a", false)
+	w.Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Key: "a", Name: "rejected"})
+	w.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a", Value: 1})
+	w.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a"})
 	w.mu.Lock()
 	now = now.Add(10 * time.Second)
 	w.mu.Unlock()
@@ -273,7 +274,7 @@ func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
 		now = now.Add(time.Second)
 		w.mu.Unlock()
 		name = fmt.Sprint("new-", i)
-		w.Refused(name, "a")
+		w.Take(queue.Event{Type: queue.EventAdmitted, Policy: name, Key: "a", Name: "rejected"})
 	}
 	s, err := w.Stats(func(p string) bool { return p == name }, 0)
 	if err != nil || len(s.Policies) != 1 || s.Policies[0].Refused != 1 {
@@ -296,9 +297,11 @@ func TestStatsTellWhatLimitsInShadowWouldHaveDone(t *testing.T) {
 		return s
 	}
 	stats()
-	w.Shadowed("mail", "next", false, 0)
-	w.Shadowed("mail", "next", true, 2*time.Second)
-	w.Shadowed("mail", "next", true, time.Second)
+	w.Take(queue.Event{Type: queue.EventShadowed, Policy: "mail", Name: "next"})
+	w.Take(queue.Event{Type: queue.EventShadowed, Policy: "mail", Name: "next", Value: 1,
+		For: 2 * time.Second})
+	w.Take(queue.Event{Type: queue.EventShadowed, Policy: "mail", Name: "next", Value: 1,
+		For: time.Second})
 	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
 		Shadow: map[string]int64{"pace": 250}})
 	waittest.Until(t, "the event is counted", func() bool {

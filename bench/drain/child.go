@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
@@ -161,8 +162,14 @@ func runDrainer(spec drainerSpec) error {
 	d, err := workers.New(nc, workers.Options{
 		Memory: spec.Memory, Policies: []string{spec.Policy}, Ready: func() {
 			fmt.Println("ready")
-		}, Observer: workers.Observer{Owned: announce,
-			Returned: func(string, string) { returned.Add(1) }},
+		}, Sink: queue.SinkFunc(func(e queue.Event) {
+			switch e.Type {
+			case queue.EventOwned:
+				announce(e.Policy, int(e.Value))
+			case queue.EventReturned:
+				returned.Add(1)
+			}
+		}),
 		Target: func(entry policy.Entry) (workers.Handler, error) {
 			call, err := target(entry)
 			if call == nil || err != nil {

@@ -44,7 +44,7 @@ func openGateways(process *daemon.Process, limits *limiter.Factory,
 	decisions, failed := metrics.Envoy()
 	if g.service, err = envoy.New(envoy.Options{NewLimit: limits.Limit, Files: g.files,
 		Shared:       c.State.Store == "redis",
-		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Observer: decisions}); err != nil {
+		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Sink: decisions}); err != nil {
 		return g, err
 	}
 	if g.guard, err = guard.Open(guard.Options{Listen: c.Envoy.Listen, Tokens: c.HTTP.Tokens,

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/internal/tracing"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -33,16 +34,16 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	o := options(process, server.options())
 	o.AdmitOnly = !drain
 	o.HTTP.Metrics = metrics.Handler(process.Log)
-	o.Observer = metrics.Observer()
+	o.Sink = metrics.Admission()
 	traces, err := tracing.Open(ctx, "admitter", process.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, traces.Close()) }()
-	o.Observer.Submitting = traces.Submitting()
+	o.Submitting = traces.Submitting()
 	if drain {
-		o.Observer.Drain = metrics.Drain()
-		o.Observer.Drain.Attempt = traces.Attempt()
+		o.Sink = queue.Sinks{o.Sink, metrics.Drain()}
+		o.Attempt = traces.Attempt()
 	}
 	limits := limiter.New(limiter.Options{Logger: process.Log}) // of gateways
 	if c := process.Config.State; c.Store == "redis" {
@@ -105,7 +106,7 @@ func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 
 	redis.SetLogger(redisLog{process.Log})
 	c := process.Config.State.Redis
-	return limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
+	return limiter.New(limiter.Options{Sink: metrics.Store(), Logger: process.Log,
 		Shared: inredis.New(rdb, inredis.Options{Prefix: c.Prefix, Timeout: c.Timeout})})
 }
 

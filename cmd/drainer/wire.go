@@ -53,8 +53,6 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, traces.Close()) }()
-	observer := metrics.Drain()
-	observer.Attempt = traces.Attempt()
 	drainer, err := workers.New(nc, workers.Options{
 		Prefix:   c.NATS.Prefix,
 		Replicas: c.NATS.Replicas,
@@ -65,7 +63,8 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },
-		Observer: observer,
+		Sink:     metrics.Drain(),
+		Attempt:  traces.Attempt(),
 		Logger:   log,
 	})
 	if err != nil {

@@ -239,8 +239,8 @@ var table = []mutant{
 	},
 	{
 		name: "callback-lost-in-silence", file: "workers/callback.go",
-		old: "c.lost(c.policy, reason)",
-		new: "",
+		old: "Tags: c.tags, Name: reason,",
+		new: "Tags: c.tags,",
 		by:  ". TestACallbackThatFindsNoRoomIsTold",
 	},
 	{
@@ -3543,7 +3543,7 @@ func (Synced)`,
 	},
 	{
 		name: "left-of-limits-not-told", file: "workers/drainer.go",
-		old: "d.core.LimitsLeft(now, d.options.Observer.LimitsLeft)",
+		old: "d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})",
 		new: "",
 		by:  "./cmd/admitter TestWhatIsLeftOfLimitsIsTold",
 	},
@@ -3567,7 +3567,7 @@ func (Synced)`,
 	},
 	{
 		name: "adapted-buckets-not-told", file: "workers/drainer.go",
-		old: "d.core.Lowered(d.options.Observer.Adapted)",
+		old: "d.tell(queue.EventLowered, policy, int64(buckets))",
 		new: "",
 		by:  "./internal/e2e TestABucketLearnsTheLimitOfARealTarget",
 	},

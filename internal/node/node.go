@@ -31,16 +31,6 @@ type Wanted struct {
 	Schedules []schedules.Entry
 }
 
-// Observer receives events; see the fields of the same names of penstock.Observer.
-type Observer struct {
-	Unowned     func(policy string, unowned bool)
-	ApplyFailed func(policy string, failed bool)
-	Inventory   func(store.Inventory)
-	Retired     func(policy string)
-	Stored      func(queue.Storage)
-	Writable    func(writable bool)
-}
-
 // Options are the parts that a node connects.
 type Options struct {
 	Broker    *queue.Broker
@@ -53,10 +43,10 @@ type Options struct {
 	Check func() error
 	// Cache is a file that keeps the policies; empty: none. With Offline, the policies in it, or
 	// those wanted, are followed until NATS is reachable.
-	Cache    string
-	Offline  bool
-	Observer Observer
-	Log      *slog.Logger
+	Cache   string
+	Offline bool
+	Sink    queue.Sink
+	Log     *slog.Logger
 }
 
 // Node follows an installation. It is safe for concurrent use.
@@ -80,8 +70,7 @@ type Node struct {
 func New(o Options) *Node {
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
 		notices: notice.New(o.Log), known: &known{follow: o.Follow}}
-	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Observer.ApplyFailed,
-		o.Log)
+	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Sink, o.Log)
 	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
 		func(p policy.Policy) bool { return !p.HasQueue() })
 	n.Applied = n.streams.applied

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -134,7 +135,7 @@ func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	}
 	retired, waiting, err := f.Store.RetireAbsent(ctx, set)
 	for _, name := range retired {
-		f.Observer.Retired(name)
+		f.Sink.Take(queue.Event{Type: queue.EventRetired, Policy: name})
 		f.Log.Warn("policy retired: it is not in the file any more, and prune is asked for; its "+
 			"dead letters stay", "policy", name, "set", set)
 	}
@@ -165,7 +166,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 		f.Log.Debug("what is stored of policies is not known", "error", err)
 		return inventoryAgain, nil
 	}
-	f.Observer.Inventory(found)
+	f.Sink.Take(queue.Event{Type: queue.EventInventory, Data: found})
 	for name, err := range found.Unreadable {
 		f.notices.Tell(&unreadable, name, err.Error(), "error", err)
 	}

@@ -87,7 +87,7 @@ func (s *storage) checked(err error) error {
 			"error", err)
 		return err
 	}
-	s.Observer.Writable(err == nil)
+	s.Sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
 	s.Broker.Refuse(err)
 	s.notices.Tell(&readOnly, "", notice.If(err != nil), "error", err)
 	return nil
@@ -116,7 +116,7 @@ func (s *storage) ration(ctx context.Context) {
 		s.notices.Tell(&lacking, found.Lacks, found.Lacks)
 	}
 	s.notices.Only(&lacking, func(limits string) bool { return limits == found.Lacks })
-	s.Observer.Stored(found)
+	s.Sink.Take(queue.Event{Type: queue.EventStored, Data: found})
 	s.warn(found)
 }
 

@@ -82,7 +82,7 @@ type streams struct {
 	log     *slog.Logger
 	notices *notice.Log
 	lines   *seldom.Log // about JetStream being away
-	failed  func(policy string, failed bool)
+	sink    queue.Sink
 	own     []policy.Policy // of this process
 	whole   lifecycle.Latch // closed when known includes own
 	applied lifecycle.Latch // closed when every policy has been tried once since
@@ -109,10 +109,15 @@ type streamWork struct {
 }
 
 func newStreams(broker streamBroker, known *known, notices *notice.Log,
-	failed func(policy string, failed bool), log *slog.Logger) *streams {
-	return &streams{broker: broker, known: known, notices: notices, failed: failed, log: log,
+	sink queue.Sink, log *slog.Logger) *streams {
+	return &streams{broker: broker, known: known, notices: notices, sink: sink, log: log,
 		lines: seldom.New(log), applied: make(lifecycle.Latch), whole: make(lifecycle.Latch),
 		work: map[string]*streamWork{}, trouble: map[string]error{}, due: make(chan struct{}, 1)}
+}
+
+func (s *streams) failed(policy string, failed bool) {
+	s.sink.Take(queue.Event{Type: queue.EventApplyFailed, Policy: policy,
+		Value: queue.Whether(failed)})
 }
 
 // note records why a policy's change failed; nil: it succeeded.

@@ -88,7 +88,7 @@ func paced(name string) policy.Policy {
 // quietStreams says nothing of what it does.
 func quietStreams(broker streamBroker, known *known) *streams {
 	log := slog.New(slog.DiscardHandler)
-	return newStreams(broker, known, notice.New(log), func(string, bool) {}, log)
+	return newStreams(broker, known, notice.New(log), queue.Sinks{}, log)
 }
 
 // TestTheStoreIsSharedOnceWhilePoliciesAreWritten: each that comes would lower all bounds again.
@@ -200,7 +200,7 @@ func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
 		known := &known{}
 		var failed sync.Map
 		s := quietStreams(f, known)
-		s.failed = func(name string, is bool) { failed.Store(name, is) }
+		s.sink = queue.SinkFunc(func(e queue.Event) { failed.Store(e.Policy, e.Value > 0) })
 		set := policy.Entries{}
 		for i, name := range []string{"a", "b", "c"} {
 			set[name] = policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
@@ -320,7 +320,7 @@ func TestTooSmallAnAccountIsSaidOnce(t *testing.T) {
 	var log waittest.Log
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	s := &storage{Node: &Node{Options: Options{Broker: brokertest.Open(t, nc), Log: logger,
-		Observer: Observer{Stored: func(queue.Storage) {}}}, known: known,
+		Sink: queue.Sinks{}}, known: known,
 		notices: notice.New(logger)}}
 	for range 2 {
 		s.ration(t.Context())

@@ -8,11 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -71,7 +68,8 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 			a.partition++
 		}
 		if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
-			o.Observer.Unowned(name, a.missing > 1)
+			o.Sink.Take(queue.Event{Type: queue.EventUnowned, Policy: name,
+				Value: queue.Whether(a.missing > 1)})
 		}
 	}
 	return ownersEvery, nil
@@ -82,9 +80,9 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()
-	_, err := o.Broker.AskValve(asking, policy, partition, job.Question{Op: job.OpWorker})
-	if !errors.Is(err, nats.ErrNoResponders) {
-		return false, !errors.Is(err, queue.ErrUnavailable)
+	owned, err := o.Broker.Owned(asking, policy, partition)
+	if owned || err != nil {
+		return false, err == nil
 	}
 	depth, err := o.Broker.Depth(ctx, policy)
 	return depth > 0, err == nil || errors.Is(err, queue.ErrNoStream)

@@ -85,6 +85,13 @@ func (l *Log) Only(k *Kind, still func(subject string) bool) {
 	}
 }
 
+// Forget drops conditions of a kind, except those with these subjects, without a line.
+func (l *Log) Forget(k *Kind, still func(subject string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.open[k], func(subject, _ string) bool { return !still(subject) })
+}
+
 // Open returns the current conditions of a kind: states by subject.
 func (l *Log) Open(k *Kind) map[string]string {
 	l.mu.Lock()

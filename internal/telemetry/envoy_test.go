@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // The limits of gateways have their series from the start, and lose them with their files.
@@ -24,14 +25,15 @@ func TestLimitsOfGatewaysComeAndGo(t *testing.T) {
 			t.Errorf("%s is exposed: %v, want %v", line, got, want)
 		}
 	}
-	decisions.Limits([]string{"envoy.a.b", "envoy.a.c"})
+	decisions.Take(queue.Event{Type: queue.EventGateways, Data: []string{"envoy.a.b", "envoy.a.c"}})
 	exposes(`penstock_checks_total{allowed="false",policy="envoy.a.b"} 0`, true)
-	decisions.Checked("envoy.a.b", false)
-	decisions.Shadowed("envoy.a.b", "envoy.a.b", true, time.Second)
+	decisions.Take(queue.Event{Type: queue.EventChecked, Policy: "envoy.a.b"})
+	decisions.Take(queue.Event{Type: queue.EventShadowed, Policy: "envoy.a.b", Name: "envoy.a.b",
+		Value: 1, For: time.Second})
 	exposes(`penstock_checks_total{allowed="false",policy="envoy.a.b"} 1`, true)
 	exposes(`penstock_shadow_decisions_total{limit="envoy.a.b",over="true",policy="envoy.a.b"} 1`,
 		true)
-	decisions.Limits([]string{"envoy.a.c"})
+	decisions.Take(queue.Event{Type: queue.EventGateways, Data: []string{"envoy.a.c"}})
 	exposes(`"envoy.a.b"`, false)
 	exposes(`penstock_checks_total{allowed="true",policy="envoy.a.c"} 0`, true)
 	failed("Unavailable")

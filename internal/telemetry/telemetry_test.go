@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -42,14 +41,13 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a, d, s := r.Admission(), r.Drain(), r.Store()
-	r.Storage().
-		Stored(queue.Storage{Fill: queue.Fill{Used: 1},
-			Jobs:   map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
-			Dead:   map[string]uint64{"stripe": 2},
-			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
-	stored := r.Policies()
-	stored.Stored(store.Inventory{OK: 3, Retired: 2, Unreadable: map[string]error{"odd": nil}})
-	stored.Retired("old")
+	a.Take(queue.Event{Type: queue.EventStored, Data: queue.Storage{Fill: queue.Fill{Used: 1},
+		Jobs:   map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
+		Dead:   map[string]uint64{"stripe": 2},
+		Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}})
+	a.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{OK: 3, Retired: 2,
+		Unreadable: map[string]error{"odd": nil}}})
+	a.Take(queue.Event{Type: queue.EventRetired, Policy: "old"})
 	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")
@@ -62,29 +60,37 @@ func TestMetrics(t *testing.T) {
 		return []audit.Figure{{Policy: "stripe", Limit: "outflow", Worst: 0.95, Broken: 2,
 			Incomplete: true}}
 	})
-	a.Admitted("stripe", "queued")
-	a.Admitted("stripe", "queued")
-	a.Admitted("stripe", "rejected")
-	a.Checked("signup", true)
-	a.Checked("signup", false)
-	a.Ticked("stripe", "missed")
-	a.Shadowed("signup", "next", true, 1500*time.Millisecond)
-	d.Shadowed("stripe", "next", 250*time.Millisecond)
-	d.Started("stripe", 700*time.Microsecond, 90*time.Second, "")
-	d.Started("stripe", -time.Second, -time.Second, "")
-	d.Returned("stripe", "rate")
-	d.Late("stripe", "processor", 1500*time.Millisecond)
-	d.LimitHeld("stripe", "daily", 3*time.Second)
-	d.Finished("stripe", "done")
-	d.Ended("stripe", "done")
-	a.Answered(penstock.APINATS, 404)
-	a.Answered(penstock.APINATS, 202)
-	a.Answered(penstock.APIHTTP, 404)
-	d.Owned("stripe", 8)
-	d.Owned("stripe", 5)
-	s.StoreUp(false)
-	s.StoreUp(true)
-	s.FellBack("signup", "local")
+	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "rejected"})
+	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(false)})
+	a.Take(queue.Event{Type: queue.EventTicked, Policy: "stripe", Name: "missed"})
+	a.Take(queue.Event{Type: queue.EventShadowed, Policy: "signup", Name: "next", Value: 1,
+		For: 1500 * time.Millisecond})
+	at := time.Now()
+	for _, e := range []queue.Event{
+		{Type: queue.EventStarted, For: 700 * time.Microsecond, Accepted: at.Add(-90 * time.Second),
+			At: at, Shadow: map[string]int64{"next": 250}},
+		{Type: queue.EventStarted, For: -time.Second, Accepted: at.Add(time.Second), At: at},
+		{Type: queue.EventReturned, Name: "rate"},
+		{Type: queue.EventLate, Name: "processor", For: 1500 * time.Millisecond},
+		{Type: queue.EventLimitHeld, Name: "daily", For: 3 * time.Second},
+		{Type: queue.EventDone, Name: "done"},
+		{Type: queue.EventOwned, Value: 8},
+		{Type: queue.EventOwned, Value: 5},
+	} {
+		e.Policy = "stripe"
+		d.Take(e)
+	}
+	for _, e := range []queue.Event{{Name: "nats", Value: 404}, {Name: "nats", Value: 202},
+		{Name: "http", Value: 404}} {
+		e.Type = queue.EventAnswered
+		a.Take(e)
+	}
+	s.Take(queue.Event{Type: queue.EventStoreUp})
+	s.Take(queue.Event{Type: queue.EventStoreUp, Value: 1})
+	s.Take(queue.Event{Type: queue.EventFellBack, Policy: "signup", Name: "local"})
 
 	got := scrape(t, r)
 	want, err := os.ReadFile("testdata/metrics.txt")
@@ -99,20 +105,20 @@ func TestMetrics(t *testing.T) {
 func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a := r.Admission()
-	a.Policies(policy.Entries{
+	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{
 		"stripe": {Policy: policy.Policy{Name: "stripe",
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()},
 		"signup": {Policy: policy.Policy{Name: "signup",
 			Rule: policy.Rule{Algorithm: policy.FixedWindow}}.WithDefaults()},
-	})
-	a.ApplyFailed("stripe", false)
+	}})
+	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "stripe", Value: queue.Whether(false)})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("series of policies without work:\n%s", got)
 	}
-	a.Admitted("stripe", "queued")
-	a.Checked("signup", true)
-	a.Unowned("stripe", true)
-	a.ApplyFailed("stripe", true)
+	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: queue.EventUnowned, Policy: "stripe", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "stripe", Value: queue.Whether(true)})
 	got := scrape(t, r)
 	for _, want := range []string{
 		`penstock_admissions_total{policy="stripe",verdict="queued"} 1`,
@@ -127,12 +133,12 @@ func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T)
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	a.Unowned("stripe", false)
-	a.ApplyFailed("gone", true)
+	a.Take(queue.Event{Type: queue.EventUnowned, Policy: "stripe", Value: queue.Whether(false)})
+	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "gone", Value: queue.Whether(true)})
 	if got := scrape(t, r); strings.Contains(got, "unowned{") || strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
-	a.Policies(policy.Entries{})
+	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{}})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("left of policies that are gone:\n%s", got)
 	}
@@ -189,7 +195,7 @@ func TestLogger(t *testing.T) {
 // Prometheus asks for OpenMetrics 1.0, which exemplars need.
 func TestOpenMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
-	r.Admission().Admitted("stripe", "queued")
+	r.Admission().Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
 	request := httptest.NewRequest("GET", "/metrics", nil)
 	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.1")
 	recorder := httptest.NewRecorder()

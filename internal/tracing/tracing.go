@@ -3,8 +3,8 @@
 // configure it (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …); without
 // them it does nothing.
 //
-// Only the programs import it. Libraries offer hooks: penstock.Observer.Submitting and
-// workers.Observer.Attempt.
+// Only the programs import it. Libraries offer hooks: penstock.Options.Submitting and
+// workers.Options.Attempt.
 package tracing
 
 import (
@@ -130,7 +130,7 @@ func (t *Tracer) carried(ctx context.Context, h nats.Header) context.Context {
 	return t.context.Extract(ctx, carrier(h))
 }
 
-// Submitting implements [penstock.Observer.Submitting] with a span that the stored job carries; nil
+// Submitting implements [penstock.Options.Submitting] with a span that the stored job carries; nil
 // without a tracer.
 func (t *Tracer) Submitting() func(string, nats.Header) (nats.Header,
 	func(admission.Outcome, error)) {
@@ -162,7 +162,7 @@ func fail(span trace.Span, err error) {
 	span.End()
 }
 
-// Attempt implements [workers.Observer.Attempt] with a span for the attempt, and before the first
+// Attempt implements [workers.Options.Attempt] with a span for the attempt, and before the first
 // one a span for the wait. The handler runs in the attempt's span; nil without a tracer.
 func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, workers.Job,
 	func(error)) {

@@ -37,7 +37,7 @@ queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/race queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/installation internal/seldom policy policy/store
+workers: internal/buildinfo internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
@@ -61,7 +61,7 @@ workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/record workers/internal/valve
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
-workers/workersprom: workers client_golang
+workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
 
@@ -69,11 +69,11 @@ admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/strict
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
-admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue/job
+admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
-admission/limiter: admission algorithms algorithms/memstore policy gobreaker
+admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/hints policy queue/job workers/httptarget brotli
@@ -122,6 +122,7 @@ internal/nearest:
 internal/node: admission/schedules internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
+internal/promsink: queue client_golang
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest
@@ -135,7 +136,7 @@ internal/strict: algorithms internal/nearest yaml
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
 internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
 	otlptrace otlptracehttp sdk trace
-internal/telemetry: . admission admission/envoy policy policy/store queue workers workers/audit workers/workersprom
+internal/telemetry: internal/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
 internal/waittest:
 internal/zones: internal/nearest

@@ -2,10 +2,10 @@ package workersprom_test
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
@@ -13,15 +13,16 @@ import (
 // A program with handlers exports the metrics of Penstock's own programs.
 func ExampleNew() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
-	observer, err := workersprom.New(registry)
+	sink, err := workersprom.New(registry)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	options := workers.Options{Observer: observer} // for workers.New
+	options := workers.Options{Sink: sink} // for workers.New
 
-	options.Observer.Policy("stripe", true) // the drainer reports a new policy, and a start
-	options.Observer.Started("stripe", time.Millisecond, time.Second, "")
+	// The drainer tells of a new policy, and of a start.
+	options.Sink.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: 1})
+	options.Sink.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
 	families, err := registry.Gather()
 	if err != nil {
 		fmt.Println(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
@@ -42,7 +43,7 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Policy("stripe", true)
+	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: queue.Whether(true)})
 	none := values(t, r)
 	for _, alerted := range []string{"penstock_starts_total{stripe}",
 		"penstock_jobs_total{dead,stripe}"} {
@@ -56,7 +57,7 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 			t.Errorf("%s, though the policy never had a job", name)
 		}
 	}
-	o.Started("stripe", 0, 0, "")
+	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
 	all := values(t, r)
 	for _, want := range []string{"penstock_starts_returned_total{stripe,rate}",
 		"penstock_start_delay_seconds_total{processor,stripe}",
@@ -68,10 +69,10 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 			t.Errorf("%s: %v, %v", want, value, found)
 		}
 	}
-	o.Owned("stripe", 8)
-	o.Policy("stripe", false)
-	o.Breaker("stripe", 0)
-	o.Owned("stripe", 0) // partitions are released after the policy is gone
+	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe", Value: 8})
+	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: queue.Whether(false)})
+	o.Take(queue.Event{Type: queue.EventBreakers, Policy: "stripe", Value: 0})
+	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe"}) // partitions go last
 	for name := range values(t, r) {
 		if strings.Contains(name, "stripe") {
 			t.Errorf("%s is left of a policy that is gone", name)
@@ -85,13 +86,14 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Started("stripe", time.Millisecond, time.Second, "")
-	o.Returned("stripe", "lease")
-	o.Late("stripe", "cooling", 3*time.Second)
-	o.Finished("stripe", "failed")
-	o.Started("stripe", time.Millisecond, time.Second, "")
-	o.Finished("stripe", "permanent")
-	o.Ended("stripe", "dead")
+	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
+	o.Take(queue.Event{Type: queue.EventReturned, Policy: "stripe", Name: "lease"})
+	o.Take(queue.Event{Type: queue.EventLate, Policy: "stripe", Name: "cooling",
+		For: 3 * time.Second})
+	o.Take(queue.Event{Type: queue.EventFailed, Policy: "stripe", Name: "failed"})
+	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
+	o.Take(queue.Event{Type: queue.EventFailed, Policy: "stripe", Name: "permanent"})
+	o.Take(queue.Event{Type: queue.EventDead, Policy: "stripe"})
 	all := values(t, r)
 	for name, want := range map[string]float64{
 		"penstock_starts_total{stripe}":                      2,
@@ -136,7 +138,7 @@ func TestWhatIsLeftOfLimitsIsToldWhileItIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Policy("mail", true)
+	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(true)})
 	all := []workers.LimitLeft{{Name: "daily", Left: 7, Most: 100},
 		{Name: "account", Left: 2, Most: 5}}
 	told := func(want string) {
@@ -151,10 +153,11 @@ func TestWhatIsLeftOfLimitsIsToldWhileItIsKnown(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	o.LimitsLeft("mail", all)
+	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all})
 	told("map[{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	o.LimitsLeft("mail", all[1:]) // the other limit's state is elsewhere now
+	// The other limit's state is elsewhere now.
+	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:]})
 	told("map[{left,account,mail}:2 {max,account,mail}:5]")
-	o.Policy("mail", false)
+	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(false)})
 	told("map[]")
 }
