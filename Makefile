@@ -45,9 +45,10 @@ man: ## the client's manual pages, in bin/man
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
 
-demo: build ## the whole main job in half a minute: bursts, a strict API, a killed drainer
+demo: build ## the main job in a minute: bursts, a strict API, a killed drainer; then ten processes that call an API
 	go build -o bin/demo ./internal/demo
-	@bin/demo
+	go -C bench build -o ../bin/callers ./callers
+	@bin/demo && echo && bin/callers -admitter bin/admitter
 
 setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium, node), or say which command does
 	@scripts/setup
@@ -143,7 +144,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service compare accuracy reference screenshots test-bench
+.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -168,6 +169,9 @@ bench-end: ## what acknowledging a job costs beside deleting its message, on one
 
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
+
+callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
+	go -C bench run ./callers -out ../docs
 
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
 	go -C bench run ./service -out ../docs

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // every is n arrivals of jobs from a number on, one at a time.
@@ -18,11 +20,11 @@ func every(interval time.Duration, n, from int) (all []arrival) {
 
 func TestTheWorstSecondIsHalfOpen(t *testing.T) {
 	comb := every(10*time.Millisecond, 300, 0)
-	if most, _ := worst(comb); most != 100 {
+	if most, _ := paper.WorstSecond(times(comb)); most != 100 {
 		t.Errorf("a perfect comb of 100 a second has %d in its worst second", most)
 	}
 	comb[200].at = comb[199].at // one of them comes early
-	if most, ends := worst(comb); most != 101 || ends != comb[200].at {
+	if most, ends := paper.WorstSecond(times(comb)); most != 101 || ends != comb[200].at {
 		t.Errorf("%d up to %v, want 101 up to %v", most, ends, comb[200].at)
 	}
 }

@@ -13,29 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// worst returns the most arrivals in any second, and when that second ends.
-func worst(all []arrival) (most int, ends time.Duration) {
-	for i, n := range inSecond(all) {
-		if n > most {
-			most, ends = n, all[i].at
-		}
-	}
-	return most, ends
-}
-
-// inSecond returns, for each arrival, how many there were in the second up to it.
-func inSecond(all []arrival) []int {
-	counts := make([]int, len(all))
-	first := 0
-	for i, a := range all {
-		for a.at-all[first].at >= time.Second {
-			first++
-		}
-		counts[i] = i - first + 1
-	}
-	return counts
-}
-
 // perSecond returns arrivals per second from the first to the last.
 func perSecond(all []arrival) float64 {
 	if len(all) < 2 {
@@ -92,14 +69,14 @@ func table(results []result) paper.Table {
 	add("version", func(r *result) string { return r.version })
 	add("limit", func(r *result) string { return r.setting })
 	add("worst second, starts", func(r *result) string {
-		most, _ := worst(r.paced)
+		most, _ := paper.WorstSecond(times(r.paced))
 		return paper.Grouped(most)
 	})
 	add("rate from first to last start, /s", func(r *result) string {
 		return fmt.Sprintf("%.1f (%+.1f %%)", perSecond(r.paced), (perSecond(r.paced)/limit-1)*100)
 	})
 	add("a worker is killed: worst second, starts", func(r *result) string {
-		most, _ := worst(r.killed)
+		most, _ := paper.WorstSecond(times(r.killed))
 		return paper.Grouped(most)
 	})
 	add("nothing starts for, s", func(r *result) string {

@@ -1,0 +1,274 @@
+// Command callers shows what becomes of a strict API's clients: ten processes call it through
+// OpenAI's SDK, four calls at a time each, first directly and then through Penstock's outbound
+// proxy. The API allows 20 requests in any second and answers others with 429.
+//
+//	make demo                             # its second act
+//	go -C bench run ./callers -out ../docs   # and drawn as docs/callers.svg
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"gonum.org/v1/plot"
+
+	"github.com/penstock-mq/penstock/bench/build"
+	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/internal/proctest"
+)
+
+const (
+	limit     = 20 // of the API, in any second
+	outflow   = 19 // leaves 5 % for the network
+	processes = 10
+	atOnce    = 4 // calls of one process
+)
+
+// config is the admitter's; its policy has no target, so it is for calls alone.
+const config = `policies:
+  - {name: openai, algorithm: leaking_bucket, outflow: %d/s, capacity: 1000}
+outbound:
+  - listen: "127.0.0.1:0"
+    routes:
+      - {prefix: /openai, upstream: "%s", policy: openai}
+`
+
+func main() {
+	call := flag.String("call", "", "be one of the processes, and call this `URL`")
+	length := flag.Duration("for", 8*time.Second, "how long the processes call, each way")
+	admitter := flag.String("admitter", "", "the admitter's `program`; empty: build it")
+	out := flag.String("out", "", "directory of the picture; empty: print only")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if *call != "" {
+		err = be(ctx, *call, *length)
+	} else {
+		err = run(ctx, *length, *admitter, *out)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "callers:", err)
+		os.Exit(1)
+	}
+}
+
+// tally is what one process, or all, got.
+type tally struct{ Answers, Failed int64 }
+
+// be is one of the processes: it calls until the time is over, and prints its tally.
+func be(ctx context.Context, url string, length time.Duration) error {
+	client := openai.NewClient(option.WithBaseURL(url), option.WithAPIKey("sk-of-the-caller"))
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var answers, failed atomic.Int64
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
+					Model: "gpt-5", Messages: []openai.ChatCompletionMessageParamUnion{
+						openai.UserMessage("hello")}})
+				switch {
+				case err == nil:
+					answers.Add(1)
+				case ctx.Err() == nil:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return json.NewEncoder(os.Stdout).Encode(tally{answers.Load(), failed.Load()})
+}
+
+// api is the strict API.
+type api struct {
+	mu      sync.Mutex
+	began   time.Time
+	came    []time.Duration // all requests
+	passed  []time.Duration
+	refused int
+}
+
+// ServeHTTP implements [http.Handler].
+func (a *api) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if !a.take() {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"error":{"message":"Rate limit reached","type":"requests",`+
+			`"code":"rate_limit_exceeded"}}`)
+		return
+	}
+	time.Sleep(50 * time.Millisecond) // an answer takes a while
+	fmt.Fprint(w, `{"id":"c","object":"chat.completion","model":"gpt-5","choices":[{"index":0,`+
+		`"finish_reason":"stop","message":{"role":"assistant","content":"Hello!"}}]}`)
+}
+
+// take reports whether a request that comes now is within the limit.
+func (a *api) take() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Since(a.began)
+	a.came = append(a.came, now)
+	if n := len(a.passed); n >= limit && now-a.passed[n-limit] < time.Second {
+		a.refused++
+		return false
+	}
+	a.passed = append(a.passed, now)
+	return true
+}
+
+// scene is what happened on one way to the API.
+type scene struct {
+	name string
+	*api
+	got tally
+}
+
+func run(ctx context.Context, length time.Duration, admitter, out string) (err error) {
+	dir, err := os.MkdirTemp("", "penstock-callers-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if admitter == "" {
+		if admitter, err = build.Admitter(ctx, dir); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%d processes call an API through OpenAI's SDK, %d calls at a time each; the API "+
+		"allows %d requests in any second\n", processes, atOnce, limit)
+	direct, err := play(ctx, "directly", length, func(url string) (string, func(), error) {
+		return url, func() {}, nil
+	})
+	if err != nil {
+		return err
+	}
+	through, err := play(ctx, "through Penstock", length, func(url string) (string, func(), error) {
+		return proxy(ctx, dir, admitter, url)
+	})
+	if err != nil {
+		return err
+	}
+	if err := table(direct, through).Print(os.Stdout); err != nil {
+		return err
+	}
+	if out != "" {
+		if err := draw(filepath.Join(out, "callers.svg"), direct, through); err != nil {
+			return err
+		}
+	}
+	if through.got.Failed > 0 {
+		return fmt.Errorf("%d calls failed through Penstock", through.got.Failed)
+	}
+	return nil
+}
+
+// proxy starts an admitter in front of the API, and returns the URL to call instead.
+func proxy(ctx context.Context, dir, admitter, url string) (string, func(), error) {
+	file := filepath.Join(dir, "callers.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, config, outflow, url), 0o600); err != nil {
+		return "", nil, err
+	}
+	p, err := proctest.Open(exec.Command(admitter, "--config", file, "--drain", "--nats-dir",
+		filepath.Join(dir, "data"), "--http-listen", "127.0.0.1:0"))
+	if err != nil {
+		return "", nil, err
+	}
+	ready, err := p.Ready(ctx)
+	if err != nil {
+		p.Kill()
+		return "", nil, err
+	}
+	return "http://" + ready["outbound"] + "/openai", p.Kill, nil
+}
+
+// play has the processes call the API, by way of what lead returns.
+func play(ctx context.Context, name string, length time.Duration,
+	lead func(url string) (string, func(), error)) (scene, error) {
+
+	s := scene{name: name, api: &api{began: time.Now()}}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return s, err
+	}
+	server := &http.Server{Handler: s.api, ReadHeaderTimeout: 10 * time.Second}
+	defer server.Close()
+	go func() { _ = server.Serve(listener) }() // until Close
+	url, end, err := lead("http://" + listener.Addr().String())
+	if err != nil {
+		return s, err
+	}
+	defer end()
+	self, err := os.Executable()
+	if err != nil {
+		return s, err
+	}
+	var mu sync.Mutex
+	var problems []error
+	var all sync.WaitGroup
+	for range processes {
+		all.Go(func() {
+			var got tally
+			cmd := exec.CommandContext(ctx, self, "-call", url, "-for", length.String())
+			cmd.Stderr = os.Stderr
+			said, err := cmd.Output()
+			if err == nil {
+				err = json.Unmarshal(said, &got)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			problems = append(problems, err)
+			s.got.Answers += got.Answers
+			s.got.Failed += got.Failed
+		})
+	}
+	all.Wait()
+	if len(s.came) == 0 {
+		problems = append(problems, fmt.Errorf("no call %s reached the API", name))
+	}
+	return s, errors.Join(problems...)
+}
+
+func table(scenes ...scene) paper.Table {
+	t := paper.Table{{""}, {"requests at the API"}, {"429s from the API"},
+		{"most requests in any second"}, {"calls answered"}, {"calls that failed"}}
+	for _, s := range scenes {
+		most, _ := paper.WorstSecond(s.came)
+		for i, cell := range []string{s.name, paper.Grouped(len(s.came)), paper.Grouped(s.refused),
+			paper.Grouped(most), paper.Grouped(int(s.got.Answers)),
+			paper.Grouped(int(s.got.Failed))} {
+			t[i] = append(t[i], cell)
+		}
+	}
+	return t
+}
+
+func draw(file string, scenes ...scene) error {
+	var plots []*plot.Plot
+	for _, s := range scenes {
+		p, err := paper.Starts(s.name, s.came, limit)
+		if err != nil {
+			return err
+		}
+		plots = append(plots, p)
+	}
+	return paper.WriteStarts(file, plots)
+}
