@@ -190,9 +190,7 @@ func (p *Penstock) build() error {
 			Callback:   targets.Callback(o.AllowTargets),
 			Submitting: o.Submitting})
 	p.schedules = schedules.New(p.broker, p.service,
-		schedules.Options{Ticked: func(policy, outcome string) {
-			p.sink.Take(queue.Event{Type: queue.EventTicked, Policy: policy, Name: outcome})
-		}, Logger: p.log})
+		schedules.Options{Sink: p.sink, Logger: p.log})
 	p.node = node.New(node.Options{Broker: p.broker, Store: store.New(p.broker, p.log),
 		Schedules: p.schedules, Wanted: o.wanted(), Follow: p.follow, Check: p.nats.Check(),
 		Cache: o.Cache, Offline: o.StartWithoutNATS, Sink: p.sink, Log: p.log})

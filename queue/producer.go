@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// defaultInFlight bounds the publishes of one producer that await an acknowledgement.
-	defaultInFlight = 4096
+	// mostInFlight bounds the publishes of one producer that await an acknowledgement.
+	mostInFlight = 4096
 	// publishTimeout is the default of ProducerOptions.Timeout.
 	publishTimeout = 10 * time.Second * race.Slower
 	// doorPatience is how long a missing stream may be a briefly closed door or a pending election
@@ -49,9 +49,6 @@ const (
 
 // ProducerOptions configure a [Producer]. The zero value works.
 type ProducerOptions struct {
-	// MaxInFlight bounds the publishes that await an acknowledgement; more wait for a slot.
-	// Default 4096.
-	MaxInFlight int
 	// Timeout bounds a Publish whose context has no deadline; default 10 s.
 	Timeout time.Duration
 	// FailFast makes a Publish fail at once while NATS is known not to answer: the connection has
@@ -107,10 +104,7 @@ type streamFacts struct {
 
 // NewProducer returns a producer, which needs no closing.
 func (b *Broker) NewProducer(o ProducerOptions) *Producer {
-	if o.MaxInFlight <= 0 {
-		o.MaxInFlight = defaultInFlight
-	}
-	p := &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight),
+	p := &Producer{b: b, slots: make(chan struct{}, mostInFlight),
 		timeout: cmp.Or(o.Timeout, publishTimeout),
 		replies: replies{nc: b.nc}, streams: map[string]*streamFacts{}}
 	if o.FailFast {

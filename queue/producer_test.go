@@ -277,8 +277,10 @@ func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 // TestMaxInFlight: more publishes than places wait, and leave when their time is up.
 func TestMaxInFlight(t *testing.T) {
 	b := newBroker(t)
-	p := b.NewProducer(ProducerOptions{MaxInFlight: 1})
-	p.slots <- struct{}{}
+	p := b.NewProducer(ProducerOptions{})
+	for range cap(p.slots) {
+		p.slots <- struct{}{}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
 	if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: "a"}); !errors.Is(err,

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Outcomes of a tick for [Options.Ticked].
+// Outcomes of a tick, in [queue.EventTicked].
 const (
 	Submitted = "submitted" // its job is stored
 	Refused   = "refused"   // the bucket is full; retried until the next tick
@@ -40,8 +40,8 @@ const (
 
 // Options holds the optional settings of a [Service]. The zero value works.
 type Options struct {
-	// Ticked is called with the outcome of each tick.
-	Ticked func(policy, outcome string)
+	// Sink takes the outcome of each tick; may be nil.
+	Sink queue.Sink
 	// Logger receives ticks without a job; default [slog.Default].
 	Logger *slog.Logger
 }
@@ -55,9 +55,7 @@ type Service struct {
 
 // New makes a service that submits to jobs.
 func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
-	if o.Ticked == nil {
-		o.Ticked = func(string, string) {}
-	}
+	o.Sink = queue.Sinks{o.Sink}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -242,7 +240,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	case err != nil:
 		return again, false
 	case noted:
-		s.options.Ticked(t.Policy, Submitted)
+		s.ticked(t, Submitted)
 		return 0, true
 	}
 	header := nats.Header{}
@@ -258,7 +256,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 		if s.broker.NoteTick(ctx, t.Policy, t.Key, t.ID) != nil {
 			return again, false
 		}
-		s.options.Ticked(t.Policy, Submitted)
+		s.ticked(t, Submitted)
 		return 0, true
 	case err == nil:
 		return s.full(t, outcome.RetryAfter)
@@ -271,7 +269,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 
 // full decides whether to retry a tick whose bucket is full.
 func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
-	s.options.Ticked(t.Policy, Refused)
+	s.ticked(t, Refused)
 	until := t.Next
 	if until.IsZero() {
 		until = t.Stored.Add(patience)
@@ -287,10 +285,14 @@ func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, d
 }
 
 func (s *Service) missed(t queue.Tick, why string) {
-	s.options.Ticked(t.Policy, Missed)
+	s.ticked(t, Missed)
 	s.options.Logger.Warn("a tick of a schedule became no job", "policy", t.Policy, "key",
 		t.Key.Raw(), "schedule", t.Name, "reason", why)
 	s.tell(t, queue.EventScheduleMissed, why)
+}
+
+func (s *Service) ticked(t queue.Tick, outcome string) {
+	s.options.Sink.Take(queue.Event{Type: queue.EventTicked, Policy: t.Policy, Name: outcome})
 }
 
 func (s *Service) tell(t queue.Tick, event, why string) {
