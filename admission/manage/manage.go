@@ -68,6 +68,7 @@ type Service struct {
 	producer *queue.Producer
 	options  Options
 	listing  chan struct{} // bounds concurrent lists
+	making   chan struct{} // full while a policy is made
 }
 
 // New makes a service. Replays use the producer.
@@ -90,7 +91,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 		o.Watch = watch.New(broker)
 	}
 	return &Service{broker, store.New(broker, o.Logger), producer, o,
-		make(chan struct{}, listsAtOnce)}
+		make(chan struct{}, listsAtOnce), make(chan struct{}, 1)}
 }
 
 // Watch returns the service's watch.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
@@ -116,9 +117,35 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return Policy{}, false, err
 	}
+	leave, err := s.turn(ctx, p.Name, w)
+	if err != nil {
+		return Policy{}, false, err
+	}
+	defer leave()
 	return s.writePolicy(ctx, p.Name, w, func(*policy.Entry) (policy.Policy, error) {
 		return p, nil
 	})
+}
+
+// turn waits until a new policy may be made. With several copies of each stream one policy follows
+// another after half as long a pause as the former took, because servers that make streams have
+// less time for submissions.
+func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
+	if s.broker.Replicas() < 2 || w.DryRun {
+		return func() {}, nil
+	}
+	if _, err := s.Policy(ctx, name); !errors.Is(err, admission.ErrUnknownPolicy) {
+		return func() {}, nil // writing it finds out what is wrong
+	}
+	select {
+	case s.making <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: other policies are being made", admission.ErrUnavailable)
+	}
+	began := time.Now()
+	return func() {
+		time.AfterFunc(time.Since(began)/2, func() { <-s.making })
+	}, nil
 }
 
 // PatchPolicy applies a JSON merge patch (RFC 7396) to a policy, like PutPolicy. It returns
