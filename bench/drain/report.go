@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/penstock-mq/penstock/bench/paper"
 )
+
+//go:embed page.md
+var explained string // how bench-drain measures, and what its columns mean
 
 // figure is one number that was measured.
 type figure struct {
@@ -213,8 +217,12 @@ func (r *report) writeData(dir string) error {
 // markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](benchmarks.md#%s).\n",
-		r.command, r.machine, strings.Fields(r.command)[0])
+	fmt.Fprintf(&b, "Made by `make %s` on %s.", r.command, r.machine)
+	if r.command == "bench-drain" {
+		fmt.Fprintf(&b, "\n\n%s", explained)
+	} else {
+		b.WriteString(" [What the columns mean](benchmarks.md#bench-depth).\n")
+	}
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue
