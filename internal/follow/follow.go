@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
 // Every is the polling interval. A change is used once two polls agree, so that half-written files
@@ -53,30 +55,21 @@ func Files(what string, names []string, reload func() error,
 	log *slog.Logger) func(context.Context) error {
 
 	w := Watching(names...)
-	return func(ctx context.Context) error {
-		if len(w.names) == 0 {
-			<-ctx.Done()
-			return nil
-		}
-		timer := time.NewTicker(Every)
-		defer timer.Stop()
-		for {
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				return nil
-			}
-			if !w.Changed() {
-				continue
-			}
-			if err := reload(); err != nil {
-				log.Error("files have changed and are bad: the former ones stand", "files", what,
-					"error", err)
-			} else {
-				log.Info("files have changed, and were read again", "files", what)
-			}
-		}
+	if len(w.names) == 0 {
+		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
+	return lifecycle.Repeat(nil, func(context.Context) (time.Duration, error) {
+		if !w.Changed() {
+			return Every, nil
+		}
+		if err := reload(); err != nil {
+			log.Error("files have changed and are bad: the former ones stand", "files", what,
+				"error", err)
+		} else {
+			log.Info("files have changed, and were read again", "files", what)
+		}
+		return Every, nil
+	})
 }
 
 // look returns the metadata of files and of directories' entries; nil for missing ones.

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/hosts"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
 // Options describes the protection of a server.
@@ -140,13 +141,11 @@ func (g *Guard) reloadTLS() error {
 
 // Run follows the files until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
-	certificates := follow.Files(certificateFiles, g.options.TLS.Names(), g.reloadTLS, g.log)
-	if g.clients == nil {
-		return certificates(ctx)
+	parts := []func(context.Context) error{
+		follow.Files(certificateFiles, g.options.TLS.Names(), g.reloadTLS, g.log)}
+	if g.clients != nil {
+		parts = append(parts,
+			follow.Files(clientFiles, []string{g.clients.Name()}, g.reloadClients, g.log))
 	}
-	both := make(chan error, 1)
-	go func() { both <- certificates(ctx) }()
-	clients := []string{g.clients.Name()}
-	err := follow.Files(clientFiles, clients, g.reloadClients, g.log)(ctx)
-	return errors.Join(err, <-both)
+	return lifecycle.Run(ctx, parts...)
 }

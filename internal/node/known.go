@@ -62,8 +62,9 @@ func (k *known) followInstead(others func() policy.Entries) {
 
 // policies returns the last set from NATS, or nil before the first.
 func (k *known) policies() policy.Entries {
-	set, _ := k.watch()
-	return set
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.set
 }
 
 // queues returns the policies whose streams jobs may be stored in.
@@ -77,21 +78,16 @@ func (k *known) queues() []policy.Policy {
 	return policies
 }
 
-// watch returns the last set from NATS, and a channel that is closed when it changes.
-func (k *known) watch() (policy.Entries, <-chan struct{}) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.changed == nil {
-		k.changed = make(chan struct{})
-	}
-	return k.set, k.changed
-}
-
 // wait returns when this process follows at least this revision of a policy, or when ctx ends.
 // Revision 0 waits for the policy's removal. Callers use it to see their own changes.
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
-		set, changed := k.watch()
+		k.mu.Lock()
+		if k.changed == nil {
+			k.changed = make(chan struct{})
+		}
+		set, changed := k.set, k.changed
+		k.mu.Unlock()
 		if now := set[policy].Revision; now >= revision && (now == 0) == (revision == 0) {
 			return
 		}

@@ -107,8 +107,8 @@ internal/daemon: admission/access config internal/buildinfo internal/follow inte
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoyapi: admission admission/access admission/envoy internal/guard internal/lifecycle envoy grpc protobuf
-internal/follow: internal/health
-internal/guard: admission/access internal/follow internal/hosts
+internal/follow: internal/health internal/lifecycle
+internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health:
 internal/hints: httpsfv
 internal/hosts:
