@@ -438,8 +438,11 @@ func (p *Permit) hold() {
 		case <-k.close:
 			return
 		case a := <-k.answers:
-			if a.nobody || a.err != "" || a.turn.State == job.TurnMoved {
+			switch {
+			case a.turn.State == job.TurnMoved: // before others ask the next owner
 				k.partitioned(a.turn.Partitions)
+				timer.Reset(min(pause/10, every))
+			case a.nobody, a.err != "":
 				timer.Reset(min(pause, every))
 			}
 		case <-timer.C:

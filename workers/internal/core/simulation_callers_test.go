@@ -264,4 +264,3 @@ func (w *world) starts() (buckets, totals map[string][]slot) {
 	}
 	return buckets, totals
 }
-
