@@ -12,12 +12,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -29,6 +31,7 @@ import (
 type Client struct {
 	send func(ctx context.Context, r request) (status int, retryAfter string, body []byte,
 		err error)
+	permits func() (*permits.Client, error) // nil: over HTTP
 }
 
 // request is a request to an admitter.
@@ -79,7 +82,7 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 		body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 		return response.StatusCode, response.Header.Get("Retry-After"), body, err
 	}
-	return &Client{send}, nil
+	return &Client{send: send}, nil
 }
 
 // NewNATSClient returns a client that asks over a connection to NATS. The prefix is the one of the
@@ -110,7 +113,9 @@ func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 		status, err := strconv.Atoi(a.Header.Get(job.HeaderStatus))
 		return status, a.Header.Get("Retry-After"), a.Data, err
 	}
-	return &Client{send}, nil
+	return &Client{send, sync.OnceValues(func() (*permits.Client, error) {
+		return permits.New(nc, names)
+	})}, nil
 }
 
 // ask sends a request and returns the body of an answer of success.
@@ -123,6 +128,19 @@ func (c *Client) ask(ctx context.Context, r request) ([]byte, error) {
 		return nil, answer.ReadError(status, retryAfter, body)
 	}
 	return body, nil
+}
+
+// Acquire is [Penstock.Acquire], over NATS only. A policy that does not exist is an
+// [admission.ErrNoDrainer].
+func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
+	if c.permits == nil {
+		return nil, errors.New("penstock: a client over HTTP acquires no permits: see /v1/permits")
+	}
+	client, err := c.permits()
+	if err != nil {
+		return nil, err
+	}
+	return client.Acquire(ctx, of)
 }
 
 // Submit is [Penstock.Submit]. Job.IP is not sent: an admitter knows its clients' addresses.

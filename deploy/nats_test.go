@@ -23,8 +23,8 @@ import (
 // rolesOf reads nats/roles.conf, as a server of this machine would.
 func rolesOf(t *testing.T) *server.Options {
 	t.Helper()
-	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "READER",
-		"WORKER", "OPERATOR", "PUBLISHER"} {
+	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "CALLER",
+		"READER", "WORKER", "OPERATOR", "PUBLISHER"} {
 		t.Setenv(name+"_PASSWORD", "secret")
 	}
 	text, err := os.ReadFile("nats/roles.conf")
@@ -196,12 +196,25 @@ func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
 	if _, err := events.NextMsg(waittest.Patience()); err != nil {
 		t.Errorf("the operator sees no event: %v", err)
 	}
+	caller := as("caller")
+	client, err := penstock.NewNATSClient(caller, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Acquire(t.Context(), penstock.Call{Policy: "mail", Key: "a"}); err != nil {
+		t.Errorf("a caller gets no permit: %v", err)
+	}
+	purged, err := caller.Request("penstock.call.mail.0", []byte(`{"v":1,"op":"purge","key":"a"}`),
+		waittest.Patience())
+	if err != nil || !strings.Contains(string(purged.Data), "only ask for calls") {
+		t.Errorf("a caller purges a bucket: %+v, %v", purged, err)
+	}
 	later, err := p.Submit(t.Context(), penstock.Job{Policy: "mail", Key: "later",
 		NotBefore: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := penstock.NewNATSClient(operator, "")
+	client, err = penstock.NewNATSClient(operator, "")
 	if err != nil {
 		t.Fatal(err)
 	}

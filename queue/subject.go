@@ -140,6 +140,11 @@ func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
+// Calls is the subject where the owner of a partition hears callers only: see [job.Call].
+func (n Names) Calls(policy string, partition int) string {
+	return n.lower + ".call." + policy + "." + strconv.Itoa(partition)
+}
+
 // Work is the subject where the valves of a policy offer jobs to remote workers, which subscribe
 // in the queue group [WorkGroup].
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }

@@ -61,7 +61,11 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 func (b *Broker) ServeValve(
 	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
 ) (stop func(), err error) {
-	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), "", func(m *nats.Msg) {
+	calls := b.names.Calls(policy, partition)
+	handle := func(m *nats.Msg) {
+		if m.Subject == calls && m.Reply != "" && !b.names.IsReply(m.Reply) {
+			return // an answer there would use our permissions
+		}
 		reply := func(a job.Answer) {
 			a.V = job.FormatVersion
 			body, err := json.Marshal(a)
@@ -81,10 +85,21 @@ func (b *Broker) ServeValve(
 			reply(
 				job.Answer{Error: fmt.Sprintf("question in format %d, this valve knows %d", q.V,
 					job.FormatVersion)})
+		case m.Subject == calls && q.Op != job.OpCall && q.Op != job.OpSettle:
+			reply(job.Answer{Error: "callers may only ask for calls"})
 		default:
 			answer(q, reply)
 		}
-	})
+	}
+	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), "", handle)
+	if err == nil {
+		var more func()
+		first := stop
+		if _, more, err = b.shared.subscribe(calls, "", handle); err != nil {
+			first()
+		}
+		stop = func() { first(); more() }
+	}
 	if err != nil {
 		return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
 	}

@@ -347,7 +347,7 @@ func (k *call) send() {
 	if err != nil {
 		panic(fmt.Sprintf("permits: encode a question: %v", err)) // strings and numbers only
 	}
-	subject := k.names.Valve(k.policy, job.Partition(k.names.Jobs(k.policy, q.Key), n))
+	subject := k.names.Calls(k.policy, job.Partition(k.names.Jobs(k.policy, q.Key), n))
 	// An error means that the connection is closed or its buffer is full: the timer repeats it.
 	_ = k.nc.PublishRequest(subject, k.inbox+of.ID+"-"+strconv.Itoa(k.asked), body)
 }

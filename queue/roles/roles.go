@@ -17,6 +17,7 @@ type Role string
 const (
 	Producer Role = "producer" // submits jobs, by asking an admitter
 	Checker  Role = "checker"  // takes from limits, looks at them and gives back
+	Caller   Role = "caller"   // waits for starts of calls that it makes itself
 	Reader   Role = "reader"   // queries jobs and buckets
 	Worker   Role = "worker"   // runs jobs that drainers offer, by docs/workers-protocol.md
 	Operator Role = "operator" // receives events, and cancels jobs
@@ -25,7 +26,7 @@ const (
 )
 
 // All lists the roles.
-var All = []Role{Producer, Checker, Reader, Worker, Operator, Drainer, Admitter}
+var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, Admitter}
 
 // Permissions are the only subjects to which a user may publish and subscribe.
 type Permissions struct{ Publish, Subscribe []string }
@@ -55,6 +56,8 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 		return Permissions{Publish: each("submit.%s.>"), Subscribe: inbox}
 	case Checker:
 		return Permissions{Publish: each("check.%s.>"), Subscribe: inbox}
+	case Caller:
+		return Permissions{Publish: each("call.%s.*"), Subscribe: inbox}
 	case Reader:
 		return Permissions{Publish: each("job.%s.*", "bucket.%s.>"), Subscribe: inbox}
 	case Worker:
