@@ -15,9 +15,9 @@ type Ahead struct {
 const mostWindows = 64
 
 // After returns how long the limits delay a job once the jobs ahead have started as early as
-// they may, and the limit that delays it longest. Debts are paid first. The jobs ahead count as
-// equal in cost, and wait for the next window if they do not fit into the current one.
-func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration, by string) {
+// they may. Debts are paid first. The jobs ahead count as equal in cost, and wait for the next
+// window if they do not fit into the current one.
+func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none
 	}
@@ -29,11 +29,9 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 			units = ahead.Units(of.cost)
 		}
 		own := min(c.Of(of.cost), of.most())
-		if more := l.after(of, s, i, now, ahead.Jobs, units, own); more > wait {
-			wait, by = more, of.name
-		}
+		wait = max(wait, l.after(of, s, i, now, ahead.Jobs, units, own))
 	}
-	return wait, by
+	return wait
 }
 
 // after is After for one limit.

@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -384,8 +385,9 @@ func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
 	}
-	for _, p := range v.sortedParts() {
-		for ripe := 0; ; {
+	for _, number := range slices.Sorted(maps.Keys(v.parts)) { // so that a seed reproduces a run
+		p := v.parts[number]
+		for ripe := 0; p.state == partitionLive; {
 			d, at, some := p.deep.Soonest()
 			if !some || v.dateAt(at) > now {
 				break
@@ -443,16 +445,4 @@ func (v *Valve) lapsesAt() pace.Instant {
 		}
 	}
 	return next
-}
-
-// sortedParts returns the live partitions in order, so that a seed reproduces one run.
-func (v *Valve) sortedParts() []*Part {
-	var parts []*Part
-	for _, p := range v.parts {
-		if p.state == partitionLive {
-			parts = append(parts, p)
-		}
-	}
-	slices.SortFunc(parts, func(a, b *Part) int { return a.Number - b.Number })
-	return parts
 }

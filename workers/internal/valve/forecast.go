@@ -182,25 +182,21 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 }
 
 // limited returns when the start limits let a bucket start a job of cost c, after a number of
-// its own slots and those of others, and the limit that delays it longest. It is at most now if
-// none does.
+// its own slots and those of others.
 func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
-	now pace.Instant) (at pace.Instant, by string) {
+	now pace.Instant) pace.Instant {
 
-	later := func(wait time.Duration, limit string) {
-		if wait > 0 && now.Add(wait) > at {
-			at, by = now.Add(wait), limit
-		}
-	}
+	wait := time.Duration(0)
 	if v.quota != nil {
-		later(v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c))
+		wait = v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c)
 	}
 	for _, t := range v.common {
 		if !v.elsewhere(t) {
-			later(t.After(t.used, v.instant(now), b.Part.unitsOfAll(slots+others), c))
+			of := b.Part.unitsOfAll(slots + others)
+			wait = max(wait, t.After(t.used, v.instant(now), of, c))
 		}
 	}
-	return at, by
+	return now.Add(wait)
 }
 
 // expectBucket returns the ms until a bucket starts a job of cost c after a number of its own
@@ -232,8 +228,7 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 		others = of + v.slotsOfLine(slots+of)
 		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
 	}
-	limited, _ := v.limited(b, slots, others, c, now)
-	at = max(at, limited)
+	at = max(at, v.limited(b, slots, others, c, now))
 	ms := ceilMillis(max(0, at.Since(now)))
 	return &ms
 }
@@ -358,8 +353,8 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	}
 	h := hold{}
 	if b != nil {
-		limited, _ := p.v.limited(b, 0, 0, oneSlot, now)
-		h, wait = p.v.holdOf(b, now), max(wait, limited.Since(now))
+		h = p.v.holdOf(b, now)
+		wait = max(wait, p.v.limited(b, 0, 0, oneSlot, now).Since(now))
 	}
 	if h.until == pace.Never || l.paused || p.v.breaker.open || b != nil && b.down() {
 		wait = max(wait, unknownRoom)

@@ -143,26 +143,24 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	default:
 		h = v.hold(b, now)
 	}
-	probing := h.by == byBreaker && (v.breaker.probing() || b.down() && b.target.probing())
 	switch {
 	case h.until <= now:
 		return "", 0
-	case h.by == byPaused && v.paused:
-		return job.HeldByPolicyPaused, 0
-	case h.by == byLimit && h.until < pace.Never:
-		if len(b.ready) > 0 { // what is owed beyond one of its windows is paid in the next
-			owed, _ := v.limited(b, 0, 0, b.ready[0].takes(), now)
-			h.until = max(h.until, owed)
-		}
-		return job.HeldByLimit + h.limit, h.until
 	case h.by == byLimit:
-		return job.HeldByLimit + h.limit, 0
+		by = job.HeldByLimit + h.limit
+		if h.until < pace.Never && len(b.ready) > 0 {
+			// what is owed beyond one of its windows is paid in the next
+			h.until = max(h.until, v.limited(b, 0, 0, b.ready[0].takes(), now))
+		}
+	case h.by == byPaused && v.paused:
+		by = job.HeldByPolicyPaused
 	case h.by == byBreaker && v.othersAnswer(b):
 		by = job.HeldByBackoff
 	default:
 		by = reasonNames[h.by]
 	}
-	if h.until == pace.Never || h.by == byStorage || probing {
+	if h.until == pace.Never || h.by == byStorage ||
+		h.by == byBreaker && (v.breaker.probing() || b.down() && b.target.probing()) {
 		return by, 0
 	}
 	return by, h.until

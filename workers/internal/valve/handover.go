@@ -28,6 +28,7 @@ type heldClock struct {
 	next         pace.Instant // when the clock allows a start
 	cool, probe  pace.Instant
 	learnt       learnt
+	interval     int64 // between two starts, in µs; 0: the bucket is unpaced
 }
 
 // Gather begins a gathering.
@@ -92,33 +93,32 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 // Processes can compare durations, but not clocks. Rates and bursts are listed only if they
 // differ from the policy's, to keep records small.
 func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
-	var all []listedClock
-	for _, h := range slices.Concat(g.pieces...) {
-		c := listedClock{Clock: h.Clock}
-		if h.cool > 0 {
-			c.Cool = max(0, record.Micros(h.cool.Since(now)))
+	all := slices.Concat(g.pieces...)
+	for i := range all {
+		c := &all[i]
+		if c.cool > 0 {
+			c.Cool = max(0, record.Micros(c.cool.Since(now)))
 		}
-		if h.Down > 0 {
-			c.Probe = record.Micros(h.probe.Since(now))
+		if c.Down > 0 {
+			c.Probe = record.Micros(c.probe.Since(now))
 		}
-		if l := h.learnt; l.Known() {
+		if l := c.learnt; l.Known() {
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
-		if h.pace != nil {
+		if c.pace != nil {
 			// Lateness is not handed over: a start that is due is due now. Otherwise the next
 			// owner would make up for the gap of the handover.
-			c.Due = record.Micros(max(h.due, now.Add(-h.pace.Credit)).Since(now))
-			c.Tat = record.Micros(h.tat.Since(now))
-			if own := h.pace.Rate.String(); own != of.Rate {
+			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
+			c.Tat = record.Micros(c.tat.Since(now))
+			if own := c.pace.Rate.String(); own != of.Rate {
 				c.Rate = own
 			}
-			if h.pace.Burst != of.Burst {
-				c.Burst = h.pace.Burst
+			if c.pace.Burst != of.Burst {
+				c.Burst = c.pace.Burst
 			}
-			c.interval = record.Micros(h.pace.Interval)
-			c.Wait = max(0, record.Micros(h.next.Since(now)))
+			c.interval = record.Micros(c.pace.Interval)
+			c.Wait = max(0, record.Micros(c.next.Since(now)))
 		}
-		all = append(all, c)
 	}
 	slices.SortFunc(all, compareClocks)
 	for _, c := range all {
@@ -127,15 +127,10 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-type listedClock struct {
-	record.Clock
-	interval int64 // between two starts, in µs; 0: the bucket is unpaced
-}
-
 // compareClocks orders clocks by what omitting them costs, which is a wait of one interval or
 // of the longest omitted wait. Longer waits go first, so that few buckets wait for others'
 // sake; then the buckets that are due soonest, which lose most.
-func compareClocks(a, b listedClock) int {
+func compareClocks(a, b heldClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
 	switch {

@@ -223,12 +223,12 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 // due soonest first.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 	minute := record.Micros(time.Minute)
-	var clocks []listedClock
+	var clocks []heldClock
 	for _, c := range []record.Clock{
 		{Key: "5m", Wait: 5 * minute}, {Key: "1h", Wait: 60 * minute}, {Key: "1m", Wait: minute},
 		{Key: "2h", Cool: 120 * minute},
 	} {
-		clocks = append(clocks, listedClock{c, 6 * minute})
+		clocks = append(clocks, heldClock{Clock: c, interval: 6 * minute})
 	}
 	slices.SortFunc(clocks, compareClocks)
 	var keys []job.Key

@@ -75,21 +75,11 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 // LeftOfAll returns the balances of the limits over all buckets whose state is here.
 func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	for _, t := range v.common {
-		if t.host == v && v.live() || t.here() != nil {
+		if t.here() != nil {
 			all = left(all, t.Limits, t.used, v.instant(now))
 		}
 	}
 	return all
-}
-
-// live reports whether jobs of any partition may start here.
-func (v *Valve) live() bool {
-	for _, p := range v.parts {
-		if p.Live() {
-			return true
-		}
-	}
-	return false
 }
 
 func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []job.LimitLeft {
