@@ -1,6 +1,7 @@
 package penstock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -53,5 +54,44 @@ func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 	if _, err := p.Acquire(t.Context(), penstock.Call{Policy: "none", Key: "a"}); !errors.Is(err,
 		penstock.ErrUnknownPolicy) {
 		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+// TestACallThatWaitedInVainIsRefused: its target asked for a pause while it waited.
+func TestACallThatWaitedInVainIsRefused(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1, 100)}})
+	run(t, p)
+	call := penstock.Call{Policy: "api", Key: "a", Wait: 3 * time.Second}
+	first, err := p.Acquire(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := p.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked, err := nc.SubscribeSync("penstock.>")
+	if err != nil || nc.Flush() != nil {
+		t.Fatal(err, nc.LastError())
+	}
+	second := make(chan error)
+	go func() {
+		_, err := p.Acquire(t.Context(), call)
+		second <- err
+	}()
+	for { // the valve hears of the second call before the first is settled
+		m, err := asked.NextMsgWithContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(m.Data, []byte(`"op":"call"`)) {
+			break
+		}
+	}
+	first.Settle(permits.Result{Status: permits.Throttled, RetryAfter: time.Hour})
+	refused, ok := errors.AsType[*penstock.RefusedError](<-second)
+	if !ok || !errors.Is(refused, penstock.ErrTooLate) || refused.RetryAfter < 30*time.Minute {
+		t.Errorf("%v", refused)
 	}
 }

@@ -153,7 +153,7 @@ func (w *world) listen() {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(nc.Close)
-	if _, err = nc.Subscribe("penstock.valve.>", func(m *nats.Msg) {
+	if _, err = nc.Subscribe("penstock.>", func(m *nats.Msg) {
 		var q job.Question
 		if json.Unmarshal(m.Data, &q) != nil || q.Call == nil {
 			return

@@ -177,7 +177,8 @@ type call struct {
 }
 
 // Acquire waits until a call may begin. It returns an [*admission.RefusedError] if too many calls
-// wait, if the start would come after the wait, or if an operator has paused the bucket;
+// wait, if the start would come after the wait or has not come, or if an operator has paused the
+// bucket;
 // an [admission.ErrNoDrainer] if no drainer answers within the wait; or the context's error. The
 // caller must begin at once, and call Settle or Return afterwards.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
@@ -245,6 +246,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 	defer again.Stop()
 	k.ask(wait)
 	last := ""
+	var late *job.Turn // what a wait that ends now is refused with; nil: no owner answered
 	for {
 		select {
 		case a := <-k.answers:
@@ -264,6 +266,10 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				k.ask(wait)
 				again.Reset(patience)
 			case a.turn.State == job.TurnWaiting:
+				late = &job.Turn{Reason: job.RefusedLate, RetryMS: patience.Milliseconds()}
+				if at := a.turn.StartMS; at != nil {
+					late.RetryMS = *at - wait.Milliseconds()
+				}
 				again.Reset(heartbeat)
 			case a.turn.State == job.TurnRefused:
 				return nil, refused(k.policy, a.turn)
@@ -279,6 +285,9 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 			again.Reset(patience)
 		case <-end.C:
 			k.withdraw()
+			if late != nil { // a pause began meanwhile, for example
+				return nil, refused(k.policy, *late)
+			}
 			if last == "" {
 				last = "none answered"
 			}

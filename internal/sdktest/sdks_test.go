@@ -80,9 +80,8 @@ func begin(t *testing.T) *world {
 }
 
 // node runs a part of the script, and returns what it prints.
-func (w *world) node(part string) string {
+func (w *world) node(dir, part string) string {
 	w.t.Helper()
-	dir := modules(w.t)
 	c := exec.CommandContext(w.t.Context(), "node", "sdks.js", part, w.proxy, w.told)
 	c.Dir = dir
 	var wrong strings.Builder
@@ -94,17 +93,10 @@ func (w *world) node(part string) string {
 	return strings.TrimSpace(string(out))
 }
 
-var installed string // the directory of the script with its packages
-
+// modules returns the directory of the script with its packages.
 func modules(t *testing.T) string {
 	t.Helper()
-	if installed != "" {
-		return installed
-	}
-	dir, err := os.MkdirTemp("", "sdks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/node")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +106,6 @@ func modules(t *testing.T) string {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	installed = dir
 	return dir
 }
 
@@ -186,14 +177,20 @@ type sdks interface {
 }
 
 // inNode runs testdata/node/sdks.js.
-type inNode struct{ *world }
+type inNode struct {
+	*world
+	dir string
+}
 
-func (n inNode) work() string    { return n.node("work") }
-func (n inNode) streams() string { return n.node("streams") }
-func (n inNode) cancel()         { n.node("cancel") }
-func (n inNode) paused() string  { return n.node("paused") }
+func (n inNode) work() string    { return n.node(n.dir, "work") }
+func (n inNode) streams() string { return n.node(n.dir, "streams") }
+func (n inNode) cancel()         { n.node(n.dir, "cancel") }
+func (n inNode) paused() string  { return n.node(n.dir, "paused") }
 
-func TestSDKsOfNode(t *testing.T) { testSDKs(t, func(w *world) sdks { return inNode{w} }) }
+func TestSDKsOfNode(t *testing.T) {
+	dir := modules(t)
+	testSDKs(t, func(w *world) sdks { return inNode{w, dir} })
+}
 
 func TestSDKsOfGo(t *testing.T) { testSDKs(t, func(w *world) sdks { return inGo{w} }) }
 
