@@ -144,7 +144,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
+.PHONY: bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -172,6 +172,9 @@ bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-l
 
 callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
 	go -C bench run ./callers -out ../docs
+
+bench-calls: ## what the proxy for outbound calls adds, and how exactly ten processes share a rate: docs/bench-calls.md, in a minute
+	go -C bench run ./calls -out ../docs
 
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
 	go -C bench run ./service -out ../docs

@@ -1,0 +1,341 @@
+// Command calls measures the proxy for outbound calls: what it adds to a request beside a plain
+// httputil.ReverseProxy, and how exactly ten processes share a rate, judged by the target. It is a
+// measurement, not a test: it marks what misses its goal and exits 0 all the same.
+//
+//	go -C bench run ./calls                 # printed
+//	go -C bench run ./calls -out ../docs    # and written to docs/bench-calls.md
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock-mq/penstock/bench/build"
+	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/internal/proctest"
+)
+
+const (
+	rounds   = 5
+	requests = 2000 // of each way and round
+	at       = 4    // at once
+
+	rate      = 200 // per second
+	processes = 10
+	workers   = 8 // of a process
+	lasts     = 30 * time.Second
+	settles   = 2 * time.Second // until the beginning counts
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 2 && args[0] == "plain":
+		err = plain(args[1])
+	case len(args) == 2 && args[0] == "client":
+		err = client(ctx, args[1])
+	default:
+		err = run(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "calls:", err)
+		os.Exit(1)
+	}
+}
+
+// plain serves a reverse proxy without Penstock.
+func plain(upstream string) error {
+	to, err := url.Parse(upstream)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ready http=%s\n", listener.Addr())
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 256
+	return http.Serve(listener, &httputil.ReverseProxy{FlushInterval: -1, Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+}
+
+// client asks a proxy as fast as it answers, until it is stopped.
+func client(ctx context.Context, to string) error {
+	fmt.Println("ready")
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := get(ctx, to); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+var pool = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+func get(ctx context.Context, from string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return err
+	}
+	response, err := pool.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// target is the upstream, which judges.
+type target struct {
+	mu   sync.Mutex
+	seen []time.Time
+}
+
+func (t *target) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	now := time.Now()
+	t.mu.Lock()
+	t.seen = append(t.seen, now)
+	t.mu.Unlock()
+	_, _ = io.WriteString(w, `{"ok":true}`)
+}
+
+// judge returns the mean rate and the most requests in any second.
+func (t *target) judge() (mean float64, worst int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := slices.IndexFunc(t.seen, func(at time.Time) bool {
+		return at.Sub(t.seen[0]) >= settles
+	})
+	if first < 0 {
+		return 0, len(t.seen)
+	}
+	seen := t.seen[first:]
+	for i, j := 0, 0; j < len(seen); j++ {
+		for seen[j].Sub(seen[i]) >= time.Second {
+			i++
+		}
+		worst = max(worst, j-i+1)
+	}
+	return float64(len(seen)-1) / seen[len(seen)-1].Sub(seen[0]).Seconds(), worst
+}
+
+const settings = `
+http: {listen: '127.0.0.1:0'}
+nats: {%s}
+log: {level: error}
+outbound:
+  - listen: 127.0.0.1:0
+    routes:
+      - {prefix: /free, upstream: '%[2]s', policy: free}
+      - {prefix: /paced, upstream: '%[2]s', policy: paced}
+policies:
+  - {name: free, algorithm: leaking_bucket, outflow: 100000/s, burst: 1000, capacity: 10000}
+  - {name: paced, algorithm: leaking_bucket, outflow: %[3]d/s, peak: %[4]d/s, capacity: 10000}
+`
+
+// begin starts a program of ours, which is ready.
+func begin(ctx context.Context, running *[]*proctest.Process, name string,
+	args ...string) (map[string]string, error) {
+
+	p, err := proctest.Open(exec.Command(name, args...))
+	if err != nil {
+		return nil, err
+	}
+	*running = append(*running, p)
+	return p.Ready(ctx)
+}
+
+func run(ctx context.Context) error {
+	out := flag.String("out", "", "directory to write bench-calls.md to; none: print only")
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "calls")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	admitter, err := build.Admitter(ctx, dir)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	t := &target{}
+	go func() { _ = http.Serve(listener, t) }() // it ends with the process
+	upstream := "http://" + listener.Addr().String()
+
+	var running []*proctest.Process
+	defer func() {
+		for _, p := range slices.Backward(running) {
+			p.Kill()
+		}
+	}()
+	start := func(name, nats string, args ...string) (map[string]string, error) {
+		file := filepath.Join(dir, name+".yaml")
+		text := fmt.Sprintf(settings, nats, upstream, rate, rate+rate/200)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		return begin(ctx, &running, admitter, append(args, "--config", file)...)
+	}
+	first, err := start("first", fmt.Sprintf("embedded: {dir: '%s', listen: '127.0.0.1:0'}",
+		filepath.Join(dir, "nats")), "--drain")
+	if err != nil {
+		return err
+	}
+	second, err := start("second", fmt.Sprintf("url: '%s'", first["nats"]))
+	if err != nil {
+		return err
+	}
+	beside, err := begin(ctx, &running, self, "plain", upstream)
+	if err != nil {
+		return err
+	}
+	page := fmt.Sprintf("# What the proxy for outbound calls costs\n\nWritten by `make "+
+		"bench-calls` on %s. It is a measurement and no test.\n\n",
+		paper.Machine("github.com/nats-io/nats-server/v2"))
+	ways := []way{{name: "directly", url: upstream}, {name: "httputil.ReverseProxy",
+		url: "http://" + beside["http"]},
+		{name: "outbound, the policy's drainer inside",
+			url: "http://" + first["outbound"] + "/free"},
+		{name: "outbound, the drainer in another process",
+			url: "http://" + second["outbound"] + "/free"}}
+	if err := latencies(ctx, ways); err != nil {
+		return err
+	}
+	page += table(ways)
+	t.mu.Lock()
+	t.seen = nil
+	t.mu.Unlock()
+	for i := range processes {
+		proxy := []string{first["outbound"], second["outbound"]}[i%2]
+		if _, err := begin(ctx, &running, self, "client", "http://"+proxy+"/paced"); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-time.After(lasts + settles):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	mean, worst := t.judge()
+	page += fmt.Sprintf("\nTen processes with %d requests waiting each ask through two admitters "+
+		"for %s, under a policy of %d/s (peak %d/s). The target saw %.2f/s (%+.2f %%; wanted: "+
+		"within 0.5 %%%s) and at most %d in any second (wanted: at most %d%s).\n",
+		workers, lasts, rate, rate+rate/200, mean, 100*(mean/rate-1),
+		missed(mean < rate*.995 || mean > rate*1.005), worst, rate+rate/100+1,
+		missed(worst > rate+rate/100+1))
+	w := bufio.NewWriter(os.Stdout)
+	fmt.Fprint(w, page)
+	if err := w.Flush(); err != nil || *out == "" {
+		return err
+	}
+	return os.WriteFile(filepath.Join(*out, "bench-calls.md"), []byte(page), 0o644)
+}
+
+func missed(yes bool) string {
+	if yes {
+		return ", MISSED"
+	}
+	return ""
+}
+
+// way is one way to the target, with the latencies of its requests.
+type way struct {
+	name, url string
+	took      []time.Duration
+}
+
+// latencies measures the ways in turns.
+func latencies(ctx context.Context, ways []way) error {
+	for round := range rounds + 1 { // the first warms up
+		for i := range ways {
+			w := &ways[i]
+			took := make([][]time.Duration, at)
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var failed error
+			for n := range took {
+				all.Go(func() {
+					for range requests / at {
+						began := time.Now()
+						if err := get(ctx, w.url); err != nil {
+							mu.Lock()
+							failed = fmt.Errorf("%s: %w", w.name, err)
+							mu.Unlock()
+							return
+						}
+						took[n] = append(took[n], time.Since(began))
+					}
+				})
+			}
+			if all.Wait(); failed != nil {
+				return failed
+			}
+			if round > 0 {
+				w.took = append(w.took, slices.Concat(took...)...)
+			}
+		}
+	}
+	return nil
+}
+
+func table(ways []way) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d requests each way, %d at once, in turns. Added: beside "+
+		"httputil.ReverseProxy; wanted are at most 1 ms of p50 and 5 ms of p99.\n\n"+
+		"| | p50 | p99 | p50 added | p99 added |\n|---|---|---|---|---|\n", rounds*requests, at)
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
+	var plain [2]time.Duration
+	for i, w := range ways {
+		slices.Sort(w.took)
+		p50, p99 := w.took[len(w.took)/2], w.took[len(w.took)*99/100]
+		added50, added99 := "", ""
+		switch {
+		case i == 1:
+			plain = [2]time.Duration{p50, p99}
+		case i > 1:
+			added50 = ms(p50-plain[0]) + missed(p50-plain[0] > time.Millisecond)
+			added99 = ms(p99-plain[1]) + missed(p99-plain[1] > 5*time.Millisecond)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", w.name, ms(p50), ms(p99), added50, added99)
+	}
+	return b.String()
+}
