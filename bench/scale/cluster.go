@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,115 +15,65 @@ const (
 )
 
 // natsCluster starts servers that keep copies of each other's streams.
-func (b *bench) natsCluster(ctx context.Context) (all []*node, err error) {
+func (b *bench) natsCluster() (all []*node) {
 	var routes []string
 	for range servers {
-		n, err := b.newNode()
-		if err != nil {
-			return all, err
-		}
+		n := b.node()
 		n.replicas = servers
 		all, routes = append(all, n), append(routes, "nats-route://"+n.http)
 	}
 	for i, n := range all {
-		if err := b.beginServer(ctx, n, fmt.Sprintf("server_name: s%d\ncluster {name: c, "+
-			"listen: %q, routes: [%s]}\n", i, n.http, strings.Join(routes, ", "))); err != nil {
-			return all, err
-		}
+		n.serve(fmt.Sprintf("server_name: s%d\ncluster {name: c, listen: %q, routes: [%s]}\n", i,
+			n.http, strings.Join(routes, ", ")))
 	}
-	return all, all[0].until(ctx, glance, "the cluster has a leader", func() bool {
-		_, err := all[0].js.AccountInfo(ctx)
-		return err == nil
-	})
-}
-
-func stopAll(nodes []*node) {
-	for _, n := range nodes {
-		n.stop()
-	}
+	all[0].streams(0) // it has a leader
+	return all
 }
 
 // cluster measures n policies with three copies of each stream, beside as many streams of a bare
 // cluster, and submissions before and while more policies are made.
-func (b *bench) cluster(ctx context.Context, n int) ([]figure, error) {
-	both := [2][]*node{}
-	for i := range both {
-		var err error
-		both[i], err = b.natsCluster(ctx)
-		defer stopAll(both[i])
-		if err != nil {
-			return nil, err
-		}
-	}
-	ours, bare := both[0], both[1][0]
-	admitter, err := b.beginAdmitter(ctx, ours[0].url, servers, true,
-		policyTexts(n, "http://127.0.0.1:9/"))
-	defer admitter.stop()
-	if err != nil {
-		return nil, err
-	}
-	ready, err := admitter.twoTimes(ctx, n)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) cluster(n int) []figure {
+	ours, others := b.natsCluster(), b.natsCluster()
+	bare := others[0]
+	admitter := b.admitterAt(ours[0].url, servers, true, policyTexts(n, "http://127.0.0.1:9/")...)
+	ready, drained := admitter.ready(), admitter.drainsAll(n)
 	bare.began = time.Now() // it has been there for a while
-	made, err := bare.makeStreams(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	idle, err := b.idle(ctx, append(append(ours, admitter), both[1]...)...)
-	if err != nil {
-		return nil, err
-	}
-	ask, bareAsk := submit(admitter, "p00000"), publish(ctx, bare, "p00000")
-	quiet, err := asked(ctx, ours[0], nil, ask)
-	if err != nil {
-		return nil, err
-	}
-	bareQuiet, err := asked(ctx, bare, nil, bareAsk)
-	if err != nil {
-		return nil, err
-	}
-	busy, err := whileMaking(ctx, n, ours[0], ask, admitter.morePolicy)
-	if err != nil {
-		return nil, err
-	}
-	bareBusy, err := whileMaking(ctx, n, bare, bareAsk, func(ctx context.Context, i int) error {
-		return bare.makeStream(ctx, fmt.Sprintf("p%05d", i))
-	})
+	made := bare.makeStreams(n)
+	idle := b.idle(append(append(ours, admitter), others...)...)
+	ask, bareAsk := submit(admitter, policyName(0)), publish(bare, policyName(0))
+	quiet, bareQuiet := asked(ours[0], nil, ask), asked(bare, nil, bareAsk)
+	busy := whileMaking(n, ours[0], ask, admitter.morePolicy)
+	bareBusy := whileMaking(n, bare, bareAsk,
+		func(i int) error { return bare.makeStream(policyName(i)) })
 	return append([]figure{
-		{"first start: ready", "s", ready[0], made},
-		{"first start: all drained", "s", ready[1], made},
+		{"first start: ready", "s", ready, made},
+		{"first start: all drained", "s", drained, made},
 		{"submissions", "/s", quiet[0], bareQuiet[0]},
 		{"p99", "ms", quiet[1], bareQuiet[1]},
 		{"submissions while 100 policies are made", "/s", busy[0], bareBusy[0]},
 		{"p99 then", "ms", busy[1], bareBusy[1]},
-	}, atRest([]taken{sum(idle[:servers+1]), sum(idle[servers+1:])})...), err
+	}, atRest(sum(idle[:servers+1]), sum(idle[servers+1:]))...)
 }
 
 // whileMaking has clients ask while more policies, or streams, are made.
-func whileMaking(ctx context.Context, n int, server *node, ask func(key string) error,
-	make func(ctx context.Context, i int) error) (measured [4]float64, err error) {
-	making, ctx := errgroup.WithContext(ctx)
+func whileMaking(n int, server *node, ask func(key string) error,
+	makeOne func(i int) error) [4]float64 {
+	var all, making errgroup.Group
 	making.SetLimit(8)
-	var all sync.WaitGroup
-	all.Go(func() {
+	all.Go(func() error {
 		for i := range more {
-			making.Go(func() error { return make(ctx, n+i) })
+			making.Go(func() error { return makeOne(n + i) })
 		}
+		return making.Wait()
 	})
-	measured, err = asked(ctx, server, nil, ask)
-	all.Wait()
-	if failed := making.Wait(); failed != nil {
-		err = failed
-	}
-	return measured, err
+	measured := asked(server, nil, ask)
+	must(all.Wait())
+	return measured
 }
 
 func sum(all []taken) (t taken) {
 	for _, x := range all {
-		t.cpu, t.memory, t.heap = t.cpu+x.cpu, t.memory+x.memory, t.heap+x.heap
-		t.goroutines += x.goroutines
+		t = taken{t.cpu + x.cpu, t.memory + x.memory, t.heap + x.heap, t.goroutines + x.goroutines}
 	}
 	return t
 }

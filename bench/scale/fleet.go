@@ -71,188 +71,109 @@ func child(role, url string) error {
 // fleet is processes of one kind.
 type fleet []*proctest.Process
 
-func (b *bench) fleet(ctx context.Context, n int, role, url string) (f fleet, err error) {
+func (b *bench) fleet(n int, role, url string) (f fleet) {
 	for range n {
-		p, err := proctest.Open(exec.Command(b.self, role, url))
-		if err != nil {
-			return f, err
-		}
-		f = append(f, p)
+		f = append(f, get(proctest.Open(exec.Command(b.self, role, url))))
+		b.processes = append(b.processes, f[len(f)-1])
 	}
 	for _, p := range f {
-		if _, err := p.Ready(ctx); err != nil {
-			return f, err
-		}
+		get(p.Ready(b.ctx))
 	}
-	return f, nil
+	return f
 }
 
-func (f fleet) kill() {
+// used is the processor time of all, in seconds.
+func (f fleet) used() (sum float64) {
 	for _, p := range f {
-		p.Kill()
+		sum += get(usage.CPU(p.Cmd.Process.Pid)).Seconds()
 	}
+	return sum
 }
 
-// used is the processor time of all.
-func (f fleet) used() (sum time.Duration, err error) {
-	for _, p := range f {
-		t, err := usage.CPU(p.Cmd.Process.Pid)
-		if err != nil {
-			return 0, err
-		}
-		sum += t
+// during returns the seconds of processor time that each fleet takes while something is done, and
+// how long that is.
+func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
+	for _, f := range fleets {
+		cpu = append(cpu, -f.used())
 	}
-	return sum, nil
+	from := time.Now()
+	do()
+	took = time.Since(from).Seconds()
+	for i, f := range fleets {
+		cpu[i] += f.used()
+	}
+	return cpu, took
 }
 
 // drainers measures how fast n drainers empty a full queue of n partitions, beside n consumers of a
 // stream, and what they take while nothing happens.
-func (b *bench) drainers(ctx context.Context, n int) ([]figure, error) {
-	server, err := b.natsServer(ctx)
-	defer server.stop()
-	if err != nil {
-		return nil, err
+func (b *bench) drainers(n int) []figure {
+	server := b.natsServer()
+	admitter := b.admitterAt(server.url, 1, false, unpaced(fleetJobs, n))
+	admitter.ready()
+	must(admitter.tell("pause"))
+	ours := b.drained(n, asDrainer, server, "penstock.jobs.", "PENSTOCK_"+policy,
+		func() { must(admitter.tell("resume")) })
+	plain := b.natsServer()
+	must(plain.makeStream(policy))
+	stream := get(plain.js.Stream(b.ctx, policy))
+	must(stream.DeleteConsumer(b.ctx, worker.Durable))
+	bare := b.drained(n, asPuller, plain, "jobs.", policy,
+		func() { get(stream.CreateConsumer(b.ctx, worker)) })
+	figures := []figure{
+		{what: "full queue to empty", unit: "jobs/s"},
+		{what: "processor time of all", unit: "ms/1000 jobs"},
+		{what: "processor time of the server", unit: "ms/1000 jobs"},
+		{what: "idle, all", unit: "% of a core"},
+		{what: "idle, the server", unit: "% of a core"},
 	}
-	admitter, err := b.admitterAt(ctx, server.url, unpaced(fleetJobs, n))
-	defer admitter.stop()
-	if err == nil {
-		err = admitter.tell(ctx, "pause")
+	for i := range figures {
+		figures[i].ours, figures[i].bare = ours[i], bare[i]
 	}
-	if err != nil {
-		return nil, err
-	}
-	ours, err := b.drained(ctx, n, asDrainer, server, "penstock.jobs.", "PENSTOCK_"+policy,
-		func() error { return admitter.tell(ctx, "resume") })
-	if err != nil {
-		return nil, err
-	}
-	plain, err := b.natsServer(ctx)
-	defer plain.stop()
-	if err == nil {
-		err = plain.makeStream(ctx, policy)
-	}
-	if err != nil {
-		return nil, err
-	}
-	stream, err := plain.js.Stream(ctx, policy)
-	if err == nil {
-		err = stream.DeleteConsumer(ctx, worker.Durable)
-	}
-	if err != nil {
-		return nil, err
-	}
-	bare, err := b.drained(ctx, n, asPuller, plain, "jobs.", policy, func() error {
-		_, err := stream.CreateConsumer(ctx, worker)
-		return err
-	})
-	return []figure{
-		{"full queue to empty", "jobs/s", ours[0], bare[0]},
-		{"processor time of all", "ms/1000 jobs", ours[1], bare[1]},
-		{"processor time of the server", "ms/1000 jobs", ours[2], bare[2]},
-		{"idle, all", "% of a core", ours[3], bare[3]},
-		{"idle, the server", "% of a core", ours[4], bare[4]},
-	}, err
-}
-
-// during returns the processor time that each fleet takes while something is done, and how long
-// that is.
-func during(do func() error, fleets ...fleet) (cpu []time.Duration, took time.Duration, err error) {
-	for _, f := range fleets {
-		used, err := f.used()
-		if err != nil {
-			return nil, 0, err
-		}
-		cpu = append(cpu, -used)
-	}
-	from := time.Now()
-	if err := do(); err != nil {
-		return nil, 0, err
-	}
-	took = time.Since(from)
-	for i, f := range fleets {
-		used, err := f.used()
-		if err != nil {
-			return nil, 0, err
-		}
-		cpu[i] += used
-	}
-	return cpu, took, nil
+	return figures
 }
 
 // drained returns jobs a second, processor time in ms per 1000 of them, of the fleet and of the
 // server, and what share of a core both take while nothing happens.
-func (b *bench) drained(ctx context.Context, n int, role string, server *node, prefix,
-	stream string, resume func() error) (measured [5]float64, err error) {
-	drainers, err := b.fleet(ctx, n, role, server.url)
-	defer drainers.kill()
-	if err == nil {
-		err = pass(ctx, 6*time.Second) // until they share the partitions
-	}
-	if err != nil {
-		return measured, err
-	}
-	cpu, took, err := during(func() error { return pass(ctx, b.idleFor/2) }, drainers,
-		fleet{server.Process})
-	if err != nil {
-		return measured, err
-	}
-	measured[3], measured[4] = 100*cpu[0].Seconds()/took.Seconds(),
-		100*cpu[1].Seconds()/took.Seconds()
-	if _, err := server.fill(ctx, prefix, fewKeys, fleetJobs); err != nil {
-		return measured, err
-	}
-	cpu, took, err = during(func() error {
-		if err := resume(); err != nil {
+func (b *bench) drained(n int, role string, server *node, prefix, stream string,
+	resume func()) [5]float64 {
+	drainers := b.fleet(n, role, server.url)
+	b.pass(6 * time.Second) // until they share the partitions
+	idle, all := during(func() { b.pass(b.idleFor / 2) }, drainers, fleet{server.Process})
+	server.fill(prefix, fewKeys, fleetJobs)
+	cpu, took := during(func() {
+		resume()
+		server.until("the queue is empty", func() error {
+			s, err := server.js.Stream(b.ctx, stream)
+			if err == nil && s.CachedInfo().State.Msgs > 0 {
+				err = fmt.Errorf("%d wait", s.CachedInfo().State.Msgs)
+			}
 			return err
-		}
-		return server.until(ctx, glance, "the queue is empty", func() bool {
-			s, err := server.js.Stream(ctx, stream)
-			return err == nil && s.CachedInfo().State.Msgs == 0
 		})
 	}, drainers, fleet{server.Process})
-	if err != nil {
-		return measured, err
-	}
-	measured[0] = fleetJobs / took.Seconds()
-	measured[1], measured[2] = cpu[0].Seconds()*1e6/fleetJobs, cpu[1].Seconds()*1e6/fleetJobs
-	return measured, nil
+	return [5]float64{fleetJobs / took, cpu[0] * 1e6 / fleetJobs, cpu[1] * 1e6 / fleetJobs,
+		100 * idle[0] / all, 100 * idle[1] / all}
 }
 
 // admitters measures submissions over NATS to n admitters, beside plain publishes.
-func (b *bench) admitters(ctx context.Context, n int) ([]figure, error) {
-	server, err := b.natsServer(ctx)
-	defer server.stop()
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) admitters(n int) []figure {
+	server := b.natsServer()
 	var admitters fleet
 	for range n {
-		a, err := b.admitterAt(ctx, server.url, unpaced(10_000_000, 1))
-		defer a.stop()
-		if err != nil {
-			return nil, err
-		}
+		a := b.admitterAt(server.url, 1, false, unpaced(10_000_000, 1))
+		a.ready()
 		admitters = append(admitters, a.Process)
 	}
-	ours, err := asked(ctx, server, admitters, submit(server, policy))
-	if err != nil {
-		return nil, err
-	}
-	plain, err := b.natsServer(ctx)
-	defer plain.stop()
-	if err == nil {
-		err = plain.makeStream(ctx, policy)
-	}
-	if err != nil {
-		return nil, err
-	}
-	bare, err := asked(ctx, plain, nil, publish(ctx, plain, policy))
+	ours := asked(server, admitters, submit(server, policy))
+	plain := b.natsServer()
+	must(plain.makeStream(policy))
+	bare := asked(plain, nil, publish(plain, policy))
 	return []figure{
 		{"submissions", "/s", ours[0], bare[0]},
 		{"p99", "ms", ours[1], bare[1]},
 		{"processor time of all", "ms/1000 jobs", ours[2], math.NaN()},
 		{"processor time of the server", "ms/1000 jobs", ours[3], bare[3]},
-	}, err
+	}
 }
 
 // submit submits a job to a policy over NATS; publish publishes to a stream.
@@ -266,27 +187,24 @@ func submit(n *node, policy string) func(key string) error {
 	}
 }
 
-func publish(ctx context.Context, n *node, policy string) func(key string) error {
+func publish(n *node, policy string) func(key string) error {
 	return func(key string) error {
-		_, err := n.js.Publish(ctx, "jobs."+policy+"."+key, body)
+		_, err := n.js.Publish(n.b.ctx, "jobs."+policy+"."+key, body)
 		return err
 	}
 }
 
 // asked has clients ask for a while, and returns answers a second, the p99 of an answer in ms, and
 // processor time per 1000, of the admitters and of the server.
-func asked(ctx context.Context, server *node, admitters fleet, ask func(key string) error) (
-	measured [4]float64, err error) {
+func asked(server *node, admitters fleet, ask func(key string) error) [4]float64 {
 	each, errs := make([][]time.Duration, clients), make([]error, clients)
-	cpu, _, err := during(func() error {
+	cpu, _ := during(func() {
 		var all sync.WaitGroup
 		end := time.Now().Add(asking)
 		for i := range clients {
 			all.Go(func() {
-				for from := time.Now(); from.Before(end) && ctx.Err() == nil; {
-					if errs[i] = ask(fmt.Sprintf("key-%d", i)); errs[i] != nil {
-						return
-					}
+				for from := time.Now(); from.Before(end) && errs[i] == nil; {
+					errs[i] = errors.Join(ask(fmt.Sprintf("key-%d", i)), server.b.ctx.Err())
 					now := time.Now()
 					each[i] = append(each[i], now.Sub(from))
 					from = now
@@ -294,14 +212,11 @@ func asked(ctx context.Context, server *node, admitters fleet, ask func(key stri
 			})
 		}
 		all.Wait()
-		return errors.Join(append(errs, ctx.Err())...)
 	}, admitters, fleet{server.Process})
-	if err != nil {
-		return measured, err
-	}
+	must(errors.Join(errs...))
 	took := slices.Concat(each...)
 	slices.Sort(took)
 	n := float64(len(took))
 	return [4]float64{n / asking.Seconds(), float64(paper.Quantile(took, 0.99)) / 1e6,
-		cpu[0].Seconds() * 1e6 / n, cpu[1].Seconds() * 1e6 / n}, nil
+		cpu[0] * 1e6 / n, cpu[1] * 1e6 / n}
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,153 +31,93 @@ func unpaced(jobs, partitions int) string {
 }
 
 // keys measures waiting jobs of n keys, and waiting n jobs of a thousand keys.
-func (b *bench) keys(ctx context.Context, n int) ([]figure, error) {
-	return b.backlog(ctx, n, jobsPerKey*n)
-}
-
-func (b *bench) waiting(ctx context.Context, n int) ([]figure, error) {
-	return b.backlog(ctx, fewKeys, n)
-}
+func (b *bench) keys(n int) []figure    { return b.backlog(n, jobsPerKey*n) }
+func (b *bench) waiting(n int) []figure { return b.backlog(fewKeys, n) }
 
 // backlog measures jobs that wait behind a pause, beside as many messages of a stream.
-func (b *bench) backlog(ctx context.Context, keys, jobs int) ([]figure, error) {
-	ours, err := b.admitter(ctx, strings.TrimSuffix(unpaced(10_000_000, 1), "}")+
+func (b *bench) backlog(keys, jobs int) []figure {
+	ours := b.admitter(strings.TrimSuffix(unpaced(10_000_000, 1), "}") +
 		", target: {http: {url: \"http://127.0.0.1:9/\"}}}")
-	defer ours.stop()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := ours.drains(ctx, 1); err != nil {
-		return nil, err
-	}
-	if err := ours.tell(ctx, "pause"); err != nil {
-		return nil, err
-	}
-	bare, err := b.natsServer(ctx)
-	defer bare.stop()
-	if err == nil {
-		err = bare.makeStream(ctx, policy)
-	}
-	if err != nil {
-		return nil, err
-	}
-	published, err := ours.fill(ctx, "penstock.jobs.", keys, jobs)
-	if err != nil {
-		return nil, err
-	}
-	if err := ours.holds(ctx, jobs); err != nil {
-		return nil, err
-	}
-	bareFilled, err := bare.fill(ctx, "jobs.", keys, jobs)
-	if err != nil {
-		return nil, err
-	}
-	idle, err := b.idle(ctx, ours, bare)
-	if err != nil {
-		return nil, err
-	}
-	if err := ours.again(ctx); err != nil {
-		return nil, err
-	}
-	ready, err := ours.ready(ctx)
-	if err == nil {
-		err = ours.holds(ctx, jobs)
-	}
-	if err != nil {
-		return nil, err
-	}
-	all := time.Since(ours.began).Seconds()
-	if err := bare.again(ctx); err != nil {
-		return nil, err
-	}
-	back, err := bare.streams(ctx, 1)
-	if err == nil {
-		err = bare.pull(ctx, jobs)
-	}
+	ours.drains(1)
+	must(ours.tell("pause"))
+	bare := b.natsServer()
+	must(bare.makeStream(policy))
+	published := ours.fill("penstock.jobs.", keys, jobs)
+	ours.holds(jobs)
+	bareFilled := bare.fill("jobs.", keys, jobs)
+	idle := b.idle(ours, bare)
+	ours.again()
+	ready, all := ours.ready(), ours.holds(jobs)
+	bare.again()
+	back, bareAll := bare.streams(1), bare.pull(jobs)
 	return append([]figure{
 		{"submissions", "/s", published, bareFilled},
-		{"restart: ready", "s", ready.Seconds(), back.Seconds()},
-		{"restart: all jobs held", "s", all, time.Since(bare.began).Seconds()},
+		{"restart: ready", "s", ready, back},
+		{"restart: all jobs held", "s", all, bareAll},
 		{"memory per job", "bytes", idle[0].memory / float64(jobs), idle[1].memory / float64(jobs)},
-	}, atRest(idle)...), err
+	}, atRest(idle[0], idle[1])...)
 }
 
 // tell asks an admitter to pause the policy, or to resume it.
-func (n *node) tell(ctx context.Context, what string) error {
-	return n.call(ctx, "POST", what+"/"+policy, "")
-}
+func (n *node) tell(what string) error { return n.call("POST", what+"/"+policy, "") }
 
 // fill publishes jobs over the keys in turn, and returns how many are stored in a second.
-func (n *node) fill(ctx context.Context, prefix string, keys, jobs int) (float64, error) {
+func (n *node) fill(prefix string, keys, jobs int) float64 {
 	failed := make(chan error, 1)
-	js, err := jetstream.New(n.nc, jetstream.WithPublishAsyncMaxPending(inFlight),
+	js := get(jetstream.New(n.nc, jetstream.WithPublishAsyncMaxPending(inFlight),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) {
 			select {
 			case failed <- fmt.Errorf("publish to %s: %w", m.Subject, err):
 			default:
 			}
-		}))
-	if err != nil {
-		return 0, err
-	}
+		})))
 	from := time.Now()
 	for i := range jobs {
-		if _, err := js.PublishAsync(prefix+policy+".key-"+strconv.Itoa(i%keys), body,
-			jetstream.WithStallWait(patience)); err != nil {
-			return 0, err
-		}
+		get(js.PublishAsync(prefix+policy+".key-"+strconv.Itoa(i%keys), body,
+			jetstream.WithStallWait(patience)))
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	case <-n.b.ctx.Done():
+		must(n.b.ctx.Err())
 	}
 	select {
-	case err = <-failed:
+	case err := <-failed:
+		must(err)
 	default:
 	}
-	return float64(jobs) / time.Since(from).Seconds(), err
+	return float64(jobs) / time.Since(from).Seconds()
 }
 
 // holds waits until the policy's valve holds so many jobs.
-func (n *node) holds(ctx context.Context, jobs int) error {
-	broker, err := queue.NewBroker(n.nc, queue.Options{})
-	if err != nil {
-		return err
-	}
-	return n.until(ctx, glance, "the valve holds all jobs", func() bool {
-		a, err := broker.AskValve(ctx, policy, 0,
+func (n *node) holds(jobs int) float64 {
+	broker := get(queue.NewBroker(n.nc, queue.Options{}))
+	return n.until("the valve holds all jobs", func() error {
+		a, err := broker.AskValve(n.b.ctx, policy, 0,
 			job.Question{Op: job.OpJob, Jobs: []uint64{uint64(jobs)}})
-		return err == nil && a.Job != nil
+		if err == nil && a.Job == nil {
+			err = errors.New("it does not know the last")
+		}
+		return err
 	})
 }
 
 // pull takes messages of the bare server's stream, as a worker that has to know all of them, and
 // acknowledges none.
-func (n *node) pull(ctx context.Context, messages int) error {
-	stream, err := n.js.Stream(ctx, policy)
-	if err != nil {
-		return err
-	}
-	consumer, err := stream.CreateOrUpdateConsumer(ctx, worker)
-	if err != nil {
-		return err
-	}
-	all := make(chan struct{})
-	got := 0
-	consuming, err := consumer.Consume(func(jetstream.Msg) {
+func (n *node) pull(messages int) float64 {
+	stream := get(n.js.Stream(n.b.ctx, policy))
+	consumer := get(stream.CreateOrUpdateConsumer(n.b.ctx, worker))
+	all, got := make(chan struct{}), 0
+	consuming := get(consumer.Consume(func(jetstream.Msg) {
 		if got++; got == messages {
 			close(all)
 		}
-	}, jetstream.PullMaxMessages(4096))
-	if err != nil {
-		return err
-	}
+	}, jetstream.PullMaxMessages(4096)))
 	defer consuming.Stop()
 	select {
 	case <-all:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-n.b.ctx.Done():
+		must(n.b.ctx.Err())
 	}
+	return time.Since(n.began).Seconds()
 }

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -27,19 +26,17 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/bench/build"
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// part is one thing that grows.
-type part struct {
-	name  string
-	usual string // sizes
-	large string // more of them, with -large
-	most  int
-	// measure measures one size.
-	measure func(b *bench, ctx context.Context, n int) ([]figure, error)
-}
-
-var parts = []part{
+// parts are what grows. Each measures one size and returns its figures.
+var parts = []struct {
+	name    string
+	usual   string // sizes
+	large   string // more of them, with -large
+	most    int
+	measure func(b *bench, n int) []figure
+}{
 	{"policies", "10,100,1000", "10000", 10_000, (*bench).policies},
 	{"keys", "100,10000,100000", "1000000", 1_000_000, (*bench).keys},
 	{"waiting", "10000,100000,1000000", "10000000", 10_000_000, (*bench).waiting},
@@ -50,10 +47,44 @@ var parts = []part{
 
 // bench is one run of the program.
 type bench struct {
+	ctx       context.Context
 	dir, self string
 	sizes     map[string][]int // by part
 	idleFor   time.Duration
 	out       string
+	processes []*proctest.Process // of the current measurement
+}
+
+// failure ends a measurement from wherever it occurs.
+type failure struct{ error }
+
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+func get[T any](value T, err error) T {
+	must(err)
+	return value
+}
+
+// try measures one size, ends what it started, and returns what failed.
+func (b *bench) try(measure func(*bench, int) []figure, n int) (figures []figure, err error) {
+	defer func() {
+		for _, p := range b.processes {
+			p.Kill()
+		}
+		b.processes = nil
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	return measure(b, n), nil
 }
 
 func main() {
@@ -76,11 +107,12 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	b.ctx = ctx
 	if b.self, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
 	if b.dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
-		return fmt.Errorf("make a temporary directory: %w", err)
+		return err
 	}
 	defer os.RemoveAll(b.dir)
 	say("building the admitter and nats-server")
@@ -93,7 +125,7 @@ func run(ctx context.Context, args []string) (err error) {
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
 			say("%s: %d", p.name, n)
-			figures, err := p.measure(b, ctx, n)
+			figures, err := b.try(p.measure, n)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -144,9 +176,6 @@ func parse(args []string) (*bench, error) {
 			b.sizes[name] = append(b.sizes[name], n)
 		}
 	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
 	return b, nil
 }
 
@@ -154,6 +183,3 @@ func parse(args []string) (*bench, error) {
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
-
-// program returns the file of a program that was built.
-func (b *bench) program(name string) string { return filepath.Join(b.dir, name) }

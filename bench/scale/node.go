@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -30,6 +29,7 @@ const (
 // node is a server that can be started again: an admitter, or a nats-server.
 type node struct {
 	*proctest.Process
+	b                *bench
 	command          []string
 	dir              string
 	http, pprof, url string // addresses; http of a server of a cluster is for the others
@@ -40,25 +40,13 @@ type node struct {
 }
 
 // admitter starts one that drains, with a server inside it.
-func (b *bench) admitter(ctx context.Context, policies ...string) (*node, error) {
-	return b.admitterAt(ctx, "", policies...)
+func (b *bench) admitter(policies ...string) *node {
+	return b.admitterAt("", 1, true, policies...)
 }
 
-// admitterAt starts one that does not drain, at a server; without one, it has both inside.
-func (b *bench) admitterAt(ctx context.Context, url string, policies ...string) (*node, error) {
-	n, err := b.beginAdmitter(ctx, url, 1, url == "", policies)
-	if err == nil && url != "" {
-		_, err = n.ready(ctx)
-	}
-	return n, err
-}
-
-func (b *bench) beginAdmitter(ctx context.Context, url string, replicas int, drain bool,
-	policies []string) (*node, error) {
-	n, err := b.newNode()
-	if err != nil {
-		return nil, err
-	}
+// admitterAt starts one at a server; without a URL the server is inside it.
+func (b *bench) admitterAt(url string, replicas int, drain bool, policies ...string) *node {
+	n := b.node()
 	server := fmt.Sprintf("url: %q, replicas: %d", url, replicas)
 	if url == "" {
 		server = fmt.Sprintf("embedded: {dir: %q, listen: %q}", filepath.Join(n.dir, "nats"),
@@ -66,141 +54,109 @@ func (b *bench) beginAdmitter(ctx context.Context, url string, replicas int, dra
 	} else {
 		n.url = url
 	}
-	file := filepath.Join(n.dir, "penstock.yaml")
-	n.command = []string{b.program("admitter"), fmt.Sprintf("--drain=%t", drain), "--config",
-		file, "--pprof", n.pprof}
-	return n, n.begin(ctx, file, fmt.Sprintf("http: {listen: %q}\nnats: {%s}\n"+
-		"log: {level: error}\npolicies: [%s]\n", n.http, server,
-		strings.Join(policies, ",\n  ")))
+	n.begin("admitter", fmt.Sprintf("http: {listen: %q}\nnats: {%s}\nlog: {level: error}\n"+
+		"policies: [%s]\n", n.http, server, strings.Join(policies, ",\n  ")),
+		fmt.Sprintf("--drain=%t", drain), "--pprof", n.pprof)
+	return n
 }
 
 // natsServer starts a bare one, which forces to disk as often as the one in an admitter.
-func (b *bench) natsServer(ctx context.Context) (*node, error) {
-	n, err := b.newNode()
-	if err != nil {
-		return nil, err
-	}
-	return n, b.beginServer(ctx, n, "")
+func (b *bench) natsServer() *node {
+	n := b.node()
+	n.serve("")
+	return n
 }
 
-func (b *bench) beginServer(ctx context.Context, n *node, more string) error {
-	file := filepath.Join(n.dir, "nats.conf")
-	n.command = []string{b.program("nats-server"), "--config", file}
-	return n.begin(ctx, file, fmt.Sprintf("listen: %q\nprof_port: %s\n"+
+func (n *node) serve(more string) {
+	n.begin("nats-server", fmt.Sprintf("listen: %q\nprof_port: %s\n"+
 		"jetstream {store_dir: %q, sync_interval: 1s}\n%s", strings.TrimPrefix(n.url, "nats://"),
 		strings.TrimPrefix(n.pprof, "127.0.0.1:"), filepath.Join(n.dir, "nats"), more))
 }
 
-func (b *bench) newNode() (n *node, err error) {
-	n = &node{replicas: 1}
-	if n.dir, err = os.MkdirTemp(b.dir, "run-"); err != nil {
-		return nil, err
-	}
+func (b *bench) node() *node {
+	n := &node{b: b, replicas: 1, dir: get(os.MkdirTemp(b.dir, "run-"))}
 	for _, at := range []*string{&n.http, &n.pprof, &n.url} {
-		port, err := proctest.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		*at = fmt.Sprintf("127.0.0.1:%d", port)
+		*at = fmt.Sprintf("127.0.0.1:%d", get(proctest.FreePort()))
 	}
 	n.url = "nats://" + n.url
-	return n, nil
+	return n
 }
 
-func (n *node) begin(ctx context.Context, file, config string) error {
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return fmt.Errorf("write the configuration: %w", err)
-	}
-	return n.start(ctx)
+func (n *node) begin(program, config string, args ...string) {
+	file := filepath.Join(n.dir, "config")
+	must(os.WriteFile(file, []byte(config), 0o600))
+	n.command = append([]string{filepath.Join(n.b.dir, program), "--config", file}, args...)
+	n.start()
 }
 
 // start starts the process and connects to its server.
-func (n *node) start(ctx context.Context) (err error) {
+func (n *node) start() {
 	n.began = time.Now()
-	if n.Process, err = proctest.Open(exec.Command(n.command[0], n.command[1:]...)); err != nil {
-		return err
-	}
+	n.Process = get(proctest.Open(exec.Command(n.command[0], n.command[1:]...)))
+	n.b.processes = append(n.b.processes, n.Process)
 	go func() {
-		for range n.Lines { // what nobody reads must not hold it up
+		for range n.Lines { // unread lines must not hold it up
 		}
 	}()
-	return n.until(ctx, glance, "it can be connected to", func() bool {
-		if n.nc, err = nats.Connect(n.url, nats.MaxReconnects(-1)); err != nil {
-			return false
+	n.until("it can be connected to", func() (err error) {
+		if n.nc, err = nats.Connect(n.url, nats.MaxReconnects(-1)); err == nil {
+			n.js, err = jetstream.New(n.nc)
 		}
-		n.js, err = jetstream.New(n.nc)
-		return err == nil
+		return err
 	})
 }
 
 // again stops the process and starts it again.
-func (n *node) again(ctx context.Context) error {
+func (n *node) again() {
 	n.nc.Close()
-	if err := n.Stop(); err != nil {
-		return err
-	}
-	return n.start(ctx)
+	must(n.Stop())
+	n.start()
 }
 
-// stop ends the process and removes what it stored.
-func (n *node) stop() {
-	if n == nil || n.Process == nil {
-		return
-	}
-	if n.nc != nil {
-		n.nc.Close()
-	}
-	n.Kill()
-	_ = os.RemoveAll(n.dir) // the directory around it goes too, in the end
-}
-
-// until waits until something holds.
-func (n *node) until(ctx context.Context, every time.Duration, what string,
-	holds func() bool) error {
-	ticker := time.NewTicker(every)
+// until waits until something succeeds, and returns the seconds since the start.
+func (n *node) until(what string, do func() error) float64 {
+	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	end := time.After(patience)
 	for {
-		if holds() {
-			return nil
+		err := do()
+		if err == nil {
+			return time.Since(n.began).Seconds()
 		}
 		select {
 		case <-ticker.C:
 		case <-n.Exited:
-			return fmt.Errorf("it ended before %s: %s\n%s", what, n.Cmd.ProcessState, n.Log)
+			must(fmt.Errorf("it ended before %s: %s\n%s", what, n.Cmd.ProcessState, n.Log))
 		case <-end:
-			return fmt.Errorf("waited %v in vain until %s\n%s", patience, what, n.Log)
-		case <-ctx.Done():
-			return ctx.Err()
+			must(fmt.Errorf("waited %v in vain until %s: %w\n%s", patience, what, err, n.Log))
+		case <-n.b.ctx.Done():
+			must(n.b.ctx.Err())
 		}
 	}
 }
 
-// streams waits until JetStream has so many, and returns how long that took since the start.
-func (n *node) streams(ctx context.Context, atLeast int) (time.Duration, error) {
-	err := n.until(ctx, glance, fmt.Sprintf("there are %d streams", atLeast), func() bool {
-		info, err := n.js.AccountInfo(ctx)
-		return err == nil && info.Streams >= atLeast
+// streams waits until JetStream has so many.
+func (n *node) streams(atLeast int) float64 {
+	return n.until(fmt.Sprintf("there are %d streams", atLeast), func() error {
+		info, err := n.js.AccountInfo(n.b.ctx)
+		if err == nil && info.Streams < atLeast {
+			err = fmt.Errorf("there are %d", info.Streams)
+		}
+		return err
 	})
-	return time.Since(n.began), err
 }
 
 // ready waits until an admitter says that it is ready.
-func (n *node) ready(ctx context.Context) (time.Duration, error) {
-	err := n.until(ctx, glance, "it is ready", func() bool {
-		r, err := http.Get("http://" + n.http + "/readyz")
-		if err != nil {
-			return false
-		}
-		r.Body.Close()
-		return r.StatusCode == http.StatusOK
+func (n *node) ready() float64 {
+	return n.until("it is ready", func() error {
+		return answered(http.Get("http://" + n.http + "/readyz"))
 	})
-	return time.Since(n.began), err
 }
 
 // drains waits until an admitter owns so many partitions.
-func (n *node) drains(ctx context.Context, partitions int) (time.Duration, error) {
-	err := n.until(ctx, 20*glance, fmt.Sprintf("it owns %d partitions", partitions), func() bool {
+func (n *node) drains(partitions int) float64 {
+	return n.until(fmt.Sprintf("it owns %d partitions", partitions), func() error {
+		time.Sleep(20 * glance) // reading all metrics takes time, too
 		sum := 0.0
 		for line := range n.lines("http://" + n.http + "/metrics") {
 			if strings.HasPrefix(line, "penstock_partitions_owned{") {
@@ -208,9 +164,33 @@ func (n *node) drains(ctx context.Context, partitions int) (time.Duration, error
 				sum += owned
 			}
 		}
-		return int(sum) >= partitions
+		if int(sum) < partitions {
+			return fmt.Errorf("it owns %v", sum)
+		}
+		return nil
 	})
-	return time.Since(n.began), err
+}
+
+// call sends a request to an admitter's API.
+func (n *node) call(method, path, body string) error {
+	q, err := http.NewRequestWithContext(n.b.ctx, method, "http://"+n.http+"/v1/"+path,
+		strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return answered(http.DefaultClient.Do(q))
+}
+
+// answered returns an error unless an answer is good.
+func answered(r *http.Response, err error) error {
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if r.StatusCode/100 != 2 {
+		return fmt.Errorf("%s is answered %s", r.Request.URL, r.Status)
+	}
+	return nil
 }
 
 // lines are those of a page; none when it cannot be read.
@@ -226,65 +206,42 @@ func (n *node) lines(url string) func(yield func(string) bool) {
 	}
 }
 
-// taken is what a process takes of the machine while it has nothing to do.
+// taken is what a process takes of the machine while it has nothing to do: processor time in
+// percent of a core, memory, the heap in use after a garbage collection, and goroutines.
 type taken struct{ cpu, memory, heap, goroutines float64 }
 
 // idle watches processes for a while.
-func (b *bench) idle(ctx context.Context, nodes ...*node) (all []taken, err error) {
-	if err := pass(ctx, 3*time.Second); err != nil { // until what was before has died down
-		return nil, err
-	}
+func (b *bench) idle(nodes ...*node) (all []taken) {
+	b.pass(3 * time.Second) // until what was before has died down
 	var each []fleet
 	for _, n := range nodes {
 		each = append(each, fleet{n.Process})
 	}
-	cpu, took, err := during(func() error { return pass(ctx, b.idleFor) }, each...)
-	if err != nil {
-		return nil, err
-	}
+	cpu, took := during(func() { b.pass(b.idleFor) }, each...)
 	for i, n := range nodes {
-		t, err := n.takes()
-		if err != nil {
-			return nil, err
-		}
-		t.cpu = 100 * cpu[i].Seconds() / took.Seconds()
-		all = append(all, t)
+		all = append(all, taken{100 * cpu[i] / took, get(usage.Memory(n.Cmd.Process.Pid)),
+			n.figure("heap?gc=1&debug=1", `^# HeapAlloc = (\d+)`),
+			n.figure("goroutine?debug=1", `^goroutine profile: total (\d+)`)})
 	}
-	return all, nil
+	return all
 }
 
-var (
-	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)
-	heapInUse  = regexp.MustCompile(`^# HeapAlloc = (\d+)`)
-)
-
-// takes reads what a process has of memory, its heap after a garbage collection.
-func (n *node) takes() (t taken, err error) {
-	for page, into := range map[string]struct {
-		*regexp.Regexp
-		value *float64
-	}{"goroutine?debug=1": {goroutines, &t.goroutines}, "heap?gc=1&debug=1": {heapInUse, &t.heap}} {
-		found := false
-		for line := range n.lines("http://" + n.pprof + "/debug/pprof/" + page) {
-			if m := into.FindStringSubmatch(line); m != nil {
-				*into.value, err = strconv.ParseFloat(m[1], 64)
-				found = err == nil
-			}
-		}
-		if !found {
-			return t, fmt.Errorf("%s does not tell %s", n.command[0], page)
+// figure reads one from a page of pprof.
+func (n *node) figure(page, pattern string) float64 {
+	found := regexp.MustCompile(pattern)
+	for line := range n.lines("http://" + n.pprof + "/debug/pprof/" + page) {
+		if m := found.FindStringSubmatch(line); m != nil {
+			return get(strconv.ParseFloat(m[1], 64))
 		}
 	}
-	t.memory, err = usage.Memory(n.Cmd.Process.Pid)
-	return t, err
+	panic(failure{fmt.Errorf("%s does not tell %s", n.command[0], page)})
 }
 
 // pass lets time pass.
-func pass(ctx context.Context, d time.Duration) error {
+func (b *bench) pass(d time.Duration) {
 	select {
 	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-b.ctx.Done():
+		must(b.ctx.Err())
 	}
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,77 +14,52 @@ import (
 )
 
 // policies measures n policies of a file beside as many streams with a durable consumer each.
-func (b *bench) policies(ctx context.Context, n int) ([]figure, error) {
+func (b *bench) policies(n int) []figure {
 	reached := make(chan time.Time, 1)
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		reached <- time.Now()
 	}))
 	defer target.Close()
-	ours, err := b.admitter(ctx, policyTexts(n, target.URL)...)
-	defer ours.stop()
-	if err != nil {
-		return nil, err
-	}
-	first, err := ours.twoTimes(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	bare, err := b.natsServer(ctx)
-	defer bare.stop()
-	if err != nil {
-		return nil, err
-	}
-	bareFirst, err := bare.makeStreams(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	idle, err := b.idle(ctx, ours, bare)
-	if err != nil {
-		return nil, err
-	}
-	more, bareMore, err := oneMore(ctx, ours, bare, n)
-	if err != nil {
-		return nil, err
-	}
-	asleep, err := ours.firstJobs(ctx, "penstock.jobs.", reached)
-	if err != nil {
-		return nil, err
-	}
-	bareAsleep, err := bare.firstMessages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := ours.again(ctx); err != nil {
-		return nil, err
-	}
-	again, err := ours.twoTimes(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	if err := bare.again(ctx); err != nil {
-		return nil, err
-	}
-	bareBack, err := bare.streams(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	bareAgain, err := bare.makeStreams(ctx, n)
+	ours := b.admitter(policyTexts(n, target.URL)...)
+	first, drained := ours.ready(), ours.drainsAll(n)
+	bare := b.natsServer()
+	bareFirst := bare.makeStreams(n)
+	idle := b.idle(ours, bare)
+	from := time.Now()
+	must(ours.morePolicy(n))
+	more := time.Since(from)
+	from = time.Now()
+	must(bare.makeStream(policyName(n)))
+	bareMore := time.Since(from)
+	asleep, bareAsleep := ours.firstJobs("penstock.jobs.", reached), bare.firstMessages()
+	ours.again()
+	again, drainedAgain := ours.ready(), ours.drainsAll(n)
+	bare.again()
+	bareBack, bareAgain := bare.streams(n), bare.makeStreams(n)
 	return append([]figure{
-		{"first start: ready", "s", first[0], bareFirst},
-		{"first start: all drained", "s", first[1], bareFirst},
-		{"restart: ready", "s", again[0], bareBack.Seconds()},
-		{"restart: all drained", "s", again[1], bareAgain},
-		{"one more", "ms", more, bareMore},
+		{"first start: ready", "s", first, bareFirst},
+		{"first start: all drained", "s", drained, bareFirst},
+		{"restart: ready", "s", again, bareBack},
+		{"restart: all drained", "s", drainedAgain, bareAgain},
+		{"one more", "ms", more.Seconds() * 1e3, bareMore.Seconds() * 1e3},
 		{"first job of a policy at rest", "ms", asleep, bareAsleep},
-	}, atRest(idle)...), err
+	}, atRest(idle[0], idle[1])...)
 }
+
+// drainsAll waits until an admitter has the streams of all policies, and drains them.
+func (n *node) drainsAll(policies int) float64 {
+	n.streams(policies)
+	return n.drains(policies)
+}
+
+func policyName(i int) string { return fmt.Sprintf("p%05d", i) }
 
 // policyTexts are policies with an HTTP target.
 func policyTexts(n int, target string) []string {
 	texts := make([]string, n)
 	for i := range texts {
-		texts[i] = fmt.Sprintf("{name: p%05d, algorithm: leaking_bucket, outflow: 10/s, "+
-			"capacity: 100000, target: {http: {url: %q}}}", i, target)
+		texts[i] = fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 10/s, "+
+			"capacity: 100000, target: {http: {url: %q}}}", policyName(i), target)
 	}
 	return texts
 }
@@ -96,81 +69,49 @@ const first = 10
 
 // firstJobs returns the median of the milliseconds from the publish of a policy's first job to the
 // call of its target.
-func (n *node) firstJobs(ctx context.Context, prefix string, reached <-chan time.Time) (
-	float64, error) {
+func (n *node) firstJobs(prefix string, reached <-chan time.Time) float64 {
 	var took []float64
 	for i := range first {
 		from := time.Now()
-		if err := n.nc.Publish(fmt.Sprintf("%sp%05d.key", prefix, i), body); err != nil {
-			return 0, err
-		}
+		must(n.nc.Publish(prefix+policyName(i)+".key", body))
 		select {
 		case at := <-reached:
 			took = append(took, at.Sub(from).Seconds()*1e3)
 		case <-time.After(patience):
-			return 0, errors.New("a first job does not reach its target")
-		case <-ctx.Done():
-			return 0, ctx.Err()
+			must(errors.New("a first job does not reach its target"))
 		}
 	}
-	return paper.Median(took), nil
+	return paper.Median(took)
 }
 
 // firstMessages does so with streams, whose consumers have an open pull.
-func (n *node) firstMessages(ctx context.Context) (float64, error) {
+func (n *node) firstMessages() float64 {
 	reached := make(chan time.Time, 1)
 	for i := range first {
-		consumer, err := n.js.Consumer(ctx, fmt.Sprintf("p%05d", i), worker.Durable)
-		if err != nil {
-			return 0, err
-		}
-		consuming, err := consumer.Consume(func(m jetstream.Msg) {
+		consumer := get(n.js.Consumer(n.b.ctx, policyName(i), worker.Durable))
+		consuming := get(consumer.Consume(func(m jetstream.Msg) {
 			reached <- time.Now()
 			_ = m.Ack()
-		})
-		if err != nil {
-			return 0, err
-		}
+		}))
 		defer consuming.Stop()
 	}
-	return n.firstJobs(ctx, "jobs.", reached)
-}
-
-// twoTimes returns the seconds until an admitter is ready with the streams of all policies, and
-// until it drains them.
-func (n *node) twoTimes(ctx context.Context, policies int) (at [2]float64, err error) {
-	for i, wait := range []func() (time.Duration, error){
-		func() (time.Duration, error) { return n.ready(ctx) },
-		func() (time.Duration, error) {
-			if _, err := n.streams(ctx, policies); err != nil {
-				return 0, err
-			}
-			return n.drains(ctx, policies)
-		},
-	} {
-		took, err := wait()
-		if err != nil {
-			return at, err
-		}
-		at[i] = took.Seconds()
-	}
-	return at, nil
+	return n.firstJobs("jobs.", reached)
 }
 
 // makeStreams makes streams as policies have them, each with a durable consumer, many at a time,
 // and returns the seconds since the start of the server.
-func (n *node) makeStreams(ctx context.Context, streams int) (float64, error) {
-	making, ctx := errgroup.WithContext(ctx)
+func (n *node) makeStreams(streams int) float64 {
+	var making errgroup.Group
 	making.SetLimit(32)
 	for i := range streams {
-		making.Go(func() error { return n.makeStream(ctx, fmt.Sprintf("p%05d", i)) })
+		making.Go(func() error { return n.makeStream(policyName(i)) })
 	}
-	err := making.Wait()
-	return time.Since(n.began).Seconds(), err
+	must(making.Wait())
+	return time.Since(n.began).Seconds()
 }
 
-func (n *node) makeStream(ctx context.Context, name string) error {
-	stream, err := n.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+func (n *node) makeStream(name string) error {
+	stream, err := n.js.CreateOrUpdateStream(n.b.ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{"jobs." + name + ".>"}, MaxMsgsPerSubject: 10_000_000,
 		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 		DiscardNewPerSubject: true, AllowDirect: true, Replicas: n.replicas,
@@ -178,7 +119,7 @@ func (n *node) makeStream(ctx context.Context, name string) error {
 			Destination: "queue." + name + ".{{partition(1)}}.>"},
 	})
 	if err == nil {
-		_, err = stream.CreateOrUpdateConsumer(ctx, worker)
+		_, err = stream.CreateOrUpdateConsumer(n.b.ctx, worker)
 	}
 	return err
 }
@@ -187,47 +128,17 @@ func (n *node) makeStream(ctx context.Context, name string) error {
 var worker = jetstream.ConsumerConfig{Durable: "worker", MemoryStorage: true, MaxAckPending: -1,
 	AckPolicy: jetstream.AckExplicitPolicy, AckWait: 24 * time.Hour}
 
-// oneMore returns the milliseconds that one more policy takes over the API, and one more stream.
-func oneMore(ctx context.Context, ours, bare *node, n int) (policy, stream float64, err error) {
-	from := time.Now()
-	if err := ours.morePolicy(ctx, n); err != nil {
-		return 0, 0, err
-	}
-	policy = time.Since(from).Seconds() * 1e3
-	from = time.Now()
-	err = bare.makeStream(ctx, fmt.Sprintf("p%05d", n))
-	return policy, time.Since(from).Seconds() * 1e3, err
-}
-
-func (n *node) morePolicy(ctx context.Context, i int) error {
-	return n.call(ctx, "PUT", fmt.Sprintf("policies/p%05d", i),
+func (n *node) morePolicy(i int) error {
+	return n.call("PUT", "policies/"+policyName(i),
 		`{"algorithm": "leaking_bucket", "outflow": "10/s", "capacity": 1000}`)
 }
 
-// call sends a request to an admitter's API.
-func (n *node) call(ctx context.Context, method, path, body string) error {
-	q, err := http.NewRequestWithContext(ctx, method, "http://"+n.http+"/v1/"+path,
-		strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	if r.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s is answered %s", method, path, r.Status)
-	}
-	return nil
-}
-
 // atRest are the figures of a process of ours and a bare server that have nothing to do.
-func atRest(of []taken) []figure {
+func atRest(ours, bare taken) []figure {
 	return []figure{
-		{"idle", "% of a core", of[0].cpu, of[1].cpu},
-		{"memory", "MB", of[0].memory / 1e6, of[1].memory / 1e6},
-		{"heap in use", "MB", of[0].heap / 1e6, of[1].heap / 1e6},
-		{"goroutines", "", of[0].goroutines, of[1].goroutines},
+		{"idle", "% of a core", ours.cpu, bare.cpu},
+		{"memory", "MB", ours.memory / 1e6, bare.memory / 1e6},
+		{"heap in use", "MB", ours.heap / 1e6, bare.heap / 1e6},
+		{"goroutines", "", ours.goroutines, bare.goroutines},
 	}
 }
