@@ -22,8 +22,12 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// tickServer is the variable that makes a test's child a process with a server: its directory.
-const tickServer = "TICKS_TEST_DIRECTORY"
+// The variables that make a test's child a process with a server: its directory, and the policy
+// whose ticks its admitter never comes to acknowledge.
+const (
+	tickServer = "TICKS_TEST_DIRECTORY"
+	tickHeld   = "TICKS_TEST_HELD"
+)
 
 // TestATickBecomesOneJobThoughTheServerIsKilled: a killed server makes the last tick of a daily
 // schedule again, and has forgotten the ids of ended jobs, and of those older than the window.
@@ -40,13 +44,13 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			first, js := startTicks(t, dir)
+			first, js := startTicks(t, dir, "")
 			schedule(t, js, test.policy, time.Now().UTC().Add(4*time.Second).
 				Format("5 4 15 * * *"))
 			if err := first.Stop(); err != nil { // which writes when the schedule is next
 				t.Fatal(err)
 			}
-			first, js = startTicks(t, dir)
+			first, js = startTicks(t, dir, "held")
 			jobs := func() *jetstream.StreamInfo {
 				stream, err := js.Stream(t.Context(), "PENSTOCK_"+test.policy)
 				if err != nil {
@@ -67,7 +71,7 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 			}
 			first.Kill()
 
-			_, js = startTicks(t, dir)
+			_, js = startTicks(t, dir, "")
 			schedule(t, js, "clock", "@every 1s")
 			eventually(t, "other ticks come", func() bool {
 				stream, err := js.Stream(t.Context(), "PENSTOCK_clock")
@@ -115,14 +119,14 @@ func schedule(t *testing.T, js jetstream.JetStream, policy, when string) {
 	}
 }
 
-func startTicks(t *testing.T, dir string) (*proctest.Process, jetstream.JetStream) {
+func startTicks(t *testing.T, dir, held string) (*proctest.Process, jetstream.JetStream) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run", "^TestATickBecomesOneJobThoughTheServerIsKilled$")
-	cmd.Env = append(os.Environ(), tickServer+"="+dir)
+	cmd.Env = append(os.Environ(), tickServer+"="+dir, tickHeld+"="+held)
 	p := proctest.Start(t, cmd)
 	words, err := p.Ready(t.Context())
 	if err != nil {
@@ -140,8 +144,7 @@ func startTicks(t *testing.T, dir string) (*proctest.Process, jetstream.JetStrea
 	return p, js
 }
 
-// serveTicks runs a Penstock until it is killed. Its admitter never comes to acknowledge a tick of
-// the policy held.
+// serveTicks runs a Penstock until it is killed or stopped.
 func serveTicks(dir string) {
 	waits, held, clock := paced("waits", 1, 10), paced("held", 100, 10), paced("clock", 100, 1000)
 	waits.DuplicateWindow = policy.Duration(time.Second)
@@ -151,7 +154,7 @@ func serveTicks(dir string) {
 		Server:   embedded.Options{Dir: dir, Listen: "127.0.0.1:0"},
 		Policies: []policy.Policy{waits, held, clock},
 		Sink: queue.SinkFunc(func(e queue.Event) {
-			if e.Type == queue.EventAdmitted && e.Policy == "held" {
+			if e.Type == queue.EventAdmitted && e.Policy == os.Getenv(tickHeld) {
 				select {}
 			}
 		}),
