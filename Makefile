@@ -144,10 +144,14 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
+.PHONY: bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
+
+bench-permits: ## permits a second without a pace, and the memory of a waiting call
+	go test -run '^$$' -bench 'Permits' -benchtime 5s .
+	go test -run '^$$' -bench 'WaitingCalls' -benchtime 1x .
 
 bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): docs/bench-depth*, in about two minutes
 	go -C bench run ./drain -only depth -deep $(or $(JOBS),1000000) -out ../docs -data ../bin

@@ -8,7 +8,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/permits"
@@ -42,6 +44,7 @@ func callsBench(b *testing.B, concurrency int) *penstock.Penstock {
 // server and drainer are one process.
 func BenchmarkPermits(b *testing.B) {
 	p := callsBench(b, 0)
+	before := processorTime(b)
 	b.ResetTimer()
 	b.SetParallelism(64)
 	b.RunParallel(func(pb *testing.PB) {
@@ -55,6 +58,16 @@ func BenchmarkPermits(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "permits/s")
+	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/permit")
+}
+
+// processorTime is what the process has used so far, which does not depend on what else runs.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkWaitingCalls is what a waiting call takes of the memory of both sides.
