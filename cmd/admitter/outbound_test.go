@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/certtest"
+)
+
+// Clients of the proxy authenticate by certificates, while Authorization is the upstream's.
+func TestOutboundCallsOverTLS(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "http://"+r.Host+"/next")
+		fmt.Fprint(w, r.Header.Get("Authorization"))
+	}))
+	defer upstream.Close()
+	authority := certtest.New(t)
+	cert, key := authority.Issue("proxy.test")
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	const clients = "clients: [{name: app, rights: [submit], policies: [api], " +
+		"certificates: [app.test]}]"
+	if err := os.WriteFile(tokens, []byte(clients), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "--drain", "--http-tokens", tokens, "--config", configure(t, fmt.Sprintf(`
+outbound:
+  - listen: 127.0.0.1:0
+    tls: {cert: '%s', key: '%s', client_ca: '%s'}
+    routes: [{upstream: '%s', policy: api}]
+policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
+`, cert, key, authority.File, upstream.URL)))
+	words, err := p.Ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"app.test": 200, "other.test": 401, "": 401} {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: authority.Client(name)}}
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+words["outbound"], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer sk-upstream")
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		client.CloseIdleConnections()
+		if err != nil || response.StatusCode != want ||
+			want == 200 && (string(text) != "Bearer sk-upstream" ||
+				response.Header.Get("Location") != "https://"+words["outbound"]+"/next") {
+			t.Errorf("%q: %d %q %v, %v", name, response.StatusCode, text, response.Header, err)
+		}
+	}
+	p.stop()
+}
+
+func TestMistakesOfOutboundRoutesAreReported(t *testing.T) {
+	_, err := config.Load(strings.NewReader("outbound: [{listen: '0.0.0.0:1', routes: "+
+		"[{upstream: x, policy: a, max_wait: 1h}]}, {listen: ':x'}]"), nil)
+	for _, want := range []string{"outbound[0].listen: ", "outbound[0].routes[0].upstream: ",
+		"outbound[0].routes[0].max_wait: ", "outbound[1].listen: ",
+		"outbound[1].routes: is missing"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
