@@ -110,7 +110,7 @@ func freezer(t *testing.T, how string) {
 		}
 		resumed := maps.Clone(d.set)
 		entry := resumed["api"]
-		entry.Paused = false
+		entry.Paused, entry.Revision = false, entry.Revision+1
 		resumed["api"] = entry
 		d.setPolicies(resumed, now)
 		d.core.Decide(now)
