@@ -268,7 +268,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 			case a.turn.State == job.TurnWaiting:
 				late = &job.Turn{Reason: job.RefusedLate, RetryMS: patience.Milliseconds()}
 				if at := a.turn.StartMS; at != nil {
-					late.RetryMS = *at - wait.Milliseconds()
+					late.RetryMS = max(*at-wait.Milliseconds(), late.RetryMS)
 				}
 				again.Reset(heartbeat)
 			case a.turn.State == job.TurnRefused:

@@ -102,9 +102,17 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 			"is %d", job.CostHeader(of), limit, most)})
 		return
 	}
+	j := p.calls[c.ID]
+	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n {
+		// It only asks whether its owner is still there, as thousands may: they hear of the
+		// bucket's next start, which takes no walk.
+		j.call.reply, j.call.n = reply, c.N
+		say(reply, job.Turn{State: job.TurnWaiting,
+			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)})
+		return
+	}
 	b := p.bucket(q.Key, now)
 	defer v.place(b, now)
-	j := p.calls[c.ID]
 	switch {
 	case j == nil:
 	case c.N <= j.call.n:
