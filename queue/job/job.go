@@ -52,13 +52,13 @@ func ParseID(id string) (policy string, seq uint64, ok bool) {
 }
 
 // IdempotencyKey returns the Idempotency-Key that the runs of a job carry: its own, or a unique
-// one. A recreated stream repeats sequences, so a generated key includes the second of the
+// one. A recreated stream repeats sequences, so a generated key includes the instant of the
 // stream's creation.
 func IdempotencyKey(header map[string][]string, policy string, created time.Time,
 	seq uint64) string {
 	if own := HeaderValue(header, HeaderIdempotencyKey); own != "" {
 		return own
 	}
-	return policy + "-" + strconv.FormatInt(created.Unix(), 10) + "-" +
+	return policy + "-" + strconv.FormatInt(created.UnixMilli(), 10) + "-" +
 		strconv.FormatUint(seq, 10)
 }
