@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-func TestABucketShowsWhatTheAuditorSaw(t *testing.T) {
+func TestABucketShowsTheAudit(t *testing.T) {
 	p := open(t, penstock.Options{Audit: true, Policies: []policy.Policy{paced("api", 100, 1000)}})
 	p.Handle("api", func(context.Context, workers.Job) error { return nil })
 	run(t, p)

@@ -143,8 +143,8 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	}
 }
 
-// TestAJobThatNobodyUnderstandsIsToldOf: what is wrong with it does not spoil its callback.
-func TestAJobThatNobodyUnderstandsIsToldOf(t *testing.T) {
+// TestAMalformedJobIsReported: what is wrong with it does not spoil its callback.
+func TestAMalformedJobIsReported(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
 	p.Handle("mail", func(context.Context, workers.Job) error { return nil })
@@ -164,8 +164,8 @@ func TestAJobThatNobodyUnderstandsIsToldOf(t *testing.T) {
 	}
 }
 
-// TestWhereCallbacksMayNotGo is refused at the door, and by the drainer, which nobody gets round.
-func TestWhereCallbacksMayNotGo(t *testing.T) {
+// TestForbiddenCallbackURLs is refused at the door, and by the drainer, which nobody gets round.
+func TestForbiddenCallbackURLs(t *testing.T) {
 	r := receiving(t)
 	policies := append(calling(t, 100), paced("mute", 1000, 10))
 	elsewhere := paced("elsewhere", 1000, 10)
@@ -217,9 +217,9 @@ func TestWhereCallbacksMayNotGo(t *testing.T) {
 	}
 }
 
-// TestACrashBehindACallbackMakesNoSecondOne: the drainer that ran the job queues its outcome, and
+// TestACrashAfterACallbackDoesNotRepeatIt: the drainer that ran the job queues its outcome, and
 // dies before it can acknowledge the job. The next one runs it again, and its outcome is a repeat.
-func TestACrashBehindACallbackMakesNoSecondOne(t *testing.T) {
+func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AdmitOnly: true,
 		AllowTargets: here})
@@ -283,8 +283,8 @@ func TestACrashBehindACallbackMakesNoSecondOne(t *testing.T) {
 	}
 }
 
-// TestACallbackThatFindsNoRoomIsTold: its job is done all the same.
-func TestACallbackThatFindsNoRoomIsTold(t *testing.T) {
+// TestALostCallbackIsReported: its job is done all the same.
+func TestALostCallbackIsReported(t *testing.T) {
 	r := receiving(t)
 	var mu sync.Mutex
 	lost := map[string]int{}

@@ -157,8 +157,8 @@ func TestAClientCancels(t *testing.T) {
 	}
 }
 
-// TestAClientsErrorsAreThoseOfThePackage, as far as errors.Is and errors.As show them.
-func TestAClientsErrorsAreThoseOfThePackage(t *testing.T) {
+// TestClientErrorsMatchThePackages, as far as errors.Is and errors.As show them.
+func TestClientErrorsMatchThePackages(t *testing.T) {
 	p := mailroom(t)
 	gone, err := p.Submit(t.Context(), penstock.Job{Policy: "later", Key: "gone",
 		IdempotencyKey: "gone", NotBefore: time.Now().Add(time.Hour)})
@@ -214,8 +214,8 @@ func TestAClientsErrorsAreThoseOfThePackage(t *testing.T) {
 	}
 }
 
-// TestAClientSaysThatNobodyAnswers, and that what answers is no admitter.
-func TestAClientSaysThatNobodyAnswers(t *testing.T) {
+// TestAClientWithoutAServerReturnsAnError, and that what answers is no admitter.
+func TestAClientWithoutAServerReturnsAnError(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestAClientSaysThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestARateThatIsNoneIsAPanic(t *testing.T) {
+func TestMustRatePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("it is taken")

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestAPolicyMayKeepHowJobsEnded: done with what the target answered, but no credential that it was
+// TestKeepDone: done with what the target answered, but no credential that it was
 // sent; dead; and cancelled.
-func TestAPolicyMayKeepHowJobsEnded(t *testing.T) {
+func TestKeepDone(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) == "bad" {
 			w.WriteHeader(http.StatusNotFound)

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-func TestEverythingThatIsWrongWithOptionsIsReportedAtOnce(t *testing.T) {
+func TestAllMistakesInOptionsAreReportedTogether(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestEverythingThatIsWrongWithOptionsIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestEachMistakeInOptionsHasAnErrorOfItsOwn(t *testing.T) {
+func TestMistakesInOptions(t *testing.T) {
 	for want, o := range map[string]penstock.Options{
 		"options: Policies[0].limit: must be 1 to 1000000000, not -1": {
 			Policies: []policy.Policy{{Name: "signup", Rule: policy.Rule{
@@ -164,9 +164,9 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestOpenSaysThatJobsGoWithTheProcess: without a directory they do. What nobody gave a logger for
+// TestOpenWarnsOfATemporaryDirectory: without a directory they do. What nobody gave a logger for
 // goes to the default one.
-func TestOpenSaysThatJobsGoWithTheProcess(t *testing.T) {
+func TestOpenWarnsOfATemporaryDirectory(t *testing.T) {
 	var log strings.Builder
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

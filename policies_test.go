@@ -68,7 +68,7 @@ func TestAReloadOfBadPoliciesChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAReloadRetiresWhatIsNotAmongThePolicies(t *testing.T) {
+func TestAReloadRetiresMissingPolicies(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup"), door("rewards")}})
 	run(t, p)
 	next := penstock.Options{Policies: []policy.Policy{door("signup")}, Prune: true}

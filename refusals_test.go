@@ -171,8 +171,8 @@ func TestADeadlineThatCannotBeMetIsRefusedAtEachDoor(t *testing.T) {
 	}
 }
 
-// TestADeadlineIsAcceptedWhenNobodyKnowsTheStart: at each door.
-func TestADeadlineIsAcceptedWhenNobodyKnowsTheStart(t *testing.T) {
+// TestADeadlineIsAcceptedWhileTheStartIsUnknown: at each door.
+func TestADeadlineIsAcceptedWhileTheStartIsUnknown(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(10)}, AdmitOnly: true,
 		ServeNATS: true})
 	run(t, p)
@@ -190,9 +190,9 @@ func TestADeadlineIsAcceptedWhenNobodyKnowsTheStart(t *testing.T) {
 	}
 }
 
-// TestACrowdAtAFullBucketIsToldOnePlaceAfterTheOther: whether a valve says when the first one comes
+// TestACrowdAtAFullBucketGetsOnePlaceEach: whether a valve says when the first one comes
 // free or nobody does.
-func TestACrowdAtAFullBucketIsToldOnePlaceAfterTheOther(t *testing.T) {
+func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 	const capacity = 6
 	for name, admitOnly := range map[string]bool{"a drainer": false, "nobody": true} {
 		t.Run(name, func(t *testing.T) {

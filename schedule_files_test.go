@@ -162,9 +162,9 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 }
 
-// TestWhatACrashLeftHalfDoneIsNotWrittenAgain: schedules are stored before it is noted that they
+// TestAHalfWrittenSetIsNotRepeated: schedules are stored before it is noted that they
 // are.
-func TestWhatACrashLeftHalfDoneIsNotWrittenAgain(t *testing.T) {
+func TestAHalfWrittenSetIsNotRepeated(t *testing.T) {
 	o := penstock.Options{AdmitOnly: true, Server: embedded.Options{Dir: t.TempDir()},
 		Policies:  []policy.Policy{paced("report", 100, 100)},
 		Schedules: []schedules.Entry{everyHour("a"), everyHour("b")}}
@@ -219,7 +219,7 @@ func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 	}
 }
 
-func TestSchedulesOfAFileThatCannotBeAreRefused(t *testing.T) {
+func TestBadSchedulesInAFileAreRefused(t *testing.T) {
 	policies := []policy.Policy{paced("report", 1, 1)}
 	first := open(t, penstock.Options{AdmitOnly: true, Policies: policies,
 		Server:    embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"},

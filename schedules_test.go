@@ -199,8 +199,8 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	}
 }
 
-// TestATickThatMeetsAFullBucketIsTold, tried until the next one, and then given up.
-func TestATickThatMeetsAFullBucketIsTold(t *testing.T) {
+// TestATickAtAFullBucketIsReported, tried until the next one, and then given up.
+func TestATickAtAFullBucketIsReported(t *testing.T) {
 	outcomes := make(chan string, 1000)
 	p := open(t, penstock.Options{AdmitOnly: true,
 		Sink:     tickSink(func(outcome string) { outcomes <- outcome }),
@@ -219,7 +219,7 @@ func TestATickThatMeetsAFullBucketIsTold(t *testing.T) {
 	}
 }
 
-func TestSchedulesThatCannotBeAreRefused(t *testing.T) {
+func TestBadSchedulesAreRefused(t *testing.T) {
 	p := open(t, penstock.Options{AdmitOnly: true,
 		Policies: []policy.Policy{paced("report", 1, 1), door("api")}})
 	run(t, p)

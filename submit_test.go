@@ -62,8 +62,9 @@ func TestARefusalIsAnErrorWithTheTimeToComeBack(t *testing.T) {
 	}
 }
 
-// TestAServerElsewhereServesAsOneInside: what a program sees does not depend on where NATS is.
-func TestAServerElsewhereServesAsOneInside(t *testing.T) {
+// TestAnExternalServerServesLikeAnEmbeddedOne: what a program sees does not depend on where NATS
+// is.
+func TestAnExternalServerServesLikeAnEmbeddedOne(t *testing.T) {
 	elsewhere := open(t, penstock.Options{AdmitOnly: true,
 		Server: embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}})
 	for name, url := range map[string]string{"inside": "", "elsewhere": elsewhere.NATSURL()} {
@@ -104,9 +105,9 @@ func TestAServerElsewhereServesAsOneInside(t *testing.T) {
 	}
 }
 
-// TestATicketTellsHowManyStartBefore: as soon as the valve answers, which a loaded machine may be
+// TestATicketHasItsPosition: as soon as the valve answers, which a loaded machine may be
 // too slow for.
-func TestATicketTellsHowManyStartBefore(t *testing.T) {
+func TestATicketHasItsPosition(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 			Capacity: 10_000, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}}}}})

@@ -83,9 +83,9 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	}
 }
 
-// TestARateChangesBesideATargetOfTheFile: the operator's lever works for a policy that nobody but
+// TestARateChangesWithATargetFromTheFile: the operator's lever works for a policy that nobody but
 // the file may give its target, and does not loosen who may.
-func TestARateChangesBesideATargetOfTheFile(t *testing.T) {
+func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	keys := make(chan string, 10)
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		keys <- r.Header.Get("Authorization")

@@ -85,8 +85,8 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsGetsTheAnswerOfTheTarget over HTTP, but no credential that it was sent.
-func TestWhoWaitsGetsTheAnswerOfTheTarget(t *testing.T) {
+// TestAWaitReturnsTheTargetsAnswer over HTTP, but no credential that it was sent.
+func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -142,9 +142,9 @@ func TestWhoWaitsGetsTheAnswerOfTheTarget(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldOfAnOutcomeElsewhere: whatever a producer writes into the header of a job, its
+// TestOutcomesGoToTheirOwnWaiters: whatever a producer writes into the header of a job, its
 // outcome goes below penstock.outcome, to one token.
-func TestNobodyIsToldOfAnOutcomeElsewhere(t *testing.T) {
+func TestOutcomesGoToTheirOwnWaiters(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 100)},
 		Server: embedded.Options{Listen: "127.0.0.1:0"}})
 	ran := make(chan workers.Job, 1)

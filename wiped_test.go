@@ -132,7 +132,7 @@ func (l *lossy) streams() (names []string) {
 
 const lost = "NATS has lost data: what is missing is set up again, without it"
 
-func TestAnAdmitterSetsUpANATSThatHasLostItsData(t *testing.T) {
+func TestAnAdmitterHealsAnEmptyStore(t *testing.T) {
 	l := newLossy(t)
 	before := l.streams()
 	l.wipe()
@@ -146,7 +146,7 @@ func TestAnAdmitterSetsUpANATSThatHasLostItsData(t *testing.T) {
 }
 
 // Each stream may also be deleted alone.
-func TestAnAdmitterSetsUpWhatIsDeletedOfNATS(t *testing.T) {
+func TestAnAdmitterHealsDeletedStreams(t *testing.T) {
 	for _, stream := range []string{"KV_PENSTOCK_POLICIES", "KV_PENSTOCK_DRAINERS",
 		"KV_PENSTOCK_PARTITIONS", "KV_PENSTOCK_LOCKS", "PENSTOCK_SCHEDULES", "PENSTOCK_mail"} {
 		t.Run(stream, func(t *testing.T) {

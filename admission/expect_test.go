@@ -111,7 +111,7 @@ func TestAFullBatchIsSentAtOnce(t *testing.T) {
 	})
 }
 
-func TestAGoneClientDoesNotWait(t *testing.T) {
+func TestACancelledRequestDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExpectations(slowValves(-1))
 		ctx, cancel := context.WithCancel(t.Context())

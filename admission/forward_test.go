@@ -7,9 +7,9 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestTheDoorRefusesWhatTheTargetWouldNotTake: the client is told, in place of an operator who
-// finds a dead letter.
-func TestTheDoorRefusesWhatTheTargetWouldNotTake(t *testing.T) {
+// TestTheAdmitterRefusesRequestsThatTheTargetForbids: the client is told, in place of an operator
+// who finds a dead letter.
+func TestTheAdmitterRefusesRequestsThatTheTargetForbids(t *testing.T) {
 	guarded, prefix := stripe, "/v1"
 	guarded.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://h",
 		Forward: policy.Forward{"X-Tenant"},
@@ -36,9 +36,9 @@ func TestTheDoorRefusesWhatTheTargetWouldNotTake(t *testing.T) {
 	}
 }
 
-// TestTheStoredTypeIsThatOfTheBody: curl -d says "form" of whatever it sends, and a
+// TestTheContentTypeIsStored: curl -d says "form" of whatever it sends, and a
 // Content-Encoding was dropped, so that a target could not read the body.
-func TestTheStoredTypeIsThatOfTheBody(t *testing.T) {
+func TestTheContentTypeIsStored(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	for _, c := range []struct{ given, body, want string }{
 		{form, `{"amount": 5}`, "application/json"},

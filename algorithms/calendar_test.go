@@ -21,7 +21,7 @@ func location(t *testing.T, name string) *time.Location {
 }
 
 // The table has days of unusual length, and instants that occur twice or not at all.
-func TestWindowsOfACalendarBeginWhenTheClocksOfTheirZoneShowIt(t *testing.T) {
+func TestCalendarWindowsBeginByTheClocksOfTheirZone(t *testing.T) {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, test := range []struct {
 		zone             string

@@ -37,7 +37,7 @@ func TestFixedWindowIsAlignedToTheClock(t *testing.T) {
 	}
 }
 
-func TestFixedWindowEarnsNothingByGoingToAndFroAcrossAnEdge(t *testing.T) {
+func TestFixedWindowSurvivesAClockThatSwingsAcrossAnEdge(t *testing.T) {
 	rule := algorithms.FixedWindow{Limit: 2, Window: time.Minute}
 	timeline(t, rule, algorithms.FixedWindowState{}, []step{
 		{at: "01:00:59", n: 2, allowed: true},

@@ -29,7 +29,7 @@ func TestLeakingBucketCostLeavesWithItsLastUnit(t *testing.T) {
 	})
 }
 
-func TestLeakingBucketOfOneLetsNobodyWait(t *testing.T) {
+func TestLeakingBucketOfOneHasNoDelay(t *testing.T) {
 	rule := algorithms.LeakingBucket{Capacity: 1, Outflow: perSecond(5)}
 	timeline(t, rule, algorithms.LeakingBucketState{}, []step{
 		{at: "01:00:00", allowed: true},

@@ -48,7 +48,7 @@ func TestSlidingCounterRetryAfterReachesIntoTheNextWindow(t *testing.T) {
 	})
 }
 
-func TestSlidingCounterForgetsWhatIsTwoWindowsOld(t *testing.T) {
+func TestSlidingCounterForgetsAfterTwoWindows(t *testing.T) {
 	rule := algorithms.SlidingCounter{Limit: 4, Window: time.Minute}
 	timeline(t, rule, algorithms.SlidingCounterState{}, []step{
 		{at: "01:00:59", n: 4, allowed: true},

@@ -410,9 +410,9 @@ func TestATotalOutflowNeedsNoOutflow(t *testing.T) {
 	}
 }
 
-// TestTheLineOfWhatIsNoYAMLIsRight: yaml itself names the line before, or where the outermost list
-// or mapping begins.
-func TestTheLineOfWhatIsNoYAMLIsRight(t *testing.T) {
+// TestInvalidYAMLIsReportedWithItsLine: yaml itself names the line before, or where the outermost
+// list or mapping begins.
+func TestInvalidYAMLIsReportedWithItsLine(t *testing.T) {
 	long := "policies:\n" +
 		strings.Repeat("  - {name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}\n", 1000)
 	for name, c := range map[string]struct {
@@ -460,9 +460,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestNetworksInIPv6FormAreThoseOfIPv4: clients' and targets' addresses are compared without that
+// TestIPv4NetworksInIPv6Form: clients' and targets' addresses are compared without that
 // form, so such a network would be accepted and match nothing.
-func TestNetworksInIPv6FormAreThoseOfIPv4(t *testing.T) {
+func TestIPv4NetworksInIPv6Form(t *testing.T) {
 	c, err := config.LoadFile(commandLine(t, "--targets-allow",
 		"::ffff:127.0.0.1,::ffff:10.1.0.0/112,::/0"))
 	want := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"),

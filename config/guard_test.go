@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-func TestWhatGoesInTheClearToOtherMachinesIsAWarning(t *testing.T) {
+func TestUnencryptedConnectionsAreWarnings(t *testing.T) {
 	for text, warned := range map[string]string{
 		"http: {listen: '0.0.0.0:1', tokens: f}":              "http.tokens without http.tls",
 		"nats: {embedded: {listen: ':1', users: f}}":          "nats.embedded.users without ",

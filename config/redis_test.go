@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// TestTheDefaultsOfRedisAreThoseOfItsStore: the configuration knows nothing of the store.
-func TestTheDefaultsOfRedisAreThoseOfItsStore(t *testing.T) {
+// TestTheDefaultsOfRedis: the configuration knows nothing of the store.
+func TestTheDefaultsOfRedis(t *testing.T) {
 	c, err := config.Load(nil, nil)
 	if err != nil {
 		t.Fatal(err)

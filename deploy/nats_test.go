@@ -45,7 +45,7 @@ func rolesOf(t *testing.T) *server.Options {
 	return options
 }
 
-func TestTheRolesOfOnesOwnClusterAreThoseOfTheServerInside(t *testing.T) {
+func TestRolesConfMatchesTheEmbeddedServersRoles(t *testing.T) {
 	options := rolesOf(t)
 	found := map[roles.Role]bool{}
 	for _, user := range options.Users {
@@ -94,9 +94,9 @@ func serveRoles(t *testing.T) (url string, as func(user string) *nats.Conn) {
 	}
 }
 
-// TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse: in the account of the streams,
+// TestAPublisherInItsOwnAccountReachesOnlyItsPolicy: in the account of the streams,
 // an acknowledgement would go to whatever subject the publish names.
-func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.T) {
+func TestAPublisherInItsOwnAccountReachesOnlyItsPolicy(t *testing.T) {
 	_, as := serveRoles(t)
 	js, err := jetstream.New(as("admitter"))
 	if err != nil {

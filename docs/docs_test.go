@@ -339,7 +339,7 @@ func fields(answer string) (header []string, rest string) {
 	return header, rest
 }
 
-func TestReadersSeeWhatPagesShow(t *testing.T) {
+func TestExamplesOfPagesRun(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"guide.md", "operate.md", "troubleshoot.md"} {
 		t.Run(page, func(t *testing.T) {

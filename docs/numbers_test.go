@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// TestPagesSayTheNumbersOfTheCode: no other test meets these bounds and defaults on a page.
-func TestPagesSayTheNumbersOfTheCode(t *testing.T) {
+// TestPagesHaveTheNumbersOfTheCode: no other test meets these bounds and defaults on a page.
+func TestPagesHaveTheNumbersOfTheCode(t *testing.T) {
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
 	for page, sentences := range map[string][]string{
 		"reference/api.md": {

@@ -6,9 +6,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// TestNoProducerForwardsWhatBelongsToTheWay: what servers, proxies and Penstock itself say about a
+// TestHopByHopHeadersAreNotForwarded: what servers, proxies and Penstock itself say about a
 // message is not a producer's to say.
-func TestNoProducerForwardsWhatBelongsToTheWay(t *testing.T) {
+func TestHopByHopHeadersAreNotForwarded(t *testing.T) {
 	for _, name := range []string{
 		"Nats-Rollup", "nats-msg-id", "Penstock-Job", "penstock-forward-x", "Status", "Host",
 		"Connection", "Keep-Alive", "TE",
@@ -31,7 +31,7 @@ func TestNoProducerForwardsWhatBelongsToTheWay(t *testing.T) {
 	}
 }
 
-func TestWhatATargetLetsProducersSay(t *testing.T) {
+func TestMethodsAndPathsOfProducers(t *testing.T) {
 	read := func(target string) (Policy, error) {
 		return Read(
 			[]byte(
@@ -87,9 +87,9 @@ func TestWhatATargetLetsProducersSay(t *testing.T) {
 	}
 }
 
-// TestATargetUnderTheOwnPrefixIsAJobsSubject: a policy could send its jobs to valves, past the
+// TestATargetBelowThePrefixMustBeAJobsSubject: a policy could send its jobs to valves, past the
 // limits of other policies, or into the stream of dead letters.
-func TestATargetUnderTheOwnPrefixIsAJobsSubject(t *testing.T) {
+func TestATargetBelowThePrefixMustBeAJobsSubject(t *testing.T) {
 	for subject, ok := range map[string]bool{
 		"penstock.jobs.next.k": true, "penstock.jobs.next.a.b": true, "svc.x": true,
 		"penstocks.valve": true, "staging.valve.x": true,

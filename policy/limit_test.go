@@ -56,7 +56,7 @@ func TestAPolicyOfOneAlgorithmHasOneRule(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithLimits(t *testing.T) {
+func TestMistakesInLimits(t *testing.T) {
 	limit := func(fields string) string {
 		return `{"name":"a","limits":[{"name":"first","key":"global","algorithm":"fixed_window","limit":1,"window":"1s"},{"name":"second",` + fields + `}]}`
 	}
@@ -197,7 +197,7 @@ func TestDaysOfAZoneAreNotKeptInRedis(t *testing.T) {
 	}
 }
 
-func TestAMonthIsWrittenAsItIsRead(t *testing.T) {
+func TestAMonthRoundTrips(t *testing.T) {
 	p, err := policy.Read([]byte(`{"name":"a","algorithm":"fixed_window","limit":5,` +
 		`"window":"1mo","zone":"Europe/Berlin"}`))
 	if err != nil || p.Window.String() != "1mo" || p.Fixed().Zone.String() != "Europe/Berlin" {

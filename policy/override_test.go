@@ -172,7 +172,7 @@ func TestParseOverrideKnowsEveryField(t *testing.T) {
 
 // A peak stands to its outflow: 4 % above stay 4 % above when a key has another outflow, and a key
 // may have a peak of its own.
-func TestPeaksStandToTheirOutflows(t *testing.T) {
+func TestPeaksAreAboveTheirOutflows(t *testing.T) {
 	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
 	fast, peak := rate(500), rate(600)
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate(100)},

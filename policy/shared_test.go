@@ -28,7 +28,7 @@ func TestSharedLimitsAreLimitsOnStartsWithAName(t *testing.T) {
 	}
 }
 
-func TestWhoSharesALimitHasTheSame(t *testing.T) {
+func TestASharedLimitIsTheSameForAllPolicies(t *testing.T) {
 	sharing := func(name, limits string) policy.Policy {
 		p, err := policy.Read([]byte(`{"name":"` + name +
 			`","algorithm":"leaking_bucket","capacity":9,"limits":[` + limits + `]}`))

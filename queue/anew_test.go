@@ -8,7 +8,7 @@ import (
 )
 
 // Revisions, and epochs made of them, can be compared also after a table was made again.
-func TestRevisionsGoOnInATableThatWasMadeAnew(t *testing.T) {
+func TestRevisionsContinueInARecreatedTable(t *testing.T) {
 	b := newBroker(t)
 	ctx, table := natstest.Context(t), b.Tables().Partitions
 	if err := b.Apply(ctx, paced("api", 10, 1)); err != nil {

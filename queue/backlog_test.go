@@ -168,7 +168,7 @@ func TestTakeoverHandsOverEverythingUnacknowledged(t *testing.T) {
 	}
 }
 
-func TestOpeningTheSameEpochBeginsAnew(t *testing.T) {
+func TestOpeningTheSameEpochStartsOver(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	publish(t, b, "stripe", "a", 5)

@@ -133,8 +133,8 @@ func TestBodiesAreReadTogether(t *testing.T) {
 	}
 }
 
-// TestBodiesOfNobodyAreAnError: jobs whose stream does not answer are not said to be gone.
-func TestBodiesOfNobodyAreAnError(t *testing.T) {
+// TestBodiesOfUnknownJobsAreAnError: jobs whose stream does not answer are not said to be gone.
+func TestBodiesOfUnknownJobsAreAnError(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})

@@ -78,7 +78,7 @@ func TestAConsumerThatBeginsLateIsKnown(t *testing.T) {
 }
 
 // On a busy machine the answer may be late. Taken for nothing, it lets a copy that lacks jobs pass.
-func TestWhatAFormerConsumerWaitsForIsAskedUntilItIsKnown(t *testing.T) {
+func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true})
 	if err != nil {

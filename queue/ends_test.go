@@ -96,10 +96,10 @@ func TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreToldAfterARestartOfTheServer: what a single server holds in memory is gone then,
+// TestRepeatsAreRecognizedAfterARestart: what a single server holds in memory is gone then,
 // the table of done jobs as a whole. Repeats were unavailable until somebody set the installation
 // up anew.
-func TestRepeatsAreToldAfterARestartOfTheServer(t *testing.T) {
+func TestRepeatsAreRecognizedAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	server := natstest.Start(t, embedded.Options{Dir: dir})
 	b := brokerOver(t, natstest.Connect(t, server))

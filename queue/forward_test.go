@@ -10,9 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestWhatIsNeverForwardedMakesAJobMalformed: "Penstock-Forward-Nats-Rollup: all" emptied the
+// TestForbiddenForwardsMakeAJobMalformed: "Penstock-Forward-Nats-Rollup: all" emptied the
 // stream that a target was.
-func TestWhatIsNeverForwardedMakesAJobMalformed(t *testing.T) {
+func TestForbiddenForwardsMakeAJobMalformed(t *testing.T) {
 	for _, name := range []string{"Nats-Rollup", "nats-msg-id", "Penstock-Job", "Status", "Host",
 		"Connection", "x-forwarded-for",
 		"Proxy-Authorization", "Transfer-Encoding"} {
@@ -29,9 +29,9 @@ func TestWhatIsNeverForwardedMakesAJobMalformed(t *testing.T) {
 	}
 }
 
-// TestPathsThatTargetsReadInAnotherWay: what a server, or a proxy in front of it, may take for the
+// TestAmbiguousPaths: what a server, or a proxy in front of it, may take for the
 // way up, or for the end of the path, is refused.
-func TestPathsThatTargetsReadInAnotherWay(t *testing.T) {
+func TestAmbiguousPaths(t *testing.T) {
 	for _, path := range []string{
 		`/a\..\b`, `/a%5c..%5Cb`, "/a/..;/b", "/a/..;x=1/b", "/a/.;/b", "/a/%2e%2e%3b/b", "/a%00",
 		"/a%00.png", "/a%0d%0ab", "/a%7f",
@@ -50,7 +50,7 @@ func TestPathsThatTargetsReadInAnotherWay(t *testing.T) {
 	}
 }
 
-func TestAPolicySaysWhatItsTargetTakes(t *testing.T) {
+func TestTheTargetOfAPolicyLimitsRequests(t *testing.T) {
 	prefix := "/v1"
 	http := &policy.Target{HTTP: &policy.HTTPTarget{Forward: policy.Forward{"X-Tenant"},
 		Methods: []string{"POST"}, PathPrefix: &prefix}}

@@ -123,8 +123,8 @@ func TestAHistoryForgets(t *testing.T) {
 	})
 }
 
-// TestWhatAHistoryDoesNotTakeIsCounted, and nothing waits for it.
-func TestWhatAHistoryDoesNotTakeIsCounted(t *testing.T) {
+// TestLostHistoryIsCounted, and nothing waits for it.
+func TestLostHistoryIsCounted(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
 	if _, err := b.js.CreateStream(ctx, jetstream.StreamConfig{Name: "PENSTOCK_HISTORY_stripe",

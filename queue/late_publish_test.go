@@ -76,10 +76,10 @@ func (c *detoured) Close() error {
 	return c.Conn.Close()
 }
 
-// TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay: a server stood still with the publish
+// TestAFullBucketIsUncertainAfterAnUnansweredAttempt: a server stood still with the publish
 // in its socket; the client went to another one, where the bucket was full; then a place became
 // free, and the first publish was read.
-func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
+func TestAFullBucketIsUncertainAfterAnUnansweredAttempt(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	d := &detour{}

@@ -15,9 +15,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestARepeatIsToldWhatBecameOfItsJob: whatever had become of it, a repeat was answered like a job
+// TestARepeatGetsTheOutcomeOfItsJob: whatever had become of it, a repeat was answered like a job
 // that is to run.
-func TestARepeatIsToldWhatBecameOfItsJob(t *testing.T) {
+func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
 	apply(t, b, paced("stripe", 10, 1))

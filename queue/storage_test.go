@@ -202,9 +202,9 @@ func TestRationObeysPolicies(t *testing.T) {
 	}
 }
 
-// TestAccountLimitsBelowWhatPoliciesNeed: limits of the account are compared with the most that the
-// policies may need, also those whose streams it does not allow.
-func TestAccountLimitsBelowWhatPoliciesNeed(t *testing.T) {
+// TestAccountLimitsBelowTheNeedOfPolicies: limits of the account are compared with the most that
+// the policies may need, also those whose streams it does not allow.
+func TestAccountLimitsBelowTheNeedOfPolicies(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true,
 		JetStream: true, JetStreamMaxStore: 1 << 60, StoreDir: t.TempDir()})
 	if err != nil {

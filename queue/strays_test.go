@@ -11,9 +11,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestStrangeJobsArriveMalformed: what plain clients may publish and no EncodeKey produces comes as
-// a malformed job of no bucket, and can be finished by its sequence without touching others.
-func TestStrangeJobsArriveMalformed(t *testing.T) {
+// TestInvalidSubjectsArriveMalformed: what plain clients may publish and no EncodeKey produces
+// comes as a malformed job of no bucket, and can be finished by its sequence without touching
+// others.
+func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
 			b := newBroker(t)

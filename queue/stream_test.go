@@ -50,9 +50,9 @@ func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
 	}
 }
 
-// TestEveryStreamSaysWhatItHolds: who lists the streams of an account sees whose they are. Those of
+// TestStreamsHaveDescriptions: who lists the streams of an account sees whose they are. Those of
 // an older Penstock, which said less, are not written for that.
-func TestEveryStreamSaysWhatItHolds(t *testing.T) {
+func TestStreamsHaveDescriptions(t *testing.T) {
 	b := newBroker(t)
 	old, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestNoKeyTokenIsNoJob(t *testing.T) {
 	}
 }
 
-func TestApplyRefusesWhatIsImmutable(t *testing.T) {
+func TestApplyRefusesImmutableChanges(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 8))
 	for _, c := range []struct {
@@ -266,9 +266,9 @@ func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
 	}
 }
 
-// TestADoorThatWasClosedForNothingIsOpenedAgain: the capacity fits, and then the server refuses the
+// TestAClosedDoorIsReopened: the capacity fits, and then the server refuses the
 // change.
-func TestADoorThatWasClosedForNothingIsOpenedAgain(t *testing.T) {
+func TestAClosedDoorIsReopened(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	b.replicas = 3 // of one server
@@ -510,9 +510,9 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	publish(t, b, "stripe", "a", 1)
 }
 
-// TestWhatFitsIsKnownWithoutALook: otherwise a thousand new streams would be looked at one by one
+// TestTheFitIsCached: otherwise a thousand new streams would be looked at one by one
 // until all are listed again, and a policy that comes back would get no stream until then.
-func TestWhatFitsIsKnownWithoutALook(t *testing.T) {
+func TestTheFitIsCached(t *testing.T) {
 	b := newBroker(t)
 	p, wider := paced("stripe", 5, 1), paced("stripe", 6, 1)
 	if _, err := b.Ration(natstest.Context(t)); err != nil {

@@ -31,7 +31,7 @@ func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 }
 
 // What a consumer counts when it is made may be gone before it is delivered.
-func TestASweepEndsWhenWhatWasCountedIsRemoved(t *testing.T) {
+func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	b := newBroker(t)
 	const jobs = 3 * jsapi.PullOpen // more than is under way at a time
 	apply(t, b, paced("stripe", jobs, 1))
@@ -65,7 +65,7 @@ func TestASweepEndsAfterTheStrays(t *testing.T) {
 
 // A server that catches up delivers jobs that are gone: once the sweep is over, they are told from
 // others by asking.
-func TestWhatIsGoneDoesNotComeAfterTheSweep(t *testing.T) {
+func TestRemovedJobsDoNotComeAfterTheSweep(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
 	publish(t, b, "stripe", "a", 3)
@@ -95,9 +95,9 @@ func keyIn(b *Broker, partition int) job.Key {
 	panic("no key")
 }
 
-// TestJobsThatNobodyTakesHoldNoLookUp, as the first ones do that come while a backlog is still
+// TestUntakenJobsBlockNoLookUp, as the first ones do that come while a backlog is still
 // being opened: nobody can take them before its opening has looked how far it is.
-func TestJobsThatNobodyTakesHoldNoLookUp(t *testing.T) {
+func TestUntakenJobsBlockNoLookUp(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
 	publish(t, b, "stripe", "a", 1)

@@ -39,7 +39,7 @@ func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 
 // The last job that is stored may be another partition's: then the leader is asked whether anything
 // of this one is missing.
-func TestASweepEndsThoughTheLastJobLiesElsewhere(t *testing.T) {
+func TestASweepEndsWithTheLastJobInAnotherPartition(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 2))
 	publish(t, b, "stripe", keyIn(b, 1), 3)

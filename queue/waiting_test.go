@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAWaitTakesLittleMemory: a thousand may wait at once.
-func TestAWaitTakesLittleMemory(t *testing.T) {
+// TestMemoryOfAWait: a thousand may wait at once.
+func TestMemoryOfAWait(t *testing.T) {
 	b := newBroker(t)
 	const waits, most = 100, 32 << 10
 	var before, after runtime.MemStats

@@ -85,7 +85,7 @@ func TestSetupDoesNothingWhereNothingIsMissing(t *testing.T) {
 	}
 }
 
-func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
+func TestSetupInstallsMissingTools(t *testing.T) {
 	root := func(m machine) { m.tool("id", "echo 0") }
 	sudo := func(m machine) { m.tool("sudo", `[ "$1" = -n ] && shift; exec "$@"`) }
 	tests := map[string]struct {
@@ -118,7 +118,7 @@ func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
 	}
 }
 
-func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
+func TestSetupPrintsTheCommandWithoutRoot(t *testing.T) {
 	tests := map[string]struct {
 		sudo, want string
 	}{
@@ -148,7 +148,7 @@ func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
 	}
 }
 
-func TestSetupSaysWhatToInstallWithoutAPackageManagerOrGo(t *testing.T) {
+func TestSetupPrintsMissingToolsWithoutAPackageManager(t *testing.T) {
 	m := fresh(t)
 	if status, said, _ := m.setup(); status != 1 ||
 		!strings.Contains(said, "a C compiler, redis-server, python3") {

@@ -62,9 +62,9 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	}
 }
 
-// TestWhatAFormerOwnerCountedLateCounts: it wrote after its successor had read, but before its
+// TestALateAttemptOfAFormerOwnerCounts: it wrote after its successor had read, but before its
 // successor wrote.
-func TestWhatAFormerOwnerCountedLateCounts(t *testing.T) {
+func TestALateAttemptOfAFormerOwnerCounts(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}
 	if err := j.write(t.Context(), attemptOf(10, 0, 1, 0)); err != nil {

@@ -23,7 +23,7 @@ import (
 
 // One line is logged when a policy's target goes down and one when it recovers, however many
 // breakers open and close.
-func TestOutagesAreToldOnce(t *testing.T) {
+func TestOutagesAreLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	var observed []int
 	o := outages{

@@ -52,9 +52,9 @@ func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats: a job that is cancelled or expires while
+// TestDeadLettersAndRepeatsOfDeepJobs: a job that is cancelled or expires while
 // dropped from memory leaves the same records as any other.
-func TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats(t *testing.T) {
+func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
 	b.drain(Options{Memory: LeastMemory}, map[string]Handler{"api": ran.handle})

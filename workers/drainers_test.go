@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestDrainersTellWhatTheyOwnAndHowBusyTheyAre: as of the last renewal of their leases.
-func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
+// TestLeasesListPartitionsAndWorkers: as of the last renewal of their leases.
+func TestLeasesListPartitionsAndWorkers(t *testing.T) {
 	b := newBench(t, policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
 			Outflow: algorithms.Rate{Count: 100, Per: time.Second}},

@@ -29,10 +29,10 @@ import (
 // lease.
 const actAsFreezer = "PENSTOCK_TEST_FREEZER"
 
-// TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay freezes a real process (SIGSTOP) between the
+// TestAProcessFrozenBeforeTheFinalCheck freezes a real process (SIGSTOP) between the
 // decision to start a job and the worker's last check. The start may be late, but must not outlast
 // the lease.
-func TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay(t *testing.T) {
+func TestAProcessFrozenBeforeTheFinalCheck(t *testing.T) {
 	if how := os.Getenv(actAsFreezer); how != "" {
 		freezer(t, how)
 		return
@@ -163,7 +163,7 @@ func (b *bench) freezer(lease time.Duration) *child {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^TestAProcessFrozenBeforeTheLastCheckStartsWhatItMay$")
+	cmd := exec.Command(self, "-test.run=^TestAProcessFrozenBeforeTheFinalCheck$")
 	c := &child{b: b, cmd: cmd, lines: make(chan string, 100)}
 	c.cmd.Env = append(os.Environ(), actAsFreezer+"="+b.url+" "+lease.String())
 	c.cmd.Stderr = os.Stderr

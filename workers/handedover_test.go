@@ -14,7 +14,7 @@ import (
 
 // A job may outlast its policy: its outcome is then no longer wanted, and the process that ran it
 // can end.
-func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
+func TestOutcomesOfADeletedPolicyAreGivenUp(t *testing.T) {
 	t.Parallel()
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,

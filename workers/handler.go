@@ -25,8 +25,8 @@ type Job struct {
 	// ID is "<policy>:<stream sequence>", as in the reply to its submission.
 	ID string
 	// IdempotencyKey is the submitter's Idempotency-Key, or "<policy>-<stream created, Unix
-	// ms>-<sequence>". It is the same for all attempts and for replays of the job's dead letter, and
-	// unique among the policy's jobs, even if its stream is recreated.
+	// ms>-<sequence>". It is the same for all attempts and for replays of the job's dead letter,
+	// and unique among the policy's jobs, even if its stream is recreated.
 	IdempotencyKey string
 	Policy         string
 	Key            job.Key

@@ -14,7 +14,7 @@ import (
 
 // An observer sees by how much starts became late, and the cause: here the only worker is busy for
 // a fifth of a second while twenty jobs are due.
-func TestAnObserverHearsWhatMadeStartsLate(t *testing.T) {
+func TestAnObserverGetsTheCausesOfLateStarts(t *testing.T) {
 	const busy = 200 * time.Millisecond
 	b := newBench(t, policy.Policy{Name: "api", Workers: 1,
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,

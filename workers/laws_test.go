@@ -22,9 +22,9 @@ import (
 // The seven laws of DESIGN.md on a real server, one test each. TestSimulationLaws checks them under
 // crashes and clock changes, over many more histories.
 
-// TestLaw1BoundHoldsForClientsThatKnowNothing publishes as any NATS client does, without and with a
+// TestLaw1BoundHoldsForPlainClients publishes as any NATS client does, without and with a
 // drainer.
-func TestLaw1BoundHoldsForClientsThatKnowNothing(t *testing.T) {
+func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity, p.Concurrency = 150, 1
 	b := newBench(t, p)
@@ -132,9 +132,9 @@ func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	}
 }
 
-// TestLaw4OrderIsThatOfAcceptance: within a priority. A retried job is an exception, and does not
+// TestLaw4OrderOfAcceptance: within a priority. A retried job is an exception, and does not
 // block others.
-func TestLaw4OrderIsThatOfAcceptance(t *testing.T) {
+func TestLaw4OrderOfAcceptance(t *testing.T) {
 	p := leaky("api", "500/s")
 	p.Retry = policy.Retry{Backoff: policy.Duration(50 * ms), MaxBackoff: policy.Duration(50 * ms)}
 	b := newBench(t, p)

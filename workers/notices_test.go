@@ -75,7 +75,7 @@ func targetOf(run Handler) func(policy.Entry) (Handler, error) {
 	}
 }
 
-func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
+func TestAHandlerWithoutAQueuePolicyIsReported(t *testing.T) {
 	for _, lendOnly := range []bool{false, true} {
 		b := newBench(t)
 		if _, err := store.New(b.broker, nil).Put(t.Context(), policy.Policy{Name: "door",
@@ -103,7 +103,7 @@ func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
 	}
 }
 
-func TestADrainerThatIsToOwnAPolicyThatDoesNotExistSaysSo(t *testing.T) {
+func TestADrainersUnknownPoliciesAreReported(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	log := &logged{t: t}
 	b.valve(Options{Policies: []string{"api", "apo"}, Logger: log.logger()})
@@ -208,7 +208,7 @@ func TestDrainersLendEachOtherTheirTargets(t *testing.T) {
 	b.empty("api")
 }
 
-func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
+func TestALendingProcessReportsAMissingDrainer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, leaky("api", "10/s"))
 	log := &logged{t: t}
@@ -226,7 +226,7 @@ func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
 	}
 }
 
-func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
+func TestJobsWithoutWorkersAreReported(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, leaky("api", "100/s"))
 	log := &logged{t: t}
@@ -254,7 +254,7 @@ func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
 	}
 }
 
-func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
+func TestAServerWithoutJetStreamIsReported(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true,
 		NoSigs: true})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // Starts wait while a question is answered, so its number of jobs is bounded.
-func TestOneQuestionNamesSoManyJobs(t *testing.T) {
+func TestTheJobsOfOneQuestionAreBounded(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
@@ -68,7 +68,7 @@ func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 }
 
 // The admitter asks for every job that it accepts, usually a drainer in its own process.
-func TestAValveOfTheSameProcessIsAskedWithoutNATS(t *testing.T) {
+func TestAValveInTheSameProcessIsAskedDirectly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen

@@ -73,7 +73,7 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	}
 }
 
-func TestRemoteNobodyBurnsNothing(t *testing.T) {
+func TestRemoteOffersWithoutWorkersCostNothing(t *testing.T) {
 	p := leaky("api", "20/s")
 	p.Retry.MaxAttempts = 1
 	b := newBench(t, p)

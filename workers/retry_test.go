@@ -109,7 +109,7 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 
 // A call abandoned while it waits in its queue no longer counts as failing; otherwise recovery
 // would not be logged.
-func TestACallThatIsGivenUpInItsLineStrugglesNoMore(t *testing.T) {
+func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 	c := newTestCalls()
 	ctx, giveUp := context.WithCancel(t.Context())
 	p := purpose{"api", "record attempt"}

@@ -41,9 +41,9 @@ func (b *bench) hog() (release func()) {
 	}
 }
 
-// TestALeaseThatCannotBeRenewedIsSaid: if the store has no room for a lease, the drainer's log,
+// TestALostLeaseIsReported: if the store has no room for a lease, the drainer's log,
 // observer and health report it, and report when there is room again.
-func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
+func TestALostLeaseIsReported(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// TestWildcardPublishesHoldNobodyUp: repeated publishes with wildcards as tokens become dead
+// TestWildcardPublishesDelayNoOthers: repeated publishes with wildcards as tokens become dead
 // letters, and do not make the owner of partition 0 reopen its backlog.
-func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
+func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
 	p.Partitions = 4

@@ -13,9 +13,9 @@ import (
 
 const origin = pace.Instant(time.Hour)
 
-// TestDeadLettersAreToldInSum: one line per policy every few seconds, however many letters there
+// TestDeadLettersAreLoggedInSum: one line per policy every few seconds, however many letters there
 // are, which counts all of them.
-func TestDeadLettersAreToldInSum(t *testing.T) {
+func TestDeadLettersAreLoggedInSum(t *testing.T) {
 	var out bytes.Buffer
 	l := tallies{log: slog.New(slog.NewTextHandler(&out, nil))}
 	lines := func(now pace.Instant, end bool) string {

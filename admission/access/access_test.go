@@ -67,7 +67,7 @@ clients:
     certificates: [reader.example.com, "spiffe://example.com/reader", common]
 `
 
-func TestAClientMayWhatItsLineSays(t *testing.T) {
+func TestRightsOfClients(t *testing.T) {
 	clients, err := Parse(strings.NewReader(file))
 	if err != nil || clients.Len() != 2 {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestAClientIsKnownByTokenOrCertificate(t *testing.T) {
 	}
 }
 
-func TestEveryMistakeOfAFileIsToldWithItsLineAndNoToken(t *testing.T) {
+func TestMistakesInAFileAreReportedWithoutTokens(t *testing.T) {
 	const (
 		entry = "clients:\n  - {name: a, rights: [submit], policies: [p], "
 		one   = "clients: [{certificates: [x], "

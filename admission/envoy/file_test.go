@@ -20,7 +20,7 @@ func write(t *testing.T, dir, name, text string) string {
 }
 
 // Everything that is wrong is told at once, each with its line.
-func TestABadFileIsToldOfByItsLines(t *testing.T) {
+func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                    {": domain: is missing"},
 		"# nothing":                           {": domain: is missing"},
@@ -90,7 +90,7 @@ func TestABadFileIsToldOfByItsLines(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNotThereAreToldOf(t *testing.T) {
+func TestMissingFilesAreReported(t *testing.T) {
 	empty := t.TempDir()
 	if _, err := envoy.Load([]string{empty}); err == nil ||
 		!strings.Contains(err.Error(), "has no file that ends with .yaml or .yml") {
@@ -139,7 +139,7 @@ descriptors:
 }
 
 // No two descriptors are counted together, however they are written, unless the file says so.
-func TestWhatIsCountedIsOneToOne(t *testing.T) {
+func TestCountersAreOneToOne(t *testing.T) {
 	c, err := envoy.Load([]string{write(t, t.TempDir(), "f.yaml", `
 domain: d
 descriptors:

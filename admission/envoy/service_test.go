@@ -208,7 +208,7 @@ func TestDecisionsInRedis(t *testing.T) {
 	testDecisions(t, envoy.Options{NewLimit: factory.Limit, Shared: true})
 }
 
-func TestBadRequestsAreToldOf(t *testing.T) {
+func TestBadRequestsAreRefused(t *testing.T) {
 	s, _, _ := serve(t, envoy.Options{}, edge)
 	many := make([]envoy.Descriptor, 257)
 	unit := of("ip", "a")
@@ -282,7 +282,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestTheTightestIsTold(t *testing.T) {
+func TestTheTightestLimitIsReported(t *testing.T) {
 	s, _, _ := serve(t, envoy.Options{}, edge)
 	for _, c := range []struct {
 		of   []envoy.Descriptor

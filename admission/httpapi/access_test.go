@@ -128,7 +128,7 @@ func TestEachRouteNeedsItsRight(t *testing.T) {
 	}
 }
 
-func TestABatchTakesTheJobsThatItsClientMayHandIn(t *testing.T) {
+func TestABatchChecksTheRightsForEachJob(t *testing.T) {
 	service := &fakeService{}
 	h := New(service, Options{Hosts: testHosts, Clients: clientsOf(t,
 		"tenant rights: [submit], policies: [mail], keys: ['acme.*']")})
@@ -164,7 +164,7 @@ func TestTheTokenOfARequestStaysOutOfItsJob(t *testing.T) {
 	}
 }
 
-func TestAClientIsToldWhoItIs(t *testing.T) {
+func TestAClientSeesItsRights(t *testing.T) {
 	h := New(&fakeService{}, Options{Hosts: testHosts, Clients: clientsOf(t,
 		"tenant rights: [submit, read], policies: [mail], keys: ['acme.*']"),
 		Management: manage.New(new(queue.Broker), nil, manage.Options{})})
@@ -178,7 +178,7 @@ func TestAClientIsToldWhoItIs(t *testing.T) {
 	}
 }
 
-func TestTheConsoleIsServedToEverybodyByItsOwnNames(t *testing.T) {
+func TestTheConsoleNeedsNoTokenButAKnownHost(t *testing.T) {
 	h := New(&fakeService{}, Options{Hosts: testHosts,
 		Clients: clientsOf(t, "a rights: [read], policies: [mail]"),
 		Console: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

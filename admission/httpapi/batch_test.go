@@ -93,7 +93,7 @@ func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
 }
 
 // A list that breaks off is taken up to there.
-func TestABrokenListIsTakenUpToThere(t *testing.T) {
+func TestABrokenListIsAcceptedUpToTheBreak(t *testing.T) {
 	for _, end := range []string{`,{"policy":`, ``, `]]`, `,oops]`} {
 		service := &fakeService{}
 		_, answers := batch(t, serve(t, service, Options{}), `[{"policy":"mail","key":"a"}`+end)
@@ -104,7 +104,7 @@ func TestABrokenListIsTakenUpToThere(t *testing.T) {
 	}
 }
 
-func TestABatchHoldsSoManyJobsAndBytes(t *testing.T) {
+func TestTheSizeOfABatchIsBounded(t *testing.T) {
 	service := &fakeService{}
 	address := serve(t, service, Options{})
 	line := `{"policy":"mail","key":"a"}` + "\n"

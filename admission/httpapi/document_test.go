@@ -41,7 +41,7 @@ func (i *installation) want(status int, parts []string, method, path, body strin
 	return tag
 }
 
-func TestTheListOfPoliciesIsAnsweredOnceWhileItStands(t *testing.T) {
+func TestTheListOfPoliciesHasAnETag(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
 	tag := i.want(200, nil, "GET", "/v1/policies", "")
@@ -166,7 +166,7 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 	i.want(404, nil, "GET", keys, "")
 }
 
-func TestAChangeMayDemandWhatItReplaces(t *testing.T) {
+func TestIfMatch(t *testing.T) {
 	i := install(t, manage.Options{})
 	const path = "/v1/policies/stripe"
 	i.want(412, []string{`there is nothing here`}, "PUT", path, stripe, "If-Match", "*")
@@ -256,7 +256,7 @@ func TestADryRunChecksEverythingAndWritesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatGetGivesPutTakes(t *testing.T) {
+func TestGetAndPutRoundTrip(t *testing.T) {
 	i := install(t, manage.Options{})
 	for _, path := range []string{"/v1/policies/stripe", "/v1/policies/stripe/keys/acme"} {
 		first := stripe

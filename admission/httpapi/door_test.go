@@ -21,7 +21,7 @@ var (
 	testProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 )
 
-func TestAForgottenKeyIsTold(t *testing.T) {
+func TestAMissingKeyIsAnError(t *testing.T) {
 	service := &fakeService{}
 	address := serve(t, service, Options{})
 	for _, path := range []string{"/v1/jobs/stripe", "/v1/check/stripe"} {
@@ -169,7 +169,7 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestABodyWhereNoneBelongsIsNotWaitedFor(t *testing.T) {
+func TestAnUnexpectedBodyIsNotAwaited(t *testing.T) {
 	i := install(t, manage.Options{})
 	address := strings.TrimPrefix(i.url, "http://")
 	response, body := send(t, address,

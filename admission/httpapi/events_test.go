@@ -35,7 +35,7 @@ func (s stream) expect(words string) (line string) {
 	return ""
 }
 
-func TestEventsAreStreamedToThoseWhoMaySeeThem(t *testing.T) {
+func TestEventsAreFilteredByRights(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
 	w := watch.New(broker)

@@ -390,7 +390,7 @@ func TestClientsAreKnownByTheirAddress(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherSitesMayNotAsk(t *testing.T) {
+func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	service := &fakeService{}
 	handler := New(service, Options{Hosts: testHosts, TrustedProxies: testProxies})
 	for _, target := range []string{"/v1/jobs/p/k", "/v1/check/p/k"} {

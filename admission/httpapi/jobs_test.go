@@ -212,7 +212,7 @@ func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
 	}
 }
 
-func TestABodyIsShownToWhoAsksForIt(t *testing.T) {
+func TestABodyIsShownOnRequest(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
 	i.publish("stripe", "a", nats.Header{"Penstock-Forward-Authorization": {"Bearer secret"},

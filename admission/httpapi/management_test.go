@@ -74,7 +74,7 @@ func TestManagePaths(t *testing.T) {
 }
 
 // A body that nobody reads is most likely meant for something else.
-func TestBodiesThatAreNotAskedForAreRefused(t *testing.T) {
+func TestUnexpectedBodiesAreRefused(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
 	i.expect("POST", "/v1/pause/stripe", `{"for":"1h"}`, 400, `"field":"body"`)

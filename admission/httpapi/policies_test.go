@@ -152,7 +152,7 @@ func TestManageOverrides(t *testing.T) {
 }
 
 // What is valid elsewhere may be impossible here: a Redis Cluster cannot have every set of limits.
-func TestWhatThisInstallationCannotHaveIsRefused(t *testing.T) {
+func TestUnsupportedPoliciesAreRefused(t *testing.T) {
 	i := install(t,
 		manage.Options{Possible: func(_, p policy.Policy) []policy.Problem {
 			return p.OnCluster()

@@ -110,7 +110,7 @@ func window(name string, n int64) policy.Policy {
 
 var k = admission.Caller{Key: "k"}
 
-func TestSharedLimitsAreThoseOfMemory(t *testing.T) {
+func TestRedisDecidesAsMemoryDoes(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range algorithmNames {
 		s := share(t, server)
@@ -331,7 +331,7 @@ func TestOneBadKeyIsNoOutage(t *testing.T) {
 }
 
 // On a cluster what counts for all cannot lie in the slot of each key.
-func TestWhatAClusterCannotHave(t *testing.T) {
+func TestLimitsThatAClusterCannotKeep(t *testing.T) {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: []string{"127.0.0.1:1"}, IsClusterMode: true, ContextTimeoutEnabled: true,
 	})

@@ -137,7 +137,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPolicyBecomesNoLimiter(t *testing.T) {
+func TestAnInvalidPolicyHasNoLimiter(t *testing.T) {
 	for _, p := range []policy.Policy{{}, {Rule: policy.Rule{Algorithm: "abacus"}},
 		{Rule: policy.Rule{Algorithm: policy.TokenBucket}}} {
 		if _, err := limiter.New(limiter.Options{}).Limit(p, nil); err == nil {

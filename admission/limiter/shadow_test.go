@@ -48,7 +48,7 @@ func TestAPolicyInShadowRefusesNothing(t *testing.T) {
 	}
 }
 
-func TestACandidateDecidesBesideWhatIsEnforced(t *testing.T) {
+func TestAShadowLimitDecidesBesideTheEnforcedOne(t *testing.T) {
 	hour := policy.Duration(time.Hour)
 	p := policy.Policy{Name: "p", Limits: policy.Limits{
 		{Name: "now", Key: "{key}", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 3,

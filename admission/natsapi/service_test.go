@@ -302,7 +302,7 @@ func TestTooManyRequestsGetAClearNo(t *testing.T) {
 	r.end(t)
 }
 
-func TestWhatHasArrivedIsAnsweredAtTheEnd(t *testing.T) {
+func TestPendingRequestsAreAnsweredOnClose(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 1)
 	r := start(t, fakeService{
 		submit: func(admission.SubmitRequest) (admission.Outcome, error) {

@@ -76,7 +76,7 @@ func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 	})
 }
 
-func TestAListenerHearsWhatItWantsToHear(t *testing.T) {
+func TestAListenerGetsItsEvents(t *testing.T) {
 	w, broker := open(t)
 	everything := listen(t, w, "", all)
 	dead := listen(t, w, "", func(e Event) bool { return e.Type == queue.EventDead })
@@ -97,7 +97,7 @@ func TestAListenerHearsWhatItWantsToHear(t *testing.T) {
 	}
 }
 
-func TestWhoComesBackHearsWhatItMissedAsFarAsItIsKept(t *testing.T) {
+func TestAReconnectReplaysKeptEvents(t *testing.T) {
 	w, broker := open(t)
 	first := listen(t, w, "", all)
 	w.tell(t, broker, 3)
@@ -123,7 +123,7 @@ func TestWhoComesBackHearsWhatItMissedAsFarAsItIsKept(t *testing.T) {
 	}
 }
 
-func TestASlowListenerIsEndedAndHoldsNobodyUp(t *testing.T) {
+func TestASlowListenerIsDropped(t *testing.T) {
 	w, broker := open(t)
 	slow, quick := listen(t, w, "", all), listen(t, w, "", all)
 	for range 3 * (behind + kept) / 600 {
@@ -145,7 +145,7 @@ func TestASlowListenerIsEndedAndHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
+func TestAWatchSubscribesOnlyWhileInUse(t *testing.T) {
 	w, broker := open(t)
 	heard := func() bool {
 		w.mu.Lock()
@@ -205,7 +205,7 @@ func TestAClientListensWithinItsShare(t *testing.T) {
 	l.Leave()
 }
 
-func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
+func TestStatsCoverTheLastMinute(t *testing.T) {
 	w, broker := open(t)
 	now := time.Unix(1_800_000_000, 0)
 	w.now = func() time.Time { return now }
@@ -287,7 +287,7 @@ func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
 	}
 }
 
-func TestStatsTellWhatLimitsInShadowWouldHaveDone(t *testing.T) {
+func TestStatsIncludeShadowLimits(t *testing.T) {
 	w, broker := open(t)
 	stats := func() Stats {
 		s, err := w.Stats(func(string) bool { return true }, 0)
@@ -325,7 +325,7 @@ func TestQuantilesAreAtMostAnEighthTooLarge(t *testing.T) {
 	}
 }
 
-func TestAListenerThatComesIsToldOfTheLastEventsThatItWants(t *testing.T) {
+func TestANewListenerGetsRecentEvents(t *testing.T) {
 	w, broker := open(t)
 	listen(t, w, "", all)
 	w.tell(t, broker, kept+50)
@@ -349,7 +349,7 @@ func TestAListenerThatComesIsToldOfTheLastEventsThatItWants(t *testing.T) {
 	}
 }
 
-func TestAStartIsToldWithItsInstant(t *testing.T) {
+func TestAStartHasItsInstant(t *testing.T) {
 	w, broker := open(t)
 	l := listen(t, w, "", all)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)

@@ -18,7 +18,7 @@ func TestClockTellsTheTime(t *testing.T) {
 	})
 }
 
-func TestClockIsReadAnewWithinAMillisecond(t *testing.T) {
+func TestClockIsAtMostAMillisecondOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock
 		c.now()

@@ -79,7 +79,7 @@ func TestNamesOfDifferentKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestNamesKeepNothingElseAlive(t *testing.T) {
+func TestNamesRetainNoLargerString(t *testing.T) {
 	key := strings.Repeat("long", 20)
 	if n := newName(key, 1); unsafe.StringData(*n.long) == unsafe.StringData(key) {
 		t.Error("a name shares the memory of its caller's key")

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// TestSlotsAreThoseOfRedis compares slots with a server's.
-func TestSlotsAreThoseOfRedis(t *testing.T) {
+// TestSlotsMatchRedis compares slots with a server's.
+func TestSlotsMatchRedis(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
 	defer rdb.Close()
@@ -102,7 +102,7 @@ func (b *testBreaker) Allow() (func(error), error) {
 	return func(err error) { b.told = append(b.told, err) }, b.open
 }
 
-func TestBreakerHearsOfFlights(t *testing.T) {
+func TestBreakerCountsPipelines(t *testing.T) {
 	s := redistest.Start(t)
 	b := &testBreaker{}
 	c := newClient(t, s, Options{Timeout: time.Second, Breaker: b})

@@ -138,7 +138,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-func TestSourcesThatAreMissedOrAccused(t *testing.T) {
+func TestFalseNegativesAndPositives(t *testing.T) {
 	for _, c := range []struct {
 		hundredths      []int64
 		missed, accused bool

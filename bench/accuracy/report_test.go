@@ -53,8 +53,8 @@ func TestSameSeedSameFiles(t *testing.T) {
 	}
 }
 
-// TestPageSpeaksOfWhatThereIs keeps a misspelt name in the page's text from being an empty number.
-func TestPageSpeaksOfWhatThereIs(t *testing.T) {
+// TestPageOmitsMissingParts keeps a misspelt name in the page's text from being an empty number.
+func TestPageOmitsMissingParts(t *testing.T) {
 	r := options{stream: small, changes: 1}.measure(func(string) {})
 	for name, ask := range map[string]func() error{
 		"traffic": func() error { _, err := r.tally("stedy", 100); return err },

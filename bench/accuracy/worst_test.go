@@ -68,8 +68,8 @@ func TestMostCountsHalfOpenIntervals(t *testing.T) {
 	}
 }
 
-// TestMostAgainstLookingEverywhere begins an interval at every instant.
-func TestMostAgainstLookingEverywhere(t *testing.T) {
+// TestMostAgainstABruteForceSearch begins an interval at every instant.
+func TestMostAgainstABruteForceSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
 		var history []passed

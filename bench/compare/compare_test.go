@@ -29,7 +29,7 @@ func TestTheWorstSecondIsHalfOpen(t *testing.T) {
 	}
 }
 
-func TestRateAndStandstillAreThoseOfTheArrivals(t *testing.T) {
+func TestRateAndStandstill(t *testing.T) {
 	all := every(20*time.Millisecond, 101, 0)
 	if got := perSecond(all); got != 50 {
 		t.Errorf("%v a second, want 50", got)

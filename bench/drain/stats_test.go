@@ -80,7 +80,7 @@ func TestLatenessIsFittedAtTheBeginning(t *testing.T) {
 	}
 }
 
-func TestWhatIsMadeUpIsNotMeasured(t *testing.T) {
+func TestInventedPointsAreNotMeasured(t *testing.T) {
 	at := every(10*time.Millisecond, 1000)
 	for i := 1; i < 500; i++ { // the second start is half a second late, and that is made up
 		at[i] += int64(500-i) * ms1
@@ -95,7 +95,7 @@ func TestWhatIsMadeUpIsNotMeasured(t *testing.T) {
 	}
 }
 
-func TestStallsAreWhatIsAboveTheLimit(t *testing.T) {
+func TestStallsAreDelaysAboveTheLimit(t *testing.T) {
 	wakes := []int64{0, 10 * ms1, 24 * ms1, 30 * ms1, 48 * ms1} // gaps of 10, 14, 6 and 18 ms
 	longest, all := stalls(wakes, 10*time.Millisecond)
 	if want := []stall{{40 * ms1, 48 * ms1}}; longest != 8*time.Millisecond ||
@@ -104,7 +104,7 @@ func TestStallsAreWhatIsAboveTheLimit(t *testing.T) {
 	}
 }
 
-func TestLostIsWhatStallsTookOfATime(t *testing.T) {
+func TestTimeLostToStalls(t *testing.T) {
 	all := []stall{{10, 20}, {30, 50}, {70, 80}}
 	for _, c := range []struct {
 		from, to int64
@@ -150,7 +150,7 @@ func TestSettingsAreRead(t *testing.T) {
 	}
 }
 
-func TestABusyRowIsForgivenOnlyWhatItsPeakCannotMakeUp(t *testing.T) {
+func TestABusyRowIsExcusedOnlyBeyondItsPeak(t *testing.T) {
 	at := every(time.Millisecond, 14_800) // 1.3 % too slow …
 	for i := range at {
 		at[i] += at[i] / 74
@@ -189,7 +189,7 @@ func TestANeighbourTakesItsShareOfTheTime(t *testing.T) {
 	}
 }
 
-func TestVerdictNamesWhatMisses(t *testing.T) {
+func TestVerdictNamesMissedGoals(t *testing.T) {
 	s := setting{rate: 100, drainers: 1}
 	good := rowOf(s, every(10*time.Millisecond, 1500), every(10*time.Millisecond, 1500),
 		10*time.Millisecond)
@@ -203,7 +203,7 @@ func TestVerdictNamesWhatMisses(t *testing.T) {
 	}
 }
 
-func TestStallsExcuseWhatIsDueInThemAndWhatFollows(t *testing.T) {
+func TestStallsExcuseTheStartsDuringAndAfterThem(t *testing.T) {
 	const second, ms = int64(time.Second), int64(time.Millisecond)
 	var starts []start
 	for key, late := range [][]int64{{0, 0, 0, 0}, {0, 95, 90, 86}, {0, 60, 60, 60}} {

@@ -86,9 +86,9 @@ func TestKeysAreWeighed(t *testing.T) {
 	}
 }
 
-// TestWhatIsRecordedIsReplayed has redis-benchmark send what Penstock sent, and looks at what that
+// TestARecordingIsReplayed has redis-benchmark send what Penstock sent, and looks at what that
 // did.
-func TestWhatIsRecordedIsReplayed(t *testing.T) {
+func TestARecordingIsReplayed(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 200 * time.Millisecond}} // so that callers wait for each other
 	all := redisContestants(server.Addr())

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheReportTellsHowFiguresGrow(t *testing.T) {
+func TestTheReportHasGrowthExponents(t *testing.T) {
 	var r report
 	for _, n := range []int{10, 100, 1000} {
 		r.add("policies", n, []figure{

@@ -124,7 +124,7 @@ func TestADrainerKnowsTheSameClients(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsMadeIsAClients(t *testing.T) {
+func TestATokenCommandMakesAClient(t *testing.T) {
 	made := launch(t, "token", "billing", "--rights", "submit,read", "--policies", "red-*")
 	if status := made.end(); status != 0 {
 		t.Fatal(status, made.Log)

@@ -19,7 +19,7 @@ const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 
 
 // 300 clients that announce large bodies, send one byte and fall silent take nothing from those who
 // send theirs, and are sent away within seconds.
-func TestSlowClientsHoldNobodyUp(t *testing.T) {
+func TestSlowClientsDelayNoOthers(t *testing.T) {
 	p := launch(t, "--config", configure(t, oneQueue)).ready()
 	const slow = 300
 	ended := make(chan error, slow)
@@ -73,7 +73,7 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 
 // A page of any site can make its own name lead to a visitor's machine; what it asks there is of
 // its own site.
-func TestAPageThatMovedItsNameGetsNothing(t *testing.T) {
+func TestDNSRebindingIsRefused(t *testing.T) {
 	p := launch(t, "--config", configure(t, "")).ready()
 	for host, status := range map[string]int{"evil.example:8080": 421, "localhost:8080": 200,
 		p.http: 200} {

@@ -199,8 +199,8 @@ func page(header ...string) attempt {
 		status: 403}
 }
 
-// TestNoAttemptGetsThrough: each is refused, tells nothing of others, and changes nothing.
-func TestNoAttemptGetsThrough(t *testing.T) {
+// TestAttemptsToReachInsideFail: each is refused, tells nothing of others, and changes nothing.
+func TestAttemptsToReachInsideFail(t *testing.T) {
 	var asked atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)

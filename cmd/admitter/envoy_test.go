@@ -145,7 +145,7 @@ func TestGatewaysShareLimits(t *testing.T) {
 	other.stop()
 }
 
-func TestBadLimitsOfGatewaysAreToldOf(t *testing.T) {
+func TestBadLimitsOfGatewaysAreReported(t *testing.T) {
 	t.Parallel() // it mostly waits
 	dir := t.TempDir()
 	limits(t, dir, "bad.yaml", "- {key: ip, rate_limits: {}}\n")

@@ -13,10 +13,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestNoProducerCommandsWhatIsBehindATarget: of two chained policies, a job of the first that
+// TestProducersCannotSetHeadersOfNATSTargets: of two chained policies, a job of the first that
 // forwarded another's Nats-Msg-Id was lost before the second, and Host or X-Forwarded-For were the
 // producer's to say.
-func TestNoProducerCommandsWhatIsBehindATarget(t *testing.T) {
+func TestProducersCannotSetHeadersOfNATSTargets(t *testing.T) {
 	arrived := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -9,7 +9,7 @@ import (
 
 // What is left of a limit of all keys, and of one that policies share, stands in metrics and in the
 // state of a bucket.
-func TestWhatIsLeftOfLimitsIsTold(t *testing.T) {
+func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	t.Parallel() // it mostly waits
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer target.Close()

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-func TestTheServerInsideIsReachedOverTLSAndItsCertificateIsFollowed(t *testing.T) {
+func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	authority, other := certtest.New(t), certtest.New(t)
 	users := newNATSUsers(t)
 	users.add("shop", roles.Producer, ", policies: [mail]")

@@ -93,7 +93,7 @@ func denied(nc *nats.Conn) bool {
 	return err != nil && errors.Is(err, nats.ErrPermissionViolation)
 }
 
-func TestEachUserOfTheServerInsideDoesItsOwnWorkAndNoOther(t *testing.T) {
+func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	users := newNATSUsers(t)
 	users.add("shop", roles.Producer, ", policies: [mail]")
 	users.add("gate", roles.Checker, ", policies: [polite]")

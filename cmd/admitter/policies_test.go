@@ -26,9 +26,9 @@ func rewrite(t *testing.T, file, more string) {
 	}
 }
 
-// TestAPolicyThatLeavesItsFileStaysUntilItMayGo: it said nothing, took no new jobs, and its stream
+// TestAPolicyThatLeavesItsFileStaysUntilPruned: it said nothing, took no new jobs, and its stream
 // went when it was empty.
-func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
+func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 	t.Parallel() // it mostly waits
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()

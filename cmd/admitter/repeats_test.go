@@ -66,10 +66,10 @@ func (b *bank) asked(body string) []string {
 	return append([]string(nil), b.keys[body]...)
 }
 
-// TestIdempotencyTellsTheTruth: a repeat of a job that had been cancelled or purged, or was dead,
+// TestIdempotency: a repeat of a job that had been cancelled or purged, or was dead,
 // was answered as one that is to run, and so was another payload under the same key; a dead letter
 // was replayed under another key.
-func TestIdempotencyTellsTheTruth(t *testing.T) {
+func TestIdempotency(t *testing.T) {
 	target := &bank{keys: map[string][]string{}}
 	server := httptest.NewServer(target)
 	defer server.Close()

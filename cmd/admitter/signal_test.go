@@ -134,7 +134,7 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 	}
 }
 
-func TestSIGHUPChangesWhatADrainerMayOwn(t *testing.T) {
+func TestSIGHUPChangesADrainersPolicies(t *testing.T) {
 	a := target(t)
 	text := func(drained string) string {
 		return fmt.Sprintf(
@@ -181,9 +181,9 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	p.stop()
 }
 
-// TestSIGHUPWithPoliciesThatCannotBeChangesNothing: only what is stored shows what is wrong with
+// TestSIGHUPWithBadPoliciesChangesNothing: only what is stored shows what is wrong with
 // them.
-func TestSIGHUPWithPoliciesThatCannotBeChangesNothing(t *testing.T) {
+func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
 	rewrite(t, file,
@@ -338,8 +338,8 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 	}
 }
 
-// TestTryingThingsOut: what make run shows.
-func TestTryingThingsOut(t *testing.T) {
+// TestQuickstart: what make run shows.
+func TestQuickstart(t *testing.T) {
 	echo := proctest.FreeAddress(t)
 	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(
 		"drain: {lease: 2s}\npolicies:\n"+

@@ -109,7 +109,7 @@ func TestAJobIsOneTrace(t *testing.T) {
 }
 
 // What this program cannot send to is said at once, and not found out later.
-func TestTracesThatCannotBeSentAreRefused(t *testing.T) {
+func TestUnsupportedTraceExportersAreRefused(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "zipkin",
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} {
 		t.Run(name, func(t *testing.T) {

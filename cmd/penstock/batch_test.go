@@ -25,7 +25,7 @@ func write(t *testing.T, text string) (file string) {
 	return file
 }
 
-func TestAFileOfJobsIsSubmittedAndWhatIsBadIsNamed(t *testing.T) {
+func TestAFileOfJobsIsSubmittedAndBadLinesAreNamed(t *testing.T) {
 	to := newTarget(t, 200)
 	i := install(t, `
   - {name: mail, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100, target: {http: {url: `+
@@ -79,7 +79,7 @@ func TestAFileOfJobsIsSubmittedAndWhatIsBadIsNamed(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedIsSentAgainWhenThereIsRoom(t *testing.T) {
+func TestRefusedLinesAreSentAgain(t *testing.T) {
 	to := newTarget(t, 200)
 	i := install(t, `
   - {name: mail, algorithm: leaking_bucket, outflow: 50/s, capacity: 5, target: {http: {url: `+
@@ -127,7 +127,7 @@ func TestAFileIsRefusedAsAWhole(t *testing.T) {
 	away.says(7, []string{"submit", "mail", "--file", write(t, "{}\n")}, "no answer from")
 }
 
-func TestNoLineGoesBeforeOneOfItsBucketThatWaits(t *testing.T) {
+func TestLinesOfABucketKeepTheirOrder(t *testing.T) {
 	var taken []string
 	asked, lines := 0, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-func TestBadInputIsToldBeforeAnythingIsSent(t *testing.T) {
+func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 	i := at(t, "http://127.0.0.1:1")
 	for args, want := range map[string]string{
 		"polices":                              "did you mean policies?",
@@ -63,7 +63,7 @@ func TestBadInputIsToldBeforeAnythingIsSent(t *testing.T) {
 		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
-func TestBadInputIsToldByTheServer(t *testing.T) {
+func TestBadInputIsAnErrorOfTheServer(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}\n")
 	big := filepath.Join(t.TempDir(), "big")
 	if err := os.WriteFile(big, make([]byte, 10<<20), 0o600); err != nil {
@@ -85,7 +85,7 @@ func TestBadInputIsToldByTheServer(t *testing.T) {
 	}
 }
 
-func TestATokenOpensWhatItsClientMay(t *testing.T) {
+func TestATokenIsSent(t *testing.T) {
 	token := func(args ...string) (token, line string) {
 		t.Helper()
 		out, err := exec.Command(proctest.Program("admitter"),
@@ -165,7 +165,7 @@ func TestAGetIsSentAgainWhileItCannotBeAnswered(t *testing.T) {
 	}
 }
 
-func TestATokenGoesAlongAndNowhereElse(t *testing.T) {
+func TestATokenIsSentToItsServerOnly(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a redirect was followed")
 	}))

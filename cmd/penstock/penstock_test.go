@@ -225,7 +225,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("why slow"), "slow holds no jobs")
 }
 
-func TestACheckSaysWhetherByItsStatus(t *testing.T) {
+func TestTheExitStatusOfCheck(t *testing.T) {
 	i := install(t, "  - {name: signup, algorithm: fixed_window, limit: 2, window: 1d}\n"+
 		"  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 1}\n")
 	i.says(0, words("check signup --key ann"), "allowed, 1 of 2 remain")
@@ -243,7 +243,7 @@ func TestACheckSaysWhetherByItsStatus(t *testing.T) {
 	}
 }
 
-func TestWhySaysWhatBecomesOfAJob(t *testing.T) {
+func TestWhyExplainsAJob(t *testing.T) {
 	bad, down := newTarget(t, 422), newTarget(t, 500)
 	i := install(t, `
   - {name: alone, algorithm: leaking_bucket, outflow: 100/s, capacity: 100}
@@ -279,7 +279,7 @@ func TestWhySaysWhatBecomesOfAJob(t *testing.T) {
 	i.says(0, words("drainers"), "alive", "0 of 64", "elsewhere", "partition 0")
 }
 
-func TestWhySaysThatThereIsNoDrainer(t *testing.T) {
+func TestWhyReportsAMissingDrainer(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n")
 	i.says(0, words("submit mail x --key ann"), "queued mail:1")
 	i.says(0, words("why mail:1"), "is stored and waits: no drainer answers for its partition")
@@ -430,7 +430,7 @@ func flaky(t *testing.T,
 }
 
 // Policies of a file are applied with the limits that they share, and one drainer keeps these.
-func TestPoliciesAreAppliedWithWhatTheyShare(t *testing.T) {
+func TestPoliciesAreAppliedWithTheirSharedLimits(t *testing.T) {
 	i := install(t, "  - {name: other, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n",
 		"--drain")
 	file := `shared_limits: [{name: account, algorithm: sliding_log, limit: 5, window: 1s}]

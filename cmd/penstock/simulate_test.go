@@ -21,7 +21,7 @@ func written(t *testing.T, name, text string) string {
 const fiveAtOnce = "time,key\n1893456000,a\n1893456000,a\n1893456000,a\n1893456000,a\n" +
 	"1893456000,a\nyesterday,a\n"
 
-func TestATraceIsPlayedThroughTheProductionsRules(t *testing.T) {
+func TestATraceIsPlayed(t *testing.T) {
 	i := at(t, "http://127.0.0.1:1") // nobody is asked
 	now := written(t, "now.yaml", `http: {listen: "127.0.0.1:0"}
 policies:
@@ -73,7 +73,7 @@ policies:
 	}
 }
 
-func TestATraceThatCannotBePlayedIsAMistake(t *testing.T) {
+func TestABadTraceIsAnError(t *testing.T) {
 	i := at(t, "http://127.0.0.1:1")
 	config := written(t, "now.yaml",
 		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}]\n")
@@ -114,7 +114,7 @@ func manyBursts() string {
 	return b.String()
 }
 
-func TestAPolicyIsAdvisedThatKeepsToGoals(t *testing.T) {
+func TestAdviceMeetsItsGoals(t *testing.T) {
 	i := at(t, "http://127.0.0.1:1")
 	csv := written(t, "trace.csv", manyBursts())
 	page := filepath.Join(t.TempDir(), "advice.html")

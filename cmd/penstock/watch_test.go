@@ -21,7 +21,7 @@ func (i *installation) watching(args ...string) *proctest.Process {
 	return proctest.Start(i.t, cmd)
 }
 
-func TestTailPrintsWhatHappens(t *testing.T) {
+func TestTailPrintsEvents(t *testing.T) {
 	i := install(t, `
   - {name: mail, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, target: {http: {url: `+
 		newTarget(t, 200).URL+`}}}

@@ -75,7 +75,7 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 	}
 }
 
-func TestATerminalGetsNothingThatItWouldObey(t *testing.T) {
+func TestEscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain":           "plain",
 		"größe 日本":        "größe 日本",

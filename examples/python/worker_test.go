@@ -223,9 +223,9 @@ func TestWorkerStops(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatNoOfferCanReachSaysSo: a policy that nobody drains, and one whose target runs all
+// TestAWorkerReportsThatNobodyOffers: a policy that nobody drains, and one whose target runs all
 // of its jobs.
-func TestAWorkerThatNoOfferCanReachSaysSo(t *testing.T) {
+func TestAWorkerReportsThatNobodyOffers(t *testing.T) {
 	p := shell()
 	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
 	i := start(t, p)

@@ -228,7 +228,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 	}
 }
 
-func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
+func TestFaultsExcuseTheirConsequences(t *testing.T) {
 	for name, change := range map[string]func(h *history){
 		"its owner was killed": func(h *history) {
 			again(h, "drainer-1.1")
@@ -281,7 +281,7 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 	}
 }
 
-func TestARefusalByAServerThatTookItselfForTheLeaderIsCounted(t *testing.T) {
+func TestARefusalByAFormerLeaderIsCounted(t *testing.T) {
 	h := calm()
 	h.starts = append(h.starts,
 		start{bucket{"door", "k0"}, "door:1", 1, 8 * s, "drainer-0.1", false})
@@ -302,7 +302,7 @@ func TestAFailedAttemptIsNoDuplicate(t *testing.T) {
 	}
 }
 
-func TestThatABucketStoodStillIsTold(t *testing.T) {
+func TestAStandstillIsReported(t *testing.T) {
 	h := calm()
 	for i := 40; i < 100; i++ {
 		h.starts[i].at += 20 * s

@@ -81,7 +81,7 @@ func TestALinkCarriesWhatIsSentAndThenTheEnd(t *testing.T) {
 	}
 }
 
-func TestACutBreaksConnectionsAndLetsNoneBeMade(t *testing.T) {
+func TestACutBreaksAndRefusesConnections(t *testing.T) {
 	l := echo(t)
 	before := dial(t, l)
 	exchange(t, before, "hello")
@@ -98,7 +98,7 @@ func TestACutBreaksConnectionsAndLetsNoneBeMade(t *testing.T) {
 	exchange(t, dial(t, l), "again")
 }
 
-func TestAStalledLinkTellsNobodyAndLosesNothing(t *testing.T) {
+func TestAStalledLinkLosesNothing(t *testing.T) {
 	l := echo(t)
 	before := dial(t, l)
 	exchange(t, before, "hello")
@@ -137,7 +137,7 @@ func TestAStalledLinkCanBeCut(t *testing.T) {
 	}
 }
 
-func TestASlowLinkTakesItsTimeEachWay(t *testing.T) {
+func TestASlowLinkDelaysBothDirections(t *testing.T) {
 	l := echo(t)
 	c := dial(t, l)
 	exchange(t, c, "hello")

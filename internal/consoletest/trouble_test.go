@@ -120,7 +120,7 @@ func (w *wire) set(cut bool) {
 	}
 }
 
-func TestALostConnectionIsToldAndMadeGood(t *testing.T) {
+func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	w := quick(t)
 	wire := lay(t, strings.TrimPrefix(w.base, "http://"))
 	w.submit("mail", "acme", 100, "x")
@@ -139,8 +139,8 @@ func TestALostConnectionIsToldAndMadeGood(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("does not answer")`)
 }
 
-// TestWhatStandsStillIsToldBehindDeeperBuckets: the overview asks for the latest buckets, too.
-func TestWhatStandsStillIsToldBehindDeeperBuckets(t *testing.T) {
+// TestAStandstillIsShownBehindDeeperBuckets: the overview asks for the latest buckets, too.
+func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
 		`deep {"algorithm":"leaking_bucket","outflow":"1/h","capacity":500}`)},
@@ -196,8 +196,8 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	b.holds(`[...document.querySelectorAll(".finding")].every(f => f.querySelectorAll("li").length < 3)`)
 }
 
-// TestABucketTellsOnlyOfStartsThatWereHeard: those before somebody looked are not zero.
-func TestABucketTellsOnlyOfStartsThatWereHeard(t *testing.T) {
+// TestABucketShowsOnlyReceivedStarts: those before somebody looked are not zero.
+func TestABucketShowsOnlyReceivedStarts(t *testing.T) {
 	var started atomic.Int64
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`slow {"algorithm":"leaking_bucket","outflow":"2/h","capacity":500}`)},
@@ -213,8 +213,8 @@ func TestABucketTellsOnlyOfStartsThatWereHeard(t *testing.T) {
 	b.holds(`document.querySelector(".gap.before").getAttribute("width") > 500`)
 }
 
-// TestAnAddressThatCannotBeReadSaysSo in place of an error in the browser's log.
-func TestAnAddressThatCannotBeReadSaysSo(t *testing.T) {
+// TestABadAddressIsReported in place of an error in the browser's log.
+func TestABadAddressIsReported(t *testing.T) {
 	b := visit(t, quick(t).base, desk)
 	b.open("bucket/mail/%ff")
 	b.sees("There is nothing of that name.", "the address of this page is no UTF-8")

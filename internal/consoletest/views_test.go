@@ -181,9 +181,9 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w.letters("bad", 0)
 }
 
-// TestTheConsoleKeepsWhatIsTypedWhileItAsksAnew: a field that is being filled keeps its text and
+// TestTheConsoleKeepsInputOverARefresh: a field that is being filled keeps its text and
 // the focus while the view around it is drawn again.
-func TestTheConsoleKeepsWhatIsTypedWhileItAsksAnew(t *testing.T) {
+func TestTheConsoleKeepsInputOverARefresh(t *testing.T) {
 	w := quick(t)
 	b := visit(t, w.base, desk)
 	b.open("policy/mail")

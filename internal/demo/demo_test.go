@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestAPIRefusesWhatIsOverItsLimitInAnyWindow(t *testing.T) {
+func TestAPIKeepsItsLimitInEveryWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(2, time.Second, 0)
 		began := time.Now()
@@ -44,7 +44,7 @@ func TestAPIRefusesWhatIsOverItsLimitInAnyWindow(t *testing.T) {
 	})
 }
 
-func TestStallsAreCutToTheTimeInQuestion(t *testing.T) {
+func TestStallsAreClipped(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	m := &machine{stalls: []stall{{at(100), at(130)}, {at(500), at(520)}}}
 	for _, c := range []struct {

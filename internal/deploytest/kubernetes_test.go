@@ -50,7 +50,7 @@ func objects[T any](t *testing.T, all resmap.ResMap, kind string) map[string]*T 
 	return found
 }
 
-func TestKubernetesGetsOnlyWhatItKnows(t *testing.T) {
+func TestKubernetesManifestsAreValid(t *testing.T) {
 	all := build(t)
 	n := len(objects[apps.Deployment](t, all, "Deployment")) +
 		len(objects[policy.PodDisruptionBudget](t, all, "PodDisruptionBudget")) +

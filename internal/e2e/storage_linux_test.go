@@ -189,10 +189,10 @@ func (i *installation) drain(accepted []string) {
 	})
 }
 
-// TestAFullPolicyStopsNobodyAndDrains: a policy without workers that fills its part of a small disk
+// TestAFullPolicyDelaysNoOther: a policy without workers that fills its part of a small disk
 // is refused more, the others go on, leases are renewed, and it is said; once it has workers it
 // drains to empty, and nothing that was accepted is lost.
-func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
+func TestAFullPolicyDelaysNoOther(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)
 		admitter := i.start()

@@ -31,14 +31,15 @@ type asked struct {
 	allowed bool
 }
 
-// TestWhatIsForetoldHappens replays a trace of 100 seconds four times as fast to a real admitter
-// and two drainers, over HTTP, and holds to it what the trace comes to when it is played: refusals
-// and quantiles of waits within 5 %. The trace is what was really sent, as in an access log.
+// TestSimulationMatchesRealProcesses replays a trace of 100 seconds four times as fast to a real
+// admitter and two drainers, over HTTP, and holds to it what the trace comes to when it is played:
+// refusals and quantiles of waits within 5 %. The trace is what was really sent, as in an access
+// log.
 //
 // What a busy machine adds to a way over two sockets and three processes is no part of it: the peak
 // lets the bucket make up for what starts late, and there is a floor of 1 % of the requests for
 // refusals, and for waits one of 50 ms and as long as this process stood still.
-func TestWhatIsForetoldHappens(t *testing.T) {
+func TestSimulationMatchesRealProcesses(t *testing.T) {
 	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 16/s, peak: 48/s,
      capacity: 50}
   - {name: door, algorithm: token_bucket, capacity: 20, refill: 12/s}`)

@@ -258,7 +258,7 @@ func TestBadRequestsHaveACode(t *testing.T) {
 	fails(codes.Unavailable, "the store of limits does not answer", fine)
 }
 
-func TestHealthIsTold(t *testing.T) {
+func TestHealthService(t *testing.T) {
 	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
 	health := grpc_health_v1.NewHealthClient(s.connect(insecure.NewCredentials()))
 	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
@@ -331,7 +331,7 @@ func TestTheAPIIsDescribedByReflection(t *testing.T) {
 }
 
 // Who asks is known by a token or a certificate, and needs the right to check for the domain.
-func TestWhoMayAsk(t *testing.T) {
+func TestRightsOfGateways(t *testing.T) {
 	authority := certtest.New(t)
 	tokens := filepath.Join(t.TempDir(), "clients.yaml")
 	lines := "clients:\n"

@@ -10,7 +10,7 @@ import (
 
 // A file that is being written is read when it has stood still for a look, also when what it had
 // half way would have been valid.
-func TestAChangeCountsWhenItStandsStill(t *testing.T) {
+func TestAChangeIsReportedOnceItIsComplete(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write := func(text string) {
 		t.Helper()

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-func TestNobodyListensToOthersUnguarded(t *testing.T) {
+func TestListeningElsewhereNeedsAuthentication(t *testing.T) {
 	for _, c := range []struct {
 		options guard.Options
 		field   string

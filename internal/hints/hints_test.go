@@ -21,7 +21,7 @@ func header(lines ...string) http.Header {
 	return h
 }
 
-func TestNothingLeftIsReadInEverySpelling(t *testing.T) {
+func TestEverySpellingOfAnEmptyQuota(t *testing.T) {
 	const date = "Date: Tue, 01 Jan 2030 00:00:00 GMT"
 	for text, want := range map[string]time.Duration{
 		"": 0,
@@ -65,7 +65,7 @@ func TestNothingLeftIsReadInEverySpelling(t *testing.T) {
 	}
 }
 
-func TestWhatThrottlesSaysForHowLong(t *testing.T) {
+func TestPausesOfThrottlingAnswers(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		header string
@@ -105,7 +105,7 @@ func TestADateIsJudgedByTheTargetsClock(t *testing.T) {
 	}
 }
 
-func TestWhatIsAbsurdIsNoPauseOrABoundedOne(t *testing.T) {
+func TestAbsurdPausesAreBounded(t *testing.T) {
 	for reset, want := range map[string]time.Duration{
 		"-1": 0, "NaN": 0, "Inf": 0, "1e9": 0, "soon": 0, "0x10": 0, "1.2.3": 0, "": 0, "-5s": 0,
 		"1893455999": 0, "0": 0, "99999999999999999999": Longest, "86400": 24 * time.Hour,

@@ -97,7 +97,7 @@ func TestEveryRefusalIsAProblem(t *testing.T) {
 	}
 }
 
-func TestABodyMustComeAtALeastRate(t *testing.T) {
+func TestASlowBodyIsCutOff(t *testing.T) {
 	address := listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: 300 * time.Millisecond})
 	const head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
 	for name, sent := range map[string]string{"nothing": "", "one byte": "x",
@@ -129,7 +129,7 @@ func TestABodyMustComeAtALeastRate(t *testing.T) {
 }
 
 // A handler that takes longer than bodies may is not cut off.
-func TestTheTimeOfABodyIsNotThatOfItsAnswer(t *testing.T) {
+func TestTheTimeoutOfABodyEndsWithIt(t *testing.T) {
 	const grace = time.Second
 	late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)

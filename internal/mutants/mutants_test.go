@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEachRowIsAboutTheCodeAsItIs: its text is there, once, and so is its test.
-func TestEachRowIsAboutTheCodeAsItIs(t *testing.T) {
+// TestRowsMatchTheCode: its text is there, once, and so is its test.
+func TestRowsMatchTheCode(t *testing.T) {
 	const root = "../.."
 	names, tests := map[string]bool{}, map[string][]string{}
 	for _, m := range table {
@@ -80,8 +80,8 @@ func testsOf(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestWhatBecomesOfAMutant plays mutants of a small module.
-func TestWhatBecomesOfAMutant(t *testing.T) {
+// TestVerdicts plays mutants of a small module.
+func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module sum\n\ngo 1.26\n",

@@ -193,8 +193,8 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	})
 }
 
-// TestAStreamThatTakesItsTimeKeepsNobodyWaiting: as one whose servers do not answer.
-func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
+// TestASlowStreamDelaysNoOther: as one whose servers do not answer.
+func TestASlowStreamDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{hang: "b"}
 		known := &known{}
@@ -310,9 +310,9 @@ func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
 	}
 }
 
-// TestTooSmallAnAccountIsSaidOnce: limits of the account that the policies exceed are a note of
+// TestATooSmallAccountIsLoggedOnce: limits of the account that the policies exceed are a note of
 // /readyz and one warning, until they are mended.
-func TestTooSmallAnAccountIsSaidOnce(t *testing.T) {
+func TestATooSmallAccountIsLoggedOnce(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{MaxStore: 64 << 20})
 	large := paced("large")
 	large.MaxBytes = policy.GiB

@@ -104,7 +104,7 @@ func TestAProcessIsReadySpeaksAndEnds(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyReadsKeepsNobodyAlive(t *testing.T) {
+func TestUnreadOutputDoesNotBlock(t *testing.T) {
 	var p *Process
 	t.Run("its test", func(t *testing.T) {
 		p = Start(t, command(t, "talker"))
@@ -129,7 +129,7 @@ func TestAFrozenProcessIsKilled(t *testing.T) {
 	}
 }
 
-func TestWhatEndsIsNotReady(t *testing.T) {
+func TestAnEndedProcessIsNotReady(t *testing.T) {
 	p := Start(t, command(t, "failure"))
 	_, err := p.Ready(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "exit status 3\nit will not do") {

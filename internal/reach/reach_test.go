@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhatTargetsMayBe(t *testing.T) {
+func TestTargets(t *testing.T) {
 	const api, file, none = 1, 2, 0 // from where on it is allowed
 	for text, allowed := range map[string]int{
 		"127.0.0.1": file, "127.255.0.9": file, "::1": file, "::ffff:127.0.0.1": file,

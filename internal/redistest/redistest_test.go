@@ -38,7 +38,7 @@ func TestServer(t *testing.T) {
 	s.Stop() // once more does no harm
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenReportsErrors(t *testing.T) {
 	if s, err := Open(t.TempDir(), "--no-such-setting", "1"); err == nil {
 		s.Stop()
 		t.Error("a server with a bad setting starts")

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
-func TestOneLineAboutTheSameInTenSeconds(t *testing.T) {
+func TestRepeatedLinesAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := seldom.New(slog.New(slog.NewTextHandler(&out, nil)))

@@ -14,7 +14,7 @@ import (
 var alone = regexp.MustCompile(`(?m)^ALONE\s*= ((?:.*\\\n)*.*)$`)
 
 // What make test runs without the race detector starts no goroutine, nor do its tests.
-func TestNothingRunsBesideAnythingInTheRoomsThatSaySo(t *testing.T) {
+func TestPureRoomsStartNoGoroutines(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)

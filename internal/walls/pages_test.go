@@ -44,7 +44,7 @@ func TestDesignNamesFilesThatExist(t *testing.T) {
 }
 
 // Where to add what is told by names of files, of directories and of what is declared in Go.
-func TestDesignSendsToWhatExists(t *testing.T) {
+func TestDesignRefersToExistingNames(t *testing.T) {
 	text, err := os.ReadFile("../../DESIGN.md")
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ var mostPairs = map[string]struct{ pairs, upward int }{
 	"workers/internal/valve": {205, 51},
 }
 
-func TestFilesReferToFewOthers(t *testing.T) {
+func TestFilesReferToFewOtherFiles(t *testing.T) {
 	for dir, most := range mostPairs {
 		pairs := pairsOf(t, dir)
 		if up := upward(pairs); len(pairs) > most.pairs || len(up) > most.upward {

@@ -245,7 +245,7 @@ func modules(t *testing.T) map[string]string {
 // within reports whether a package is another one or below it.
 func within(name, other string) bool { return name == other || strings.HasPrefix(name, other+"/") }
 
-func TestPackagesImportWhatTheMapSays(t *testing.T) {
+func TestImportsMatchTheMap(t *testing.T) {
 	want := map[string][]string{}
 	var dir string
 	for line := range strings.Lines(strings.TrimSpace(imports)) {
@@ -285,7 +285,7 @@ func TestPackagesImportWhatTheMapSays(t *testing.T) {
 	}
 }
 
-func TestNobodyImportsWhatIsNotForHim(t *testing.T) {
+func TestInternalPackagesAreImportedAsAllowed(t *testing.T) {
 	for file, paths := range sources(t) {
 		for _, rule := range never {
 			for _, imported := range paths {

@@ -21,7 +21,7 @@ func TestZonesAreFoundByTheirNames(t *testing.T) {
 	}
 }
 
-func TestAnUnknownZoneIsRefusedWithTheOneThatWasMeant(t *testing.T) {
+func TestAnUnknownZoneIsRefusedWithASuggestion(t *testing.T) {
 	for name, want := range map[string]string{
 		"Europe/Berln":  `"Europe/Berln" is no time zone; did you mean Europe/Berlin?`,
 		"europe/berlin": `"europe/berlin" is no time zone; did you mean Europe/Berlin?`,

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestWhatAPolicyBecameLastIsKept until it becomes something else: over pauses and files, too.
-func TestWhatAPolicyBecameLastIsKept(t *testing.T) {
+// TestTheLastChangeOfAPolicyIsKept until it becomes something else: over pauses and files, too.
+func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
 	s := newStore(t)
 	p := paced("stripe", 10, 4)
 	last := func(want string) {

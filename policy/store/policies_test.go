@@ -409,8 +409,8 @@ func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
 	}
 }
 
-// TestFilesOfTwoSetsLeaveEachOtherAlone: what two admitters with different files do.
-func TestFilesOfTwoSetsLeaveEachOtherAlone(t *testing.T) {
+// TestSetsAreIndependent: what two admitters with different files do.
+func TestSetsAreIndependent(t *testing.T) {
 	s := newStore(t)
 	put := func(set string, names ...string) (FileResult, error) {
 		t.Helper()

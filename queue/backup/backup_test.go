@@ -95,7 +95,7 @@ func streams(t *testing.T, b *queue.Broker) map[string]jetstream.StreamInfo {
 	return found
 }
 
-func TestARestoredInstallationHasWhatTheBackupHad(t *testing.T) {
+func TestARestoreIsComplete(t *testing.T) {
 	before := installed(t, 3000)
 	file, c := write(t, before)
 	names := ""
@@ -146,7 +146,7 @@ func TestARestoredInstallationHasWhatTheBackupHad(t *testing.T) {
 }
 
 // A backup that ended anywhere but at its end, or whose bytes are others, is none.
-func TestHalfABackupIsNone(t *testing.T) {
+func TestATruncatedBackupIsRefused(t *testing.T) {
 	file, _ := write(t, installed(t, 3000))
 	b := empty(t, "", embedded.Options{})
 	expect := func(what string, text []byte) {

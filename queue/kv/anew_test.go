@@ -54,7 +54,7 @@ func TestAWatchOutlivesItsTable(t *testing.T) {
 }
 
 // Any number of processes make a table at once, each with another first revision in mind.
-func TestTablesMadeAtTheSameTimeAreTheSame(t *testing.T) {
+func TestTablesCreatedConcurrentlyAreEqual(t *testing.T) {
 	table := newTable(t)
 	for range 5 {
 		if err := table.js.DeleteStream(natstest.Context(t), table.stream); err != nil {

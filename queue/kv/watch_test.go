@@ -14,7 +14,7 @@ import (
 
 // What is written while a watch reads all values for the first time may come as it was or as it is,
 // and is there in any case.
-func TestAWatchIsInSyncWithWhatChangesMeanwhile(t *testing.T) {
+func TestAWatchMissesNoChangeWhileItSyncs(t *testing.T) {
 	const keys, watches = 500, 40
 	table := newTable(t)
 	for i := range keys {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
-func TestAnAuditorSeesWhatDrainersStart(t *testing.T) {
+func TestAnAuditorSeesStarts(t *testing.T) {
 	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 	kit.Handle("stripe", nil)
 	auditor := kit.Audit()
@@ -29,7 +29,7 @@ func TestAnAuditorSeesWhatDrainersStart(t *testing.T) {
 }
 
 // The process that starts too many jobs is independent of the auditor.
-func TestABrokenLimitIsTold(t *testing.T) {
+func TestABrokenLimitIsReported(t *testing.T) {
 	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 	auditor := audit.New(kit.Broker(), audit.Options{})
 	ended := make(chan error, 1)

@@ -213,7 +213,7 @@ func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
 	}
 }
 
-func TestAJudgeForgetsWhatHasBeenIdleForLongest(t *testing.T) {
+func TestAJudgeForgetsTheBucketThatIsIdleLongest(t *testing.T) {
 	s := newScene(nil)
 	s.most = 10 * (bucketSize + 10)
 	for i := range 1000 {

@@ -25,7 +25,7 @@ func fullestOf(s spec, starts []start) (excess float64) {
 	return excess
 }
 
-func TestTheRateOfAllWindowsIsJudgedFromTheFewThatAreRemembered(t *testing.T) {
+func TestAllWindowsAreJudgedFromAFewMarks(t *testing.T) {
 	for seed := range uint64(300) {
 		draw := rand.New(rand.NewPCG(seed, 1))
 		s := law2("outflow", algorithms.Rate{Count: 10, Per: time.Second}, 1, 1+draw.Int64N(3))[0]
@@ -62,7 +62,7 @@ func TestTheRateOfAllWindowsIsJudgedFromTheFewThatAreRemembered(t *testing.T) {
 	}
 }
 
-func TestAWindowHoldsWhatStartedInItsLength(t *testing.T) {
+func TestStartsOfAWindow(t *testing.T) {
 	for seed := range uint64(200) {
 		draw := rand.New(rand.NewPCG(seed, 2))
 		s := specOf(policy.Limit{Name: "w", Rule: policy.Rule{Algorithm: policy.SlidingLog,
@@ -88,7 +88,7 @@ func TestAWindowHoldsWhatStartedInItsLength(t *testing.T) {
 }
 
 // On 29 March 2026 clocks in Berlin go forward, so the day has 23 hours.
-func TestWindowsOfTheClockAreThoseOfTheirZone(t *testing.T) {
+func TestClockWindowsFollowTheirZone(t *testing.T) {
 	l := policy.Limit{Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
 		Window: policy.Duration(24 * time.Hour), Zone: "Europe/Berlin"}}
 	if again := specOf(l); again != specOf(l) {
@@ -107,7 +107,7 @@ func TestWindowsOfTheClockAreThoseOfTheirZone(t *testing.T) {
 	}
 }
 
-func TestWindowsOfTheClockBeginAnew(t *testing.T) {
+func TestClockWindowsStartOver(t *testing.T) {
 	fixed := specOf(policy.Limit{Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
 		Window: policy.Duration(time.Minute)}}).law()
 	counter := specOf(policy.Limit{Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 3,

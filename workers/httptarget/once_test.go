@@ -170,8 +170,8 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestFieldsThatHTTPCannotCarry: they end a job at once, because a retry would not differ.
-func TestFieldsThatHTTPCannotCarry(t *testing.T) {
+// TestInvalidHTTPFields: they end a job at once, because a retry would not differ.
+func TestInvalidHTTPFields(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })
 	for name, job := range map[string]workers.Job{

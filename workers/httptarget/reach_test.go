@@ -34,7 +34,7 @@ func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source
 }
 
 // A policy from the API must not make its drainer access what only the drainer's machine can reach.
-func TestWhereTargetsMayBe(t *testing.T) {
+func TestForbiddenTargets(t *testing.T) {
 	var asked atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	_, port, _ := strings.Cut(strings.TrimPrefix(base, "http://"), ":")

@@ -37,8 +37,8 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestNoPartOfASecretIsQuoted: truncation must not leave part of a credential unrecognized.
-func TestNoPartOfASecretIsQuoted(t *testing.T) {
+// TestSecretsAreNotQuoted: truncation must not leave part of a credential unrecognized.
+func TestSecretsAreNotQuoted(t *testing.T) {
 	const secret = "s3cr3t-value-of-a-token"
 	answer := strings.Repeat("x", mostDetail-10) + secret
 	err := judge(&nats.Msg{Data: []byte(answer), Header: nats.Header{

@@ -48,7 +48,7 @@ func respond(t *testing.T, nc *nats.Conn, subject string,
 	return sub
 }
 
-func TestOtherTargetsAreNotOurs(t *testing.T) {
+func TestOtherTargetsAreIgnored(t *testing.T) {
 	for _, p := range []policy.Policy{{},
 		{Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
 		if handle, err := natstarget.New(nil, "penstock")(policy.Entry{Policy: p}); handle != nil ||

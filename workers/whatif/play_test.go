@@ -145,7 +145,7 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 	}
 }
 
-func TestKeysAreToldOfByTheirRequests(t *testing.T) {
+func TestKeysAreReportedByRequests(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 2}`)
 	requests := slices.Concat(at("b", 0, 0, 0, 0), at("a", 0, 0, 0, 0), at("c", 0))
 	r := play(t, p, Options{Keys: 2}, requests)
@@ -158,7 +158,7 @@ func TestKeysAreToldOfByTheirRequests(t *testing.T) {
 }
 
 // The timeline covers all events, for any duration and any requested number of bins.
-func TestTheLineOfTimeHoldsAllThatHappened(t *testing.T) {
+func TestTheTimelineIsComplete(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 9}`)
 	for _, every := range []int64{1, 700, 3_600_000} {
 		var ms []int64
@@ -182,7 +182,7 @@ func TestTheLineOfTimeHoldsAllThatHappened(t *testing.T) {
 	}
 }
 
-func TestRequestsOutOfOrderAndPoliciesThatAreNoneAreErrors(t *testing.T) {
+func TestInvalidInputIsAnError(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 9}`)
 	if _, err := Play(p, slices.Values(at("a", 1, 0)), Options{}); err == nil {
 		t.Error("requests out of order are no error")
@@ -209,7 +209,7 @@ func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 
 // In random traces law 2 holds and all accepted jobs end, which requires that jobs dropped from
 // memory are read again.
-func TestTheLawsHoldInWhatIsPlayed(t *testing.T) {
+func TestTheLawsHoldInAPlay(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		rate, burst := 5+rng.IntN(50), 1+rng.IntN(5)

@@ -121,7 +121,7 @@ func TestASecondObserverOnOneRegistryIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhoUsesNoPrometheusLinksNone(t *testing.T) {
+func TestPrometheusIsLinkedOnlyOnUse(t *testing.T) {
 	deps, err := exec.Command("go", "list", "-deps",
 		"github.com/penstock-mq/penstock/workers").Output()
 	if err != nil {
@@ -132,7 +132,7 @@ func TestWhoUsesNoPrometheusLinksNone(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfLimitsIsToldWhileItIsKnown(t *testing.T) {
+func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 	r := prometheus.NewRegistry()
 	o, err := workersprom.New(r)
 	if err != nil {

@@ -43,7 +43,7 @@ func goals(t *testing.T, text string) Goals {
 
 // What is advised from the first half of a trace keeps to the goals in the second half, which it
 // has not seen, and more easily than what one would guess from the first half's mean.
-func TestTheAdviceBeatsAGuessOnTheHalfThatItHasNotSeen(t *testing.T) {
+func TestTheAdviceBeatsAGuessOnUnseenData(t *testing.T) {
 	g := goals(t, "refused <= 0.1%, wait p99 <= 20s, outflow <= 10/s")
 	for seed := range uint64(4) {
 		all := drawn(seed, 1)
@@ -110,7 +110,7 @@ func TestTheNearestMissIsChosen(t *testing.T) {
 }
 
 // What may start by what a policy promises keeps to the goal in any trace, whatever was tried.
-func TestNothingIsTriedThatMayStartMore(t *testing.T) {
+func TestCandidatesKeepToTheOutflow(t *testing.T) {
 	for _, outflow := range []string{"1/s", "10/s", "1000/s", "100/m", "30/h", "3/10s"} {
 		g := goals(t, "refused <= 1%, outflow <= "+outflow)
 		worst := []whatif.Request{}

@@ -10,7 +10,7 @@ import (
 // A server that had been cut off said that it led the stream, 8 s after it was back, and that its
 // last sequence was 227. The partition's owner before had seen 408, and some 30 jobs that it had
 // finished ran again.
-func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
+func TestAStaleLeaderIsNotBelieved(t *testing.T) {
 	created := originWall.Add(-time.Hour)
 	for name, prepare := range map[string]func(c *Core, part *partition, found *Opened){
 		"by this owner": func(c *Core, part *partition, _ *Opened) {

@@ -177,10 +177,10 @@ func TestAClockThatDriftsStaysKnown(t *testing.T) {
 	}
 }
 
-// TestNothingStartsByAClockThatIsHardlyKnown: a stamp that was long under way leaves open when it
+// TestNothingStartsByAnUncertainClock: a stamp that was long under way leaves open when it
 // was put on, so a renewal is sent at once that may tell better. Where all are as slow, the third
 // has to do.
-func TestNothingStartsByAClockThatIsHardlyKnown(t *testing.T) {
+func TestNothingStartsByAnUncertainClock(t *testing.T) {
 	c := coreBench(t, slowly())
 	_, now := takeOver(c, Opened{Last: 100})
 	renewal := func(took time.Duration) (p Put) {

@@ -105,7 +105,7 @@ func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 
 // What becomes of a checkpoint that was begun before a partition was lost tells nothing of those
 // since it is owned again.
-func TestAnAnswerToACheckpointOfBeforeCountsForNone(t *testing.T) {
+func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c, part, now := slowBuckets(t, 10)
 	c.Checkpoint(now)
 	before := c.out.puts[0]

@@ -67,7 +67,7 @@ func TestADamagedRecordIsReplacedAfterALease(t *testing.T) {
 
 // After the crash of an owner of which no record tells, a job that the checkpoint says runs counts
 // as crashed with its holder, and the limits as used.
-func TestAfterADamagedRecordTheCheckpointTellsWhatRan(t *testing.T) {
+func TestTheCheckpointReplacesADamagedRecord(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Revision: 5,
 		Value: record.Encode(record.Lease{V: record.Version, Tombstone: true})}}, origin)
@@ -111,7 +111,7 @@ func TestADamagedLeaseExpires(t *testing.T) {
 
 // A checkpoint that cannot be read tells not even how long ago it was written: after a crash all
 // that a limit allows may have started.
-func TestADamagedCheckpointMayBeOfAnyAge(t *testing.T) {
+func TestADamagedCheckpointHasAnUnknownAge(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Revision: 5,
 		Value: record.Encode(record.Lease{V: record.Version, Tombstone: true})}}, origin)

@@ -128,9 +128,9 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	}
 }
 
-// TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile: its clocks lay beyond the lease when
+// TestALateCheckpointDoesNotCoverLaterStarts: its clocks lay beyond the lease when
 // it was put together, but not when it was stored, and a job that started in between is not in it.
-func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
+func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	old := coreBench(t, slowly())
 	former, then := takeOver(old, Opened{})
 	began := starts(old, former, then, 3, 4*second)

@@ -10,7 +10,7 @@ import (
 
 // Also the claim of an owner who opens its backlog anew lists them, for whoever comes if it crashes
 // meanwhile.
-func TestAClaimListsAllThatRuns(t *testing.T) {
+func TestAClaimListsRunningJobs(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	running := make([]record.Run, 20_000)
 	for i := range running {

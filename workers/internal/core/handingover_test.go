@@ -165,7 +165,7 @@ func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 }
 
 // What was delivered while the connection was lost is not known: every backlog is opened anew.
-func TestBacklogsAreOpenedAnewAfterTheConnectionWasLost(t *testing.T) {
+func TestBacklogsAreReopenedAfterAReconnect(t *testing.T) {
 	c, part, now := ownerBench(t)
 	former := part.Epoch
 	c.Handle(Connected{}, now)

@@ -108,7 +108,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 }
 
 // The same when the owner lives on: what it holds is of the old stream.
-func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
+func TestAStreamRecreatedUnderItsOwner(t *testing.T) {
 	c := coreBench(t, leaky("api", "1000/s"))
 	now := c.run(origin, 2*time.Second, nil)
 	part := c.shares["api.0"].part

@@ -13,7 +13,7 @@ import (
 
 // A successor that comes by a crash comes when the lease ends, which may be sooner than a lease
 // from the checkpoint.
-func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
+func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	p := leaky("api", "3/s")
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
@@ -103,7 +103,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 
 // A drainer that dies before it has looked at what it claimed passes on what the record said that
 // it replaced.
-func TestAClaimPassesOnWhatRan(t *testing.T) {
+func TestAClaimPassesRunningJobsOn(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := afterASecondCrash(t, p, record.Owner{
 		V: record.Version, Owner: "first", Released: true,

@@ -10,7 +10,7 @@ import (
 
 // An owner that crashed before its first checkpoint left that of an owner long before: what ran is
 // told by its own claim.
-func TestACheckpointOfAFormerOwnerIsNoWordOnWhatRuns(t *testing.T) {
+func TestACheckpointOfAFormerOwnerListsNoCurrentRuns(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	heardOf(c, "third", 6, record.Lease{Lease: aLease.Milliseconds()}, origin)
 	heardOf(c, "second", 7, record.Lease{Tombstone: true}, origin)

@@ -11,7 +11,7 @@ import (
 // An owner whose backlog lost its way takes an epoch of its own. What starts while that is under
 // way is in its checkpoint and not in the record; what started before is perhaps in the record
 // alone. A successor goes by the newer of the two.
-func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
+func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)

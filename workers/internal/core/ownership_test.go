@@ -58,7 +58,7 @@ func TestFavouritesAreBalancedAndFewMove(t *testing.T) {
 	}
 }
 
-func TestFavouritesAreAmongThoseWhoCan(t *testing.T) {
+func TestFavouritesCanOwnThePolicy(t *testing.T) {
 	c := fleet(t, 3)
 	heardOf(c, "peer-0", 50, record.Lease{Lease: 3000, Policies: []string{"zeta"}}, origin)
 	heardOf(c, "peer-1", 51,

@@ -9,7 +9,7 @@ import (
 
 // A drainer that hears late that a policy is gone, or that ends only then, hands over what it knows
 // of the old stream when the new one is there already.
-func TestWhatIsHandedOverOfAnotherStreamIsNoWordOnThisOne(t *testing.T) {
+func TestAHandoverOfAnotherStreamIsIgnored(t *testing.T) {
 	c := coreBench(t, leaky("api", "1/s"))
 	created := time.Unix(1_700_000_000, 0)
 	for _, stream := range []int64{created.UnixNano(), created.Add(-time.Hour).UnixNano(), 0} {

@@ -18,7 +18,7 @@ func sharingPolicy(name string, most int64, stored int64, limits ...string) Queu
 
 // While a file changes a limit the policies that share it are written one after the other: the last
 // word is in force, but not that of one that has retired. Its guard is the longest.
-func TestWhoseWordOnASharedLimitIsInForce(t *testing.T) {
+func TestTheSharedLimitInForce(t *testing.T) {
 	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
 		sharingPolicy("c", 7, 102, "account")
 	c.Retired, a.Guard = true, policy.Duration(90*time.Millisecond)
@@ -38,7 +38,7 @@ func TestWhoseWordOnASharedLimitIsInForce(t *testing.T) {
 	}
 }
 
-func TestWhatHangsTogetherByLimitsIsALine(t *testing.T) {
+func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
 	policies := []QueuePolicy{sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "y"),
 		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1, "x", "y"), sharingPolicy("f", 5, 1, "z")}
 	_, lines := withShared(policies)
@@ -53,7 +53,7 @@ func TestWhatHangsTogetherByLimitsIsALine(t *testing.T) {
 }
 
 // A line goes to who may own most of it.
-func TestALineGoesToWhoMayOwnMostOfIt(t *testing.T) {
+func TestALineGoesToTheDrainerThatMayOwnMostOfIt(t *testing.T) {
 	c := &Core{}
 	_, c.lines = withShared([]QueuePolicy{sharingPolicy("a", 5, 1, "x"),
 		sharingPolicy("b", 5, 1, "x")})

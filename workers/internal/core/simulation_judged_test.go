@@ -58,8 +58,8 @@ func (h *heirs) record(s *stint, attempts, crashes int) {
 	h.w.noteAttempt(s.d, saved)
 }
 
-// TestWhatAFormerOwnerRecordsMayCountLater: it may, and need not, and nothing beyond it does.
-func TestWhatAFormerOwnerRecordsMayCountLater(t *testing.T) {
+// TestALateAttemptRecordCounts: it may, and need not, and nothing beyond it does.
+func TestALateAttemptRecordCounts(t *testing.T) {
 	for _, x := range []struct {
 		name   string
 		play   func(h *heirs)
@@ -100,9 +100,9 @@ func TestWhatAFormerOwnerRecordsMayCountLater(t *testing.T) {
 	}
 }
 
-// TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame: its records listed the job as its own;
+// TestACrashAfterAnOutcomeBeforeItsJob: its records listed the job as its own;
 // and of nobody else who never ran it.
-func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
+func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 	ran := func(seqs ...uint64) (running []record.Run) {
 		for _, seq := range seqs {
 			running = append(running, record.Run{Seq: seq, Holder: "former"})
@@ -156,9 +156,9 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	}
 }
 
-// TestABucketMayWaitForARunWhoseJobSomebodyRemoved: its owner cannot know that it is over before it
+// TestARemovedJobsRunHoldsItsBucket: its owner cannot know that it is over before it
 // is told, but does know of one that it acknowledged itself.
-func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
+func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
 		p := h.heir.part
@@ -186,9 +186,9 @@ func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 	}
 }
 
-// TestAWorkerIsOneBucketsOrEverybodysThatRunsNoMore: for the others its turn is none that they
+// TestSharesOfWorkers: for the others its turn is none that they
 // missed.
-func TestAWorkerIsOneBucketsOrEverybodysThatRunsNoMore(t *testing.T) {
+func TestSharesOfWorkers(t *testing.T) {
 	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
 		"k2": {running: 3}}}
 	turn := func(key job.Key, alone bool) valve.NextTurn {
@@ -231,10 +231,10 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	}
 }
 
-// TestAPauseThatIsReportedIsNoTurnThatABucketMisses: the target asks it of the bucket, whoever ran
+// TestAPausedBucketMissesNoTurn: the target asks it of the bucket, whoever ran
 // the job. What says nothing of a pause takes no bucket out of the contest, unless it was reported
 // before its job came, when the owner does nothing yet about what it says.
-func TestAPauseThatIsReportedIsNoTurnThatABucketMisses(t *testing.T) {
+func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {
 		outcome record.Outcome
 		arrives bool // its job comes after the report

@@ -50,7 +50,7 @@ func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []ui
 	return started
 }
 
-func TestUntilTheSweepIsOverNothingInheritedIsForgotten(t *testing.T) {
+func TestInheritedStateIsKeptDuringTheSweep(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 2, "b")
 	arrives(c, part, now, 3, "a")
@@ -77,7 +77,7 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 
 // Whatever keeps a sweep from its end, it does not hold buckets up for longer than the runs may
 // last.
-func TestRunsThatDoNotArriveHoldNothingUpForEver(t *testing.T) {
+func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 4, "b")
 	attempt := time.Duration(c.valves["api"].Policy.Timeout)
@@ -91,7 +91,7 @@ func TestRunsThatDoNotArriveHoldNothingUpForEver(t *testing.T) {
 }
 
 // Who told the stream's last sequence may have been out of date: what lies beyond it is not gone.
-func TestASweepSaysNothingOfWhatLiesBeyondIt(t *testing.T) {
+func TestASweepIgnoresLaterJobs(t *testing.T) {
 	c, part, now := heldElsewhere(t, 2)
 	c.Handle(Swept{part.Partition, part.Epoch}, now)
 	arrives(c, part, now, 3, "a")
@@ -100,7 +100,7 @@ func TestASweepSaysNothingOfWhatLiesBeyondIt(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatWasAddedSinceIsToldAsAccepted(t *testing.T) {
+func TestOnlyNewJobsAreReportedAsAccepted(t *testing.T) {
 	c, part, now := heldElsewhere(t, 5)
 	for seq := uint64(4); seq <= 6; seq++ {
 		arrives(c, part, now, seq, "a")

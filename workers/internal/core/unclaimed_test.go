@@ -50,7 +50,7 @@ func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 
 // A drainer that cannot open a partition's backlog, of a stream in a newer format, say, lets others
 // try, with all that its former owner had left.
-func TestAPartitionThatCannotBeOpenedIsLeftToOthers(t *testing.T) {
+func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 	for name, before := range map[string]record.Owner{
 		"released": released,
 		"crashed": {V: record.Version, Owner: "before",
@@ -91,7 +91,7 @@ func TestAPartitionThatCannotBeOpenedIsLeftToOthers(t *testing.T) {
 }
 
 // One that leaves gives such a partition back before it is gone: it did not crash.
-func TestWhoLeavesGivesBackWhatItCouldNotOpen(t *testing.T) {
+func TestALeaverReleasesUnopenedPartitions(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	ownedBefore(c, released, 8)
 	now, failed := origin, false
@@ -117,7 +117,7 @@ func TestWhoLeavesGivesBackWhatItCouldNotOpen(t *testing.T) {
 
 // Nor is anything forgotten of a planned handover when who took the partition next crashes before
 // it has opened it.
-func TestACrashBeforeTheOpeningKeepsWhatWasHandedOver(t *testing.T) {
+func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
 	ownedBefore(c, released, 8)
@@ -176,7 +176,7 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 
 // What it gives up and cannot open may hold jobs that are not acknowledged yet: it looks again,
 // else it would keep the partition, and never end.
-func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing.T) {
+func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	for name, c := range map[string]struct{ leaves, streamless bool }{
 		"it leaves, and the stream is back": {true, false},
 		"the policy and its stream go":      {false, true},
@@ -274,7 +274,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 
 // The stream of a policy that has retired goes when it is empty: then there is nothing to own any
 // more.
-func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
+func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("owned before: %t", live), func(t *testing.T) {
 			p := leaky("api", "10/s")

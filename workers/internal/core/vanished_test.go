@@ -192,7 +192,7 @@ func TestTheOwnerOfAVanishedRecordIsLeftInPeaceWhileItLives(t *testing.T) {
 
 // A process that begins then finds no record, as in a new installation, where policies are younger
 // than the table.
-func TestWhoBeginsAfterALossLeavesOwnersTheTimeToWriteAgain(t *testing.T) {
+func TestANewDrainerLetsOwnersRewriteLostRecords(t *testing.T) {
 	for name, older := range map[string]time.Duration{"made anew": second, "new": -second} {
 		t.Run(name, func(t *testing.T) {
 			p := leaky("api", "10/s")
@@ -238,7 +238,7 @@ func TestALeaseThatVanishedIsWrittenAgain(t *testing.T) {
 
 // Somebody deletes a lease while its drainer lives. Others take that for its end only when it has
 // said that it leaves.
-func TestADeletedLeaseIsWrittenAgainByWhoDoesNotLeave(t *testing.T) {
+func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
 		t.Run(name, func(t *testing.T) {
 			a := newAnew(t)
@@ -257,7 +257,7 @@ func TestADeletedLeaseIsWrittenAgainByWhoDoesNotLeave(t *testing.T) {
 }
 
 // A drainer whose lease is gone may be dead: nothing is handed to it.
-func TestNothingIsHandedToWhoseLeaseIsGone(t *testing.T) {
+func TestNothingIsHandedToADrainerWithoutALease(t *testing.T) {
 	c := coreBench(t)
 	heardOf(c, "peer", 10, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
 	p := c.peers["peer"]
@@ -322,7 +322,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 }
 
 // What a watch tells of the old table may come after this process has met the new one.
-func TestThatARecordVanishedMayBeOldNews(t *testing.T) {
+func TestAnOldReportOfAVanishedRecord(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
 	a.c.Handle(Watched{TablePartitions, "api.0", Record{Revision: 1}}, a.now)

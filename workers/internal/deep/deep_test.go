@@ -38,7 +38,7 @@ func TestAStoreIsAListOfJobs(t *testing.T) {
 }
 
 // An addition that copies all that is there holds a valve with millions of jobs up, and all starts.
-func TestAnAdditionCopiesLittleHoweverManyJobsThereAre(t *testing.T) {
+func TestAnAdditionCopiesLittle(t *testing.T) {
 	s := New[int]()
 	to := s.Open(1)
 	const some = 1000
@@ -84,8 +84,8 @@ func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	}
 }
 
-// TestAStoreLearnsSoManyNames: publishers may name any cost.
-func TestAStoreLearnsSoManyNames(t *testing.T) {
+// TestTheNamesOfAStoreAreBounded: publishers may name any cost.
+func TestTheNamesOfAStoreAreBounded(t *testing.T) {
 	s := New[int]()
 	for i := range 2 * mostNames {
 		if takes := s.TakesCosts(map[string]int64{fmt.Sprint(i): 1}); takes != (i < mostNames) {

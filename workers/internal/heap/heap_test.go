@@ -11,7 +11,7 @@ type number struct{ value, index int }
 func (n *number) Before(m *number) bool { return n.value < m.value }
 func (n *number) Moved(index int)       { n.index = index }
 
-func TestItemsKnowWhereTheyAreWhateverIsDoneToTheHeap(t *testing.T) {
+func TestItemsKnowTheirIndices(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var h Heap[*number]
 	for range 2000 {

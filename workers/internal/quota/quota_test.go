@@ -155,10 +155,10 @@ func unitsOf(p policy.Policy, c quota.Cost) map[string]int64 {
 	return units
 }
 
-// TestNoLimitIsBrokenWhateverHappens: a bucket with a backlog and with pauses, under limits of all
+// TestNoLimitIsEverBroken: a bucket with a backlog and with pauses, under limits of all
 // kinds, whose starts arrive up to a guard after they were decided. Some do not happen, some have
 // used less than was thought, and owners hand over, and crash at any moment.
-func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
+func TestNoLimitIsEverBroken(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		p := drawn(rng)
@@ -257,8 +257,8 @@ func rand64(rng *rand.Rand, below time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(below)))
 }
 
-// TestABacklogUsesWhatTheTightestLimitAllows starts what may start for ten minutes.
-func TestABacklogUsesWhatTheTightestLimitAllows(t *testing.T) {
+// TestABacklogUsesTheTightestLimit starts what may start for ten minutes.
+func TestABacklogUsesTheTightestLimit(t *testing.T) {
 	for name, limits := range map[string]policy.Limits{
 		"log": {{Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 500,
 			Window: policy.Duration(time.Minute)}}},
@@ -322,7 +322,7 @@ func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 }
 
 // What may have started before a crash counts in the window that may have begun by then.
-func TestACrashCountsByTheLatestThatTheClockMayHaveShown(t *testing.T) {
+func TestACrashCountsByTheLatestPossibleClock(t *testing.T) {
 	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
 		Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)}}},
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100}}.WithDefaults())
@@ -336,7 +336,7 @@ func TestACrashCountsByTheLatestThatTheClockMayHaveShown(t *testing.T) {
 	})
 }
 
-func TestWhatAJobUsedBeyondItsCostIsWaitedFor(t *testing.T) {
+func TestDebtDelaysTheNextStart(t *testing.T) {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Capacity: 100}, Limits: policy.Limits{{Name: "tokens", Cost: "tokens",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
@@ -365,7 +365,7 @@ func TestWhatAJobUsedBeyondItsCostIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestStatesOfLimitsThatAreNoMoreAreReadPast(t *testing.T) {
+func TestStatesOfRemovedLimitsAreSkipped(t *testing.T) {
 	limit := func(name string, algorithm policy.Algorithm) policy.Limit {
 		return policy.Limit{Name: name, Rule: policy.Rule{Algorithm: algorithm, Limit: 3,
 			Window: policy.Duration(time.Minute)}}
@@ -394,7 +394,7 @@ func TestStatesOfLimitsThatAreNoMoreAreReadPast(t *testing.T) {
 }
 
 // What is said to be left may start, and no more.
-func TestWhatIsLeftMayStart(t *testing.T) {
+func TestTheRemainderMayStart(t *testing.T) {
 	at := quota.Now{Own: time.Hour, Wall: time.Date(2030, 1, 1, 12, 0, 1, 0, time.UTC)}
 	minute := policy.Duration(time.Minute)
 	perMinute := algorithms.Rate{Count: 10, Per: time.Minute}

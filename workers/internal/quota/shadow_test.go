@@ -10,7 +10,7 @@ import (
 )
 
 // Starts come twice as fast as a candidate lets them go, and then not at all.
-func TestACandidateTellsByHowMuchItWouldHaveDelayed(t *testing.T) {
+func TestAShadowLimitReportsItsDelay(t *testing.T) {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 9},
 		Limits: policy.Limits{
 			{Name: "pace", Key: "{key}", Shadow: true, Rule: policy.Rule{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPackedSequencesComeBackAsTheyWere(t *testing.T) {
+func TestPackedSequencesRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var p, back packed

@@ -150,9 +150,9 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	}
 }
 
-// TestWhatABucketLearnsOnlyLowersItsRate: however often the rate falls and rises, no window has
+// TestALearntLimitOnlyLowersTheRate: however often the rate falls and rises, no window has
 // more starts than the outflow's peak allows (law 2).
-func TestWhatABucketLearnsOnlyLowersItsRate(t *testing.T) {
+func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p := adapting("20/s")
@@ -173,9 +173,9 @@ func TestWhatABucketLearnsOnlyLowersItsRate(t *testing.T) {
 	}
 }
 
-// TestWhatABucketHasLearntIsSeenAndForgotten: it is told in its state and as an event, gone when
+// TestALearntLimitIsShownAndForgotten: it is told in its state and as an event, gone when
 // the policy is another one, and kept when the policy was only paused.
-func TestWhatABucketHasLearntIsSeenAndForgotten(t *testing.T) {
+func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	throttle := func() {
 		b.arrive("a")
@@ -217,9 +217,9 @@ func TestWhatABucketHasLearntIsSeenAndForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatABucketHasLearntIsHandedOver: exactly, and as well as by the last checkpoint of an owner
+// TestALearntLimitIsHandedOver: exactly, and as well as by the last checkpoint of an owner
 // that crashed.
-func TestWhatABucketHasLearntIsHandedOver(t *testing.T) {
+func TestALearntLimitIsHandedOver(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		b := newValveBench(t, adapting("10/s"))
 		for range 5 {
@@ -263,8 +263,8 @@ func TestWhatABucketHasLearntIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestABucketIsForgottenWithWhatItHasLearnt: not before its rate is the outflow again, and then.
-func TestABucketIsForgottenWithWhatItHasLearnt(t *testing.T) {
+// TestALearntLimitIsForgottenWithItsBucket: not before its rate is the outflow again, and then.
+func TestALearntLimitIsForgottenWithItsBucket(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	b.arrive("a")
 	r := b.start()[0]

@@ -40,7 +40,7 @@ func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 // bucket's head starts at the instant until which something holds it, or another thing holds it
 // then, and its expected start is that at which nothing does. In odd seeds jobs turn out to have
 // used something else.
-func TestWhatHoldsABucketHoldsItsStart(t *testing.T) {
+func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		p := costly("", policy.Rule{})

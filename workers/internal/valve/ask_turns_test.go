@@ -143,7 +143,7 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 
 // Jobs that are dropped take memory until their acknowledgement is confirmed, so a purge of very
 // many waits for that.
-func TestAPurgeOfDeepJobsWaitsForWhatItHasDropped(t *testing.T) {
+func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	a.v.memory.most = 1
 	const jobs = 2 * mostPurging
@@ -174,7 +174,7 @@ func TestAPurgeOfDeepJobsWaitsForWhatItHasDropped(t *testing.T) {
 
 // A job whose start depends on a person, a target or a busy worker is answered in the turn that
 // asks, with its position and the depth of its bucket: nobody waits for what nobody can tell.
-func TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce(t *testing.T) {
+func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	for name, hold := range map[string]func(a *asked, v *Valve){
 		"paused by an operator": func(a *asked, v *Valve) {
 			v.SetOverride("k0", policy.Override{Paused: true}, a.now)
@@ -217,7 +217,7 @@ func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
 }
 
 // So many questions wait, and another is refused.
-func TestSoManyQuestionsWait(t *testing.T) {
+func TestPendingQuestionsAreBounded(t *testing.T) {
 	a := crowded(t, leaky("api", "10/s"), 1)
 	for range mostQuestions {
 		a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1000}}) // has not arrived
@@ -238,7 +238,7 @@ func TestSoManyQuestionsWait(t *testing.T) {
 
 // However many lists are asked for at once, only a few are in the making, for each of those holds
 // all buckets.
-func TestFewListsAreInTheMaking(t *testing.T) {
+func TestConcurrentListsAreBounded(t *testing.T) {
 	const keys = 10_000
 	a := crowded(t, leaky("api", "10/s"), keys)
 	for range mostQuestions {

@@ -20,9 +20,9 @@ type standing struct {
 	revision uint64
 }
 
-// TestARecordThatWasDiscardedIsWrittenAnew: of too many records the oldest go, which leaves no
+// TestADiscardedRecordIsRewritten: of too many records the oldest go, which leaves no
 // marker.
-func TestARecordThatWasDiscardedIsWrittenAnew(t *testing.T) {
+func TestADiscardedRecordIsRewritten(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		found standing

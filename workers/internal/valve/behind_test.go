@@ -5,7 +5,7 @@ import (
 )
 
 // What an owner has seen is told to its successor.
-func TestARecordTellsTheLastSequenceThatWasSeen(t *testing.T) {
+func TestARecordHasTheLastSequence(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.p.highest, b.p.last = 5, 9
 	if h := b.p.Handover(b.now, 0); h.Last != 9 {

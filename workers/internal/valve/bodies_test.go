@@ -114,7 +114,7 @@ func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 
 // Keys whose target hangs hold bodies that they cannot use. They let them go for a key that may
 // take a worker.
-func TestBodiesOfKeysThatHangKeepNoOtherFromTheWorkers(t *testing.T) {
+func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers = 400
 	b := newValveBench(t, p)

@@ -141,7 +141,7 @@ func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 
 // When there are so many of them at the head that the breaker opens, the first probe is a job that
 // did not fail.
-func TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe(t *testing.T) {
+func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	b := newValveBench(t, leaky("api", "100/s"))
 	for range 500 {
 		b.arrive("a")
@@ -198,7 +198,7 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 
 // What was under way when a breaker opened is no probe: it neither closes the breaker nor puts off
 // the next probe.
-func TestWhatWasUnderWayIsNoProbe(t *testing.T) {
+func TestEarlierRunsAreNoProbes(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
 		"that of all buckets": 2 * mostSuspectBuckets} {
 		b := newValveBench(t, leaky("api", "1000/s"))
@@ -260,7 +260,7 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 }
 
 // Every outcome but one says that the target is up, or that nobody asked it.
-func TestWhatClosesABreaker(t *testing.T) {
+func TestClosingABreaker(t *testing.T) {
 	for kind, want := range map[record.OutcomeKind]int{
 		record.OutcomeDone: 0, record.OutcomePermanent: 0, record.OutcomeThrottled: 0,
 		record.OutcomeFailed:   0,

@@ -206,7 +206,7 @@ func TestClaimsUnderTotal(t *testing.T) {
 // A worker that has room but refuses a bucket, whose target may hang, is asked for the next in
 // turn, and no other gets it instead. The buckets before that one are asked for again once somebody
 // claims.
-func TestWhatAWorkerRefusesHoldsNoOtherUp(t *testing.T) {
+func TestARefusedBucketDelaysNoOther(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
 	for _, key := range []job.Key{"a", "b", "c", "d"} {

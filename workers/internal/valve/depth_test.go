@@ -257,8 +257,8 @@ func TestManyThatExpireAtOnceDoSoInPortions(t *testing.T) {
 	}
 }
 
-// TestASweepFindsWhatIsMissingDeep: after a backlog was opened anew, what does not come is gone.
-func TestASweepFindsWhatIsMissingDeep(t *testing.T) {
+// TestASweepFindsMissingDeepJobs: after a backlog was opened anew, what does not come is gone.
+func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for range 9 {
 		b.arrive("k")
@@ -288,8 +288,8 @@ func TestASweepFindsWhatIsMissingDeep(t *testing.T) {
 	}
 }
 
-// TestWhatIsKnownOfAJobKeepsItNear: attempts and crashes are not in the stream.
-func TestWhatIsKnownOfAJobKeepsItNear(t *testing.T) {
+// TestJobsWithStateStayNear: attempts and crashes are not in the stream.
+func TestJobsWithStateStayNear(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	b.p.inherited[2] = &inheritedJob{saved: true}
 	b.p.inherited[2].record.Attempts = 3
@@ -311,9 +311,9 @@ func TestMemoryIsABudget(t *testing.T) {
 	}
 }
 
-// TestAKeyWhoseJobsAreDeepTakesLittle: what it has when one of its jobs starts is its own. What
+// TestMemoryOfAKeyWithDeepJobs: what it has when one of its jobs starts is its own. What
 // others share is never written to, which [TestMain] looks after.
-func TestAKeyWhoseJobsAreDeepTakesLittle(t *testing.T) {
+func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	if size := unsafe.Sizeof(bucket{}); size > 176 {
 		t.Errorf("a bucket takes %d bytes, and Go allocates more than 176 for it", size)
 	}
@@ -512,8 +512,8 @@ func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
 	}
 }
 
-// TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt: also when as many are near as are read ahead.
-func TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt(t *testing.T) {
+// TestNearJobsWaitForEarlierDeepJobs: also when as many are near as are read ahead.
+func TestNearJobsWaitForEarlierDeepJobs(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	var order []uint64
 	start := func() {

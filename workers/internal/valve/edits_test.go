@@ -65,9 +65,9 @@ func fillEdited(b *valveBench) {
 
 const editedOrder = "[8 9 7 1 3 4 6 10 2]"
 
-// TestAnOperatorChangesWhatWaits: the order, within the bucket's rate, and when a job expires; near
+// TestWaitingJobsAreEdited: the order, within the bucket's rate, and when a job expires; near
 // or deep.
-func TestAnOperatorChangesWhatWaits(t *testing.T) {
+func TestWaitingJobsAreEdited(t *testing.T) {
 	for _, memory := range []int64{0, 1} {
 		b := edited(t, memory)
 		if got := b.order(30 * second); got != editedOrder || b.reasons() != "[deadline]" {
@@ -155,8 +155,8 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	}
 }
 
-// TestEditsAreBoundedAndToldWhenStored.
-func TestEditsAreBoundedAndToldWhenStored(t *testing.T) {
+// TestEditsAreBoundedAndConfirmed.
+func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range MostEdits + 1 {
 		b.arrive("a", notBefore(time.Hour))

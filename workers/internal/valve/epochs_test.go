@@ -10,7 +10,7 @@ import (
 // What was stored when a backlog was opened and did not come is gone: it is not kept waiting for
 // ever, and an acknowledgement of it is confirmed. What came is not, nor what may have been stored
 // since.
-func TestASweepRemovesWhatIsGoneAndNothingElse(t *testing.T) {
+func TestASweepRemovesOnlyMissingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 5 {
 		// 1 starts; of the others 2 and 3 are gone, and 5 was stored after the opening

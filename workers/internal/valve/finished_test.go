@@ -34,7 +34,7 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 }
 
 // However fast jobs finish, a partition remembers a bounded number of them: the latest.
-func TestSoManyFinishedJobsAreRemembered(t *testing.T) {
+func TestFinishedJobsAreBounded(t *testing.T) {
 	p := &Part{}
 	for seq := range uint64(3 * mostFinished) {
 		p.finish(seq, 0, origin)

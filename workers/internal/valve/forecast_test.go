@@ -43,7 +43,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 
 // What is told of many buckets is what a walk for each of them would tell, and at most a job of
 // each other bucket more.
-func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
+func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done) // so that their turns differ
 	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != nil {
@@ -162,7 +162,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 }
 
 // A forecast that was left half made, because nobody waited for it any more, is begun anew.
-func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
+func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	b := crowd(t, 2*mostExact)
 	if b.p.foreseen(b.now) {
 		t.Fatal("made in one piece")
@@ -178,9 +178,9 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestTheTailIsWhenAJobStartsThatComesNow: behind all that wait of its priority and above, and
+// TestTheForecastOfANewJob: behind all that wait of its priority and above, and
 // unknown where none waits or nobody can tell.
-func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
+func TestTheForecastOfANewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {
 		t.Errorf("of a key that nobody has seen it is %d", *at)

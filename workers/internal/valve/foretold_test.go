@@ -19,7 +19,7 @@ func costly(key string, rule policy.Rule) policy.Policy {
 
 // What is foretold of a job that waits for a limit with a cost of its own is when it starts: as its
 // expected start, as what a job would wait that came now, and as until when its bucket is held.
-func TestStartsUnderLimitsWithCostsAreForetold(t *testing.T) {
+func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	window, rate := policy.Duration(2*second), leaky("", "50/s").Outflow
 	for name, rule := range map[string]policy.Rule{
 		"token bucket":    {Algorithm: policy.TokenBucket, Capacity: 100, Refill: rate},
@@ -69,7 +69,7 @@ func TestStartsUnderLimitsWithCostsAreForetold(t *testing.T) {
 }
 
 // An answer that used six windows' worth holds its bucket for as long as it takes to pay that.
-func TestWhatIsOwedBeyondAWindowIsForetold(t *testing.T) {
+func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog} {
 		for _, key := range []string{"", policy.KeyGlobal} {
 			b := newValveBench(t, costly(key, policy.Rule{Algorithm: algorithm, Limit: 100,

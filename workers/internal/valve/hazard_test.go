@@ -33,7 +33,7 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 func lean(a *job.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
 
 // Somebody removed the job whose body is about to be read. Those behind it wait for nothing else.
-func TestThoseBehindAJobThatIsGoneAreReadNext(t *testing.T) {
+func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/10s"))
 	b.arrive("a", lean)
 	b.v.Advance(b.now, pace.Never)

@@ -11,7 +11,7 @@ import (
 )
 
 // What keeps a job, and with it its bucket, from starting, and until when.
-func TestWhatHoldsAJob(t *testing.T) {
+func TestHoldsOfAJob(t *testing.T) {
 	later := func(d time.Duration) func(*job.Arrived) {
 		return func(a *job.Arrived) { a.NotBefore = a.Stored.Add(d) }
 	}
@@ -175,7 +175,7 @@ func TestWhatHoldsAJob(t *testing.T) {
 
 // A bucket that is still being read says so, also to those who ask for a key of which nothing has
 // come yet.
-func TestABucketTellsThatItsQueueIsBeingRead(t *testing.T) {
+func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s"))
 	b.own()
 	b.arrive("a")
@@ -191,7 +191,7 @@ func TestABucketTellsThatItsQueueIsBeingRead(t *testing.T) {
 }
 
 // A bucket tells its last error until a job is done.
-func TestABucketTellsItsLastError(t *testing.T) {
+func TestABucketHasItsLastError(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
 	b.arrive("a")

@@ -118,7 +118,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 // Where even long waits are left out, because there are so many, all that are left out wait for the
 // longest of them: law 2 holds over a planned handover as well. So do those of a third owner, and
 // after a crash.
-func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
+func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	p := leaky("slow", "1/s")
 	first := newValveBench(t, p)
 	for key, cost := range map[job.Key]int64{"a": 30, "b": 20, "c": 8, "d": 1} {

@@ -22,7 +22,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 }
 
 // What a late job takes is due at once, as far as the schedule goes, and is kept by the envelope.
-func TestCheckpointKeepsWhatALateJobTakes(t *testing.T) {
+func TestCheckpointKeepsTheSlotsOfALateJob(t *testing.T) {
 	_, h := lateAndCostly(t)
 	b := unownedValve(t, leaky("api", "1/s")).at(21 * second).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 2900 * ms, Handover: h,
@@ -34,7 +34,7 @@ func TestCheckpointKeepsWhatALateJobTakes(t *testing.T) {
 	}
 }
 
-func TestCheckpointKeepsWhatALateJobTakesOfTheTotal(t *testing.T) {
+func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 	old := newValveBench(t, total("1/s"))
 	old.arrive("a", cost(10))
 	old.arrive("a", cost(6))
@@ -85,7 +85,7 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 
 // An outcome that was told before its job came goes to the next owner. The process that told it may
 // be gone by then, in good order, and must not be taken for one that crashed.
-func TestAnOutcomeThatWasToldIsTheTellersNoMore(t *testing.T) {
+func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
 		p).inheritFrom(Inheritance{Owner: "old",
@@ -108,7 +108,7 @@ func TestAnOutcomeThatWasToldIsTheTellersNoMore(t *testing.T) {
 
 // A process that was declared dead tells how its run ended while another process runs the job: that
 // says nothing about the other run.
-func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
+func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)
 	old.v.Self = "dead"

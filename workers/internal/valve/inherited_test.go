@@ -40,7 +40,7 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 
 // After a crash a clock is believed only when it shows that nobody can have started a job since:
 // its start lies ahead. Any other waits for one interval, and so does one that is not listed.
-func TestAClockThatMayHaveGoneOnIsNotBelieved(t *testing.T) {
+func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 	late := leaky("api", "1/s")
 	all := total("1/s")
 	for name, c := range map[string]struct {

@@ -222,9 +222,9 @@ func TestSlotsAreCounted(t *testing.T) {
 	}
 }
 
-// TestNobodyCanTellWithoutAWorker: a job that is due is not told to start now while nobody can run
+// TestNoForecastWithoutAWorker: a job that is due is not told to start now while nobody can run
 // it.
-func TestNobodyCanTellWithoutAWorker(t *testing.T) {
+func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.p.expect(j.Seq, b.now)
 		ms := b.p.jobState(j.Seq, b.now, b.wall()).ExpectMS
@@ -346,9 +346,9 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestNobodyCanTell: while a bucket is paused or held by its concurrency there is no expected
+// TestNoForecast: while a bucket is paused or held by its concurrency there is no expected
 // start.
-func TestNobodyCanTell(t *testing.T) {
+func TestNoForecast(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1
 	b := newValveBench(t, p)
@@ -372,9 +372,9 @@ func TestNobodyCanTell(t *testing.T) {
 	}
 }
 
-// TestNobodyCanTellWhileABreakerIsOpen: the next start is a probe, if it is this bucket's, and then
+// TestNoForecastWhileABreakerIsOpen: the next start is a probe, if it is this bucket's, and then
 // nobody knows.
-func TestNobodyCanTellWhileABreakerIsOpen(t *testing.T) {
+func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	for name, keys := range map[string][]string{"that of a bucket": {"asked"},
 		"that of all": {"a", "b", "c"}} {
 		b := newValveBench(t, leaky("api", "10/s"))

@@ -13,7 +13,7 @@ import (
 
 // A bucket runs punctually for a second; then something keeps it from starting until the third, of
 // which it tells what and for how long: from when its rate would have let it start the next job.
-func TestWhatMadeStartsLateIsTold(t *testing.T) {
+func TestCausesOfLateStarts(t *testing.T) {
 	const from, until = second, 3 * second
 	for name, c := range map[string]struct {
 		policy func(*policy.Policy)
@@ -158,7 +158,7 @@ func slowed(seconds int64) func(*policy.Policy) {
 }
 
 // What is lost is told of the last minute, and forgotten, and to the policy's observers once.
-func TestLostTimeIsToldOnceAndForgotten(t *testing.T) {
+func TestLostTimeIsReportedOnce(t *testing.T) {
 	v := newValveBench(t, leaky("api", "10/s")).v
 	b := newBucket(nil, "k", v.base)
 	v.noteLost(b, byProcessor, second, origin)
@@ -193,7 +193,7 @@ func TestLostTimeIsToldOnceAndForgotten(t *testing.T) {
 
 // A bucket's state has the rate that is configured, of its key if that has one of its own, beside
 // what it achieves.
-func TestABucketTellsItsRateBesideWhatItAchieves(t *testing.T) {
+func TestABucketReportsItsRate(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 2000 {
 		b.arrive("a")
@@ -210,7 +210,7 @@ func TestABucketTellsItsRateBesideWhatItAchieves(t *testing.T) {
 }
 
 // What limits hold is counted while it lasts, for each bucket that they hold.
-func TestTheTimesForWhichLimitsHoldAreTold(t *testing.T) {
+func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 	b := newValveBench(t, limited())
 	told := map[string]time.Duration{}
 	take := func() map[string]time.Duration {

@@ -110,7 +110,7 @@ func TestLiveChangesOfConcurrencyAndWorkers(t *testing.T) {
 	}
 }
 
-func TestOverTheChangeNoClump(t *testing.T) {
+func TestNoClumpAfterAChange(t *testing.T) {
 	b := newValveBench(t, leaky("api", "100/s"))
 	for range 2000 {
 		b.arrive("a")

@@ -10,7 +10,7 @@ import (
 
 // The last check of a job looks at all of its bucket that came back before it, and not at its
 // predecessor alone.
-func TestNoJobOvertakesOneThatCameBackBeforeAnother(t *testing.T) {
+func TestReturnedJobsKeepTheirOrder(t *testing.T) {
 	b := newValveBench(t, leaky("api", "2000/s"))
 	b.arrive("a")
 	b.v.Advance(b.now, pace.Never)

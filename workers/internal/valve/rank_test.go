@@ -25,8 +25,8 @@ func (b *valveBench) starts(end time.Duration) (order []uint64) {
 	return order
 }
 
-// TestAStepOfPriorityIsWorthATimeOfWaiting, and no more: what came that much earlier goes first.
-func TestAStepOfPriorityIsWorthATimeOfWaiting(t *testing.T) {
+// TestAPriorityStepIsWorthWaiting, and no more: what came that much earlier goes first.
+func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/m"), 10*second))
 	b.done(func() Run { b.arrive("a"); return b.start()[0] }())
 	for _, x := range []struct {
@@ -48,9 +48,9 @@ func TestAStepOfPriorityIsWorthATimeOfWaiting(t *testing.T) {
 	}
 }
 
-// TestNobodyStarvesBehindHigherPriorities: however many of these come, what waits starts when as
+// TestPrioritiesStarveNobody: however many of these come, what waits starts when as
 // many steps have passed as lie between the two.
-func TestNobodyStarvesBehindHigherPriorities(t *testing.T) {
+func TestPrioritiesStarveNobody(t *testing.T) {
 	for _, step := range []time.Duration{0, 3 * second} {
 		b := newValveBench(t, stepped(leaky("api", "10/s"), step))
 		for range 5 {
@@ -207,9 +207,9 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 	}
 }
 
-// TestWhatIsChangedHasAPlaceByItsOwnStamp: by another priority it goes where it would be if it had
+// TestAnEditedJobKeepsItsArrival: by another priority it goes where it would be if it had
 // come with it, and what is moved to the front goes before all.
-func TestWhatIsChangedHasAPlaceByItsOwnStamp(t *testing.T) {
+func TestAnEditedJobKeepsItsArrival(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/s"), 10*second))
 	b.arrive("a", priority(-9))
 	for i := range 5 {
@@ -243,8 +243,8 @@ func TestADelayedOrRetriedJobWaitsSinceItWasAccepted(t *testing.T) {
 	}
 }
 
-// TestAnotherStepOrdersWhatWaitsAnew, near and deep.
-func TestAnotherStepOrdersWhatWaitsAnew(t *testing.T) {
+// TestAnotherPriorityStepReordersWaitingJobs, near and deep.
+func TestAnotherPriorityStepReordersWaitingJobs(t *testing.T) {
 	for name, b := range map[string]*valveBench{
 		"near": newValveBench(t, leaky("api", "1/s")), "deep": shallow(t, leaky("api", "1/s")),
 	} {
@@ -273,9 +273,9 @@ func TestAnotherStepOrdersWhatWaitsAnew(t *testing.T) {
 	}
 }
 
-// TestLastChecksOfBeforeAStepAreMadeFirst: what is on its way to a worker is ordered by another
+// TestEarlierFinalChecksGoFirst: what is on its way to a worker is ordered by another
 // step than what would follow.
-func TestLastChecksOfBeforeAStepAreMadeFirst(t *testing.T) {
+func TestEarlierFinalChecksGoFirst(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	b.arrive("a", priority(-5))
 	b.arrive("a", priority(-5))
@@ -293,9 +293,9 @@ func TestLastChecksOfBeforeAStepAreMadeFirst(t *testing.T) {
 	}
 }
 
-// TestPlacesByRankAreToldRoughly: never more than there are before a job, and but for what came
+// TestPositionsByRankAreEstimates: never more than there are before a job, and but for what came
 // within a sixteenth of the time no less.
-func TestPlacesByRankAreToldRoughly(t *testing.T) {
+func TestPositionsByRankAreEstimates(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "50/s"), 3*second))
 	random := rand.New(rand.NewPCG(5, 6))
 	for i := range 5000 {

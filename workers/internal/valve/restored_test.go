@@ -64,13 +64,13 @@ func (b *valveBench) expectAll() {
 	}
 }
 
-func TestJobsOfARestoredStreamAreNotThoseThatItsOwnerHolds(t *testing.T) {
+func TestJobsOfARestoredStreamDifferFromHeldJobs(t *testing.T) {
 	b := beforeARestore(t)
 	b.p.Reopen(2)
 	b.at(time.Minute).expectAll()
 }
 
-func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
+func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
 		t.Run(name, func(t *testing.T) {
 			old := beforeARestore(t)
@@ -100,7 +100,7 @@ func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
 
 // What is told on of jobs that have not come is told with when those were stored, not those that
 // have.
-func TestWhatIsToldOnIsOfJobsThatTheFirstHadSeen(t *testing.T) {
+func TestForwardedStateIsOfJobsThatTheFirstOwnerSaw(t *testing.T) {
 	old := beforeARestore(t)
 	h := old.p.Handover(old.now, 0)
 	second := unownedValve(t,

@@ -135,7 +135,7 @@ func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
 }
 
 // What a policy was ahead by is forgotten when nobody waits.
-func TestWhoWasAheadInALineBeginsAnew(t *testing.T) {
+func TestALeaderOfALineStartsOver(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	s.by[0].arrive("a", tokens(1), cost(5))
@@ -238,7 +238,7 @@ var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy
 
 // What a bucket's own limits have allowed is not asked again; what it shares is, since a start of
 // another policy may have taken it meanwhile.
-func TestWhatIsAllowedIsNotWhatAnotherPolicyLeaves(t *testing.T) {
+func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
 	for _, b := range s.by {
@@ -255,7 +255,7 @@ func TestWhatIsAllowedIsNotWhatAnotherPolicyLeaves(t *testing.T) {
 }
 
 // Likewise of a checkpoint that is due by another policy's start.
-func TestWhatIsAllowedWaitsForACheckpointOfWhatIsShared(t *testing.T) {
+func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
 	other, b := s.by[0], s.by[1]
@@ -273,7 +273,7 @@ func TestWhatIsAllowedWaitsForACheckpointOfWhatIsShared(t *testing.T) {
 }
 
 // What a run turns out to have used counts also if the limit is not here then.
-func TestWhatIsUsedWhileASharedLimitIsElsewhereCounts(t *testing.T) {
+func TestUseOfASharedLimitOwnedElsewhereCounts(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	b := s.by[0]
@@ -292,7 +292,7 @@ func TestWhatIsUsedWhileASharedLimitIsElsewhereCounts(t *testing.T) {
 }
 
 // A job for which others leave room, and which something else holds back, is waited for once.
-func TestWhoIsHeldBackOtherwiseHoldsNobodyUp(t *testing.T) {
+func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	second := newSharing(t, "import")
@@ -335,7 +335,7 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 }
 
 // Who comes to share a limit is not ahead by what it took elsewhere.
-func TestWhoJoinsALineBeginsAnew(t *testing.T) {
+func TestAPolicyThatJoinsALineStartsOver(t *testing.T) {
 	a, b := newValveBench(t, leaky("a", "1/s")), newValveBench(t, leaky("b", "1/s"))
 	a.v.taken = 100
 	Join([]*Valve{a.v, b.v})
@@ -347,7 +347,7 @@ func TestWhoJoinsALineBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfASharedLimitIsToldWhereItIs(t *testing.T) {
+func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	if got := s.by[0].v.LeftOfAll(s.by[0].now); got != nil {
 		t.Errorf("%s is left, says who does not know", told(got))

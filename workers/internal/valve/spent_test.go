@@ -18,7 +18,7 @@ func (b *valveBench) comesBack(r Run) {
 
 // A job that comes back before its start gives its slots back to the rate, all of them and no more:
 // of the bucket's, and of that of all buckets together.
-func TestAJobThatComesBackGivesItsSlotsBack(t *testing.T) {
+func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	p := total("10/s")
 	p.Outflow = p.OutflowTotal
 	b := newValveBench(t, p)
@@ -89,7 +89,7 @@ func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 
 // Those behind a job that came back come back too, but not one of a higher priority; and nothing
 // starts before all of them are decided.
-func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
+func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	b := unhurried(t)
 	for range 3 {
 		b.arrive("a")
@@ -160,7 +160,7 @@ func TestALateBucketUsesItsBurst(t *testing.T) {
 }
 
 // A rate for jobs that had none begins as after a start, whatever was idle before.
-func TestARateThatComesIsNoBurst(t *testing.T) {
+func TestANewRateIsNoBurst(t *testing.T) {
 	b := newValveBench(t, total("1000/s"))
 	burst, fast := int64(5), leaky("", "10/s").Outflow
 	for range 20 {
@@ -200,7 +200,7 @@ func TestAPauseEarnsNoBurst(t *testing.T) {
 
 // What comes back from its worker says why: its slot was not there, the lease was over, or one that
 // goes before it came back.
-func TestWhatComesBackSaysWhy(t *testing.T) {
+func TestReturnedJobsHaveAReason(t *testing.T) {
 	b := unhurried(t)
 	for range 4 {
 		b.arrive("a")

@@ -156,7 +156,7 @@ func TestNothingStartsUnderLimitsForLongWithoutACheckpoint(t *testing.T) {
 	}
 }
 
-func TestWhatARunUsedIsSettled(t *testing.T) {
+func TestUsedCostsAreSettled(t *testing.T) {
 	b := newValveBench(t, limited())
 	for range 2 {
 		b.arrive("a", tokens(8))
@@ -235,7 +235,7 @@ func (b *valveBench) soon(noted func(Run)) int {
 
 // A successor believes in a budget if the owner that crashed says that it kept one, and no other.
 // So it does of limits with a cost of their own.
-func TestABudgetIsBelievedOfWhoKeptIt(t *testing.T) {
+func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		for _, cost := range []string{"", "tokens"} {
 			p := daily(160, key)
@@ -270,7 +270,7 @@ func TestABudgetIsBelievedOfWhoKeptIt(t *testing.T) {
 
 // What a run has used beyond its cost is part of what no checkpoint tells of, and the next may use
 // as much.
-func TestWhatARunUsedBeyondItsCostIsInTheBudget(t *testing.T) {
+func TestDebtIsInTheBudget(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		p := daily(1600, key)
 		p.Limits[0].Cost = "tokens"
@@ -326,7 +326,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 
 // Limits change while a record tells of a smaller budget, or of none; and records are lost. A
 // successor finds no more unknown than the record that it may find says.
-func TestABudgetIsThatOfARecordToo(t *testing.T) {
+func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	large := daily(1600, "")
 	large.Limits = append(large.Limits, policy.Limit{Name: "more", Rule: policy.Rule{
 		Algorithm: policy.SlidingLog, Limit: 3200, Window: policy.Duration(24 * time.Hour)}})

@@ -32,7 +32,7 @@ func TestAPauseThatATargetAsksForHoldsInTheNextStream(t *testing.T) {
 }
 
 // Both job 1s of this process run in it when it hands the second one over.
-func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
+func TestAnOutcomeOfAFormerStreamIsIgnored(t *testing.T) {
 	b, former := restarted(t)
 	b.at(100 * ms)
 	next := b.start()[0]

@@ -25,7 +25,7 @@ func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
 	}
 }
 
-func TestASweepKeepsTheAttemptsOfWhatIsStillToCome(t *testing.T) {
+func TestASweepKeepsAttemptsOfPendingJobs(t *testing.T) {
 	p := leaky("api", "1000/s")
 	minute := policy.Duration(time.Minute)
 	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: minute, MaxBackoff: minute}

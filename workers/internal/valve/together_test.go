@@ -53,7 +53,7 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 
 // Weights count where what is left of a limit is less than any job takes: although nothing is due
 // then, for all let others pass, nobody begins anew.
-func TestWhoLetsOthersPassKeepsItsTurn(t *testing.T) {
+func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:] // that of all: two jobs of 4 tokens, and 2 are left
 	b := newValveBench(t, p)
@@ -70,7 +70,7 @@ func TestWhoLetsOthersPassKeepsItsTurn(t *testing.T) {
 }
 
 // Nor does anybody begin anew, or go first, while all wait for a checkpoint.
-func TestWhoWaitsForACheckpointKeepsItsTurn(t *testing.T) {
+func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:]
 	b := newValveBench(t, p)
@@ -106,7 +106,7 @@ func TestWhoWaitsForACheckpointKeepsItsTurn(t *testing.T) {
 
 // A job that costs more than is left lets others pass, until what it needs would have been free
 // without them. From then on they wait for it.
-func TestAJobThatCostsMuchHoldsNobodyUpAndDoesNotStarve(t *testing.T) {
+func TestACostlyJobDelaysNoOtherAndDoesNotStarve(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("small", tokens(2))
 	got := b.startedKeys(ms)
@@ -151,7 +151,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 	}
 }
 
-func TestWhatAStartTookOfALimitForAllKeysIsSettled(t *testing.T) {
+func TestUsedCostsOfALimitForAllKeysAreSettled(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("a", tokens(9))
 	b.arrive("b", tokens(9))
@@ -187,7 +187,7 @@ func told(all []job.LimitLeft) string {
 	return strings.Join(words, ", ")
 }
 
-func TestWhatIsLeftOfLimitsIsTold(t *testing.T) {
+func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("a", tokens(4))
 	b.startedKeys(second)

@@ -12,7 +12,7 @@ import (
 
 // Turns that a key missed are not made up at the expense of others, whatever kept it from taking
 // them. Nor does their number hold back who comes meanwhile.
-func TestWhoWasHeldBackHasMissedItsTurns(t *testing.T) {
+func TestAHeldBucketMissesItsTurns(t *testing.T) {
 	slow := leaky("", "1/s").Outflow
 	for name, c := range map[string]struct {
 		hold    func(b *valveBench) func(Run)
@@ -66,7 +66,7 @@ func TestWhoWasHeldBackHasMissedItsTurns(t *testing.T) {
 
 // Who comes while others wait goes behind those who have waited longer, however few turns it has
 // taken before.
-func TestWhoComesTakesNoTurnBeforeThoseWhoWait(t *testing.T) {
+func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for range 5 {
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
@@ -114,7 +114,7 @@ func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 }
 
 // A bucket that is kept for the turns that it took is forgotten when the others have had as many.
-func TestBucketsAreNotKeptForTheirTurnsForEver(t *testing.T) {
+func TestTurnsOfIdleBucketsAreForgotten(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for i := range 40 {
 		b.arrive("costly", cost(int64(1+i%4)))

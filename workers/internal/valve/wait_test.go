@@ -11,9 +11,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestAKeyHasOneBucketWhenItsStreamIsMadeAnew: a run of the old stream ends while jobs of the new
+// TestAKeyHasOneBucketInARecreatedStream: a run of the old stream ends while jobs of the new
 // one wait.
-func TestAKeyHasOneBucketWhenItsStreamIsMadeAnew(t *testing.T) {
+func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 2
 	b := newValveBench(t, p)
