@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -54,6 +55,20 @@ func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 	if _, err := p.Acquire(t.Context(), penstock.Call{Policy: "none", Key: "a"}); !errors.Is(err,
 		penstock.ErrUnknownPolicy) {
 		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+// TestACallThatALimitNeverLetsPassIsAnError, at once.
+func TestACallThatALimitNeverLetsPassIsAnError(t *testing.T) {
+	api := paced("api", 50, 100)
+	api.Limits = []policy.Limit{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(time.Minute)}}}
+	p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+	run(t, p)
+	_, err := p.Acquire(t.Context(), penstock.Call{Policy: "api", Key: "a",
+		Costs: map[string]int64{"tokens": 101}})
+	if bad, ok := errors.AsType[*admission.RequestError](err); !ok {
+		t.Errorf("%v, want a %T", err, bad)
 	}
 }
 

@@ -121,10 +121,10 @@ func (c *Client) hear(m *nats.Msg) {
 		switch err := json.Unmarshal(m.Data, &from); {
 		case err != nil:
 			a.err = err.Error()
-		case from.Error != "":
-			a.err = from.Error
 		case from.Turn != nil:
-			a.turn = *from.Turn
+			a.err, a.turn = from.Error, *from.Turn
+		default:
+			a.err = from.Error
 		}
 	}
 	c.mu.Lock()
@@ -178,8 +178,8 @@ type call struct {
 
 // Acquire waits until a call may begin. It returns an [*admission.RefusedError] if too many calls
 // wait, if the start would come after the wait or has not come, or if an operator has paused the
-// bucket;
-// an [admission.ErrNoDrainer] if no drainer answers within the wait; or the context's error. The
+// bucket; an [*admission.RequestError] if a limit never lets its costs pass; an
+// [admission.ErrNoDrainer] if no drainer answers within the wait; or the context's error. The
 // caller must begin at once, and call Settle or Return afterwards.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 	p, err := c.Lend(ctx, r)
@@ -271,6 +271,8 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 					late.RetryMS = max(*at-wait.Milliseconds(), late.RetryMS)
 				}
 				again.Reset(heartbeat)
+			case a.turn.Reason == job.RefusedNever:
+				return nil, &admission.RequestError{Field: "cost", Reason: a.err}
 			case a.turn.State == job.TurnRefused:
 				return nil, refused(k.policy, a.turn)
 			case a.turn.State == job.TurnMoved && k.partitioned(a.turn.Partitions):

@@ -64,6 +64,7 @@ const (
 	RefusedFull   = "full"   // too many calls wait
 	RefusedLate   = "late"   // the turn would come after the wait
 	RefusedPaused = "paused" // an operator paused the bucket or its policy
+	RefusedNever  = "never"  // a limit never lets so much pass: see the answer's error
 )
 
 // CallID stands for the ID of a stored job in the events of a policy's calls.

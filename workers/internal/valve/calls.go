@@ -98,8 +98,9 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	}
 	cost := max(q.Cost, 1)
 	if limit, of, most := v.Policy.BeyondLimits(cost, q.Costs); limit != "" {
-		reply(job.Answer{Error: fmt.Sprintf("%s: more than the limit %s ever lets pass, which "+
-			"is %d", job.CostHeader(of), limit, most)})
+		reply(job.Answer{Error: fmt.Sprintf("%s can never pass: the most of the limit %s is %d",
+			job.CostHeader(of), limit, most),
+			Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
 		return
 	}
 	j := p.calls[c.ID]
