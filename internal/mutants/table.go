@@ -286,7 +286,7 @@ var table = []mutant{
 		name: "ticks-without-an-id", file: "admission/schedules/schedules.go",
 		old: "header[job.HeaderIdempotencyKey] = []string{t.ID}",
 		new: "",
-		by:  ". TestATickThatComesTwiceIsOneJob",
+		by:  ". TestATickBecomesOneJobThoughTheServerIsKilled",
 	},
 	{
 		name: "pause-leaves-the-schedule", file: "queue/schedule.go",
