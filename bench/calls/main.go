@@ -257,7 +257,7 @@ func run(ctx context.Context) error {
 	}
 	mean, worst := t.judge()
 	page += fmt.Sprintf("\nTen processes with %d requests waiting each ask through two admitters "+
-		"for %s, under a policy of %d/s (peak %d/s). The target saw %.2f/s (%+.2f %%; wanted: "+
+		"for %s, under a policy of %d/s (peak %d/s).\nThe target saw %.2f/s (%+.2f %%; wanted: "+
 		"within 0.5 %%%s) and at most %d in any second (wanted: at most %d%s).\n",
 		workers, lasts, rate, rate+rate/200, mean, 100*(mean/rate-1),
 		missed(mean < rate*.995 || mean > rate*1.005), worst, rate+rate/100+1,
@@ -320,7 +320,7 @@ func latencies(ctx context.Context, ways []way) error {
 func table(ways []way) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d requests each way, %d at once, in turns. Added: beside "+
-		"httputil.ReverseProxy; wanted are at most 1 ms of p50 and 5 ms of p99.\n\n"+
+		"httputil.ReverseProxy;\nwanted are at most 1 ms of p50 and 5 ms of p99.\n\n"+
 		"| | p50 | p99 | p50 added | p99 added |\n|---|---|---|---|---|\n", rounds*requests, at)
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 	var plain [2]time.Duration
