@@ -78,18 +78,12 @@ func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 // waiting waits until so many calls wait in a bucket.
 func waiting(t *testing.T, p *penstock.Penstock, policy, key string, calls int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	eventually(t, fmt.Sprintf("%d calls wait", calls), func() bool {
 		r := httptest.NewRequest("GET", "http://localhost/v1/buckets/"+policy+"/"+key, nil)
 		w := httptest.NewRecorder()
 		p.Handler().ServeHTTP(w, r)
-		if strings.Contains(w.Body.String(), fmt.Sprintf(`"calls":%d`, calls)) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("never %d calls: %s", calls, w.Body)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return strings.Contains(w.Body.String(), fmt.Sprintf(`"calls":%d`, calls))
+	})
 }
 
 // An SDK with an http.Client: its calls of all processes keep one rate.
