@@ -114,11 +114,11 @@ func (s *Store) sweep(ctx context.Context, before time.Time) error {
 		return err
 	}
 	for _, r := range left {
-		name, _, _ := strings.Cut(r.Key, ".")
-		_, err := s.table.Read(ctx, name)
-		if err == nil || r.Stored.After(before) {
+		if r.Stored.After(before) {
 			continue
 		}
+		name, _, _ := strings.Cut(r.Key, ".")
+		_, err := s.table.Read(ctx, name)
 		if errors.Is(err, queue.ErrNotFound) {
 			err = table.Delete(ctx, r.Key, r.Revision)
 		}

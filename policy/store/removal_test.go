@@ -196,7 +196,7 @@ func TestRecordsOfDeletedPoliciesAreSwept(t *testing.T) {
 	ctx := natstest.Context(t)
 	table := s.broker.Tables().Partitions
 	stays := []string{"=account.0", "damaged.PENSTOCK_PARTITIONS.gone.0", "kept.0", "kept.0.clocks",
-		"orphan.0"}
+		"orphan.0", "streamless.0"}
 	put := func(key string) {
 		t.Helper()
 		if err := table.Set(ctx, key, []byte(`{"v":1}`), 0); err != nil {
@@ -218,6 +218,9 @@ func TestRecordsOfDeletedPoliciesAreSwept(t *testing.T) {
 		return revision
 	}
 	policyOf("kept")
+	if _, err := s.Put(ctx, paced("streamless", 10, 1)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.table.Delete(ctx, "orphan", policyOf("orphan")); err != nil {
 		t.Fatal(err)
 	}
