@@ -26,7 +26,7 @@ func (v view) String() string {
 	return [...]string{"same past", "two systems", "counting all"}[v]
 }
 
-// wrong is how many requests were decided otherwise than an exact log decides them.
+// wrong counts the requests that were decided differently from an exact log.
 type wrong struct{ allowed, refused int64 }
 
 func (w *wrong) compare(counter, exact bool) {
@@ -53,7 +53,7 @@ func (l *exactLog) clear() { l.times, l.first = l.times[:0], 0 }
 
 func (l *exactLog) record(t int64) { l.times = append(l.times, t) }
 
-// count is how many lie in the window that ends with t. t must not go back.
+// count returns the number of requests in the window that ends at t. t must not go back.
 func (l *exactLog) count(t int64) int64 {
 	for l.first < len(l.times) && l.times[l.first] <= t-windowMicros {
 		l.first++
@@ -68,15 +68,14 @@ func isNear(n, limit int64) bool { return 5*n >= 4*limit }
 type keyResult struct {
 	rank     int
 	requests int64
-	// near is how many requests came when either count, exact or estimated, was at 80 % of the
-	// limit with them.
+	// near counts the requests at which either count, exact or estimated, reached 80 % of the
+	// limit.
 	near int64
-	// close is how many requests came when the exact count of all that was offered was within 20 %
-	// of the limit.
+	// close counts the requests at which the exact count of all offered requests was within 20 % of
+	// the limit.
 	close int64
 	wrong [views]wrong
-	// accepted is how many the counter let pass, and logAccepted how many the sliding log beside
-	// it.
+	// accepted and logAccepted count the requests that the counter and the sliding log let pass.
 	accepted, logAccepted int64
 	// most is the most that the counter let pass in any window, wherever it begins.
 	most int64
@@ -96,12 +95,12 @@ func (r keyResult) accused(limit int64) bool { return r.offered <= limit && r.es
 type judge struct {
 	accepted exactLog
 	offered  exactLog
-	// For each request of the key, itself included: how many were offered in the last window, and
-	// the counter's estimate of that, rounded down.
+	// For each request of the key: the number offered in the last window, including itself, and the
+	// counter's estimate of it, rounded down.
 	counts, estimates []int64
 }
 
-// load reads a key's requests and counts what is offered, which is the same under every limit.
+// load reads a key's requests and counts the offered ones, which are the same under every limit.
 func (j *judge) load(times []int64) {
 	j.offered.clear()
 	j.counts, j.estimates = j.counts[:0], j.estimates[:0]

@@ -57,7 +57,7 @@ type options struct {
 	data    string // directory of the numbers; empty: none
 }
 
-// measure measures everything, and says what it is about to do.
+// measure runs all measurements and announces each.
 func (o options) measure(say func(string)) *report {
 	r := &report{stream: o.stream}
 	for _, t := range allTraffic {

@@ -10,8 +10,8 @@ import (
 // limits are the requests per window that are tried.
 var limits = []int64{5, 10, 50, 100, 1000, 10000}
 
-// loadEdges part the keys by load: what a key offers per window ÷ limit, in hundredths. The last
-// part has no end.
+// loadEdges divides the keys by load: requests offered per window ÷ limit, in hundredths. The last
+// range has no end.
 var loadEdges = []int64{0, 25, 50, 75, 90, 110, 150, 250, 500, 1000}
 
 // loadOf is the part that a key belongs to.
@@ -23,8 +23,8 @@ func loadOf(requests, windows, limit int64) int {
 	return part
 }
 
-// worthRanking is how many requests per window a key must make on average to be the worst one: of a
-// key with three requests, one wrong decision says little.
+// worthRanking is the least average number of requests per window of a key that can be the worst
+// one: with three requests, one wrong decision means little.
 const worthRanking = 4
 
 // tally is what came of many keys under one limit.
@@ -67,7 +67,7 @@ func (t *tally) addKey(r keyResult, limit, windows int64) {
 	t.add(sum)
 }
 
-// add gives the same whatever the order in which tallies are added.
+// add is commutative.
 func (t *tally) add(o tally) {
 	t.keys, t.nearKeys = t.keys+o.keys, t.nearKeys+o.nearKeys
 	t.requests, t.ofNearKeys = t.requests+o.requests, t.ofNearKeys+o.ofNearKeys
@@ -123,9 +123,8 @@ func (o *outcome) add(other outcome) {
 	o.difference, o.requests = o.difference+other.difference, o.requests+other.requests
 }
 
-// measure judges a stream of one traffic under all limits. Keys share nothing, so they are played
-// one after another instead of in the order in which their requests come: each finds the state that
-// it would find there.
+// measure judges a stream of one traffic under all limits. Keys share no state, so they are played
+// one after another instead of in the order of their requests.
 func (s stream) measure(t traffic) outcome {
 	shares := s.shares()
 	outcomes := make([]outcome, runtime.GOMAXPROCS(0))

@@ -50,8 +50,8 @@ func (r *report) words() template.FuncMap {
 			v, viewErr := viewNamed(view)
 			return percent(t.wrong[v].sum(), t.requests), errors.Join(err, viewErr)
 		},
-		// Of how many requests one must be of such a key, and all others be right, for 0.003 % to
-		// be wrong in all.
+		// One in how many requests must belong to such a key, with all others decided correctly,
+		// for 0.003 % wrong decisions overall.
 		"oneIn": func(traffic string, limit, from int64, view string) (string, error) {
 			t, err := r.tallyAtLoad(traffic, limit, from)
 			v, viewErr := viewNamed(view)

@@ -19,7 +19,7 @@ const (
 )
 
 var (
-	// lineColors are those of allTraffic, and barColors those of barLengths.
+	// lineColors belong to allTraffic, barColors to barLengths.
 	lineColors = []color.Color{paper.Ink, paper.RGB(0x3a9a6b), paper.RGB(0xe0a030), paper.Limit}
 	barColors  = []color.Color{paper.RGB(0xa9c1e8), paper.RGB(0x5f8fd0), paper.Ink}
 )
@@ -37,7 +37,7 @@ func (r *report) draw(file string) error {
 	return paper.WriteSVG(file, plots, plotWidth, plotHeight, vg.Centimeter)
 }
 
-// plots are what is decided otherwise than by a log, by limit and by load, and the most that each
+// plots draws the decisions that differ from a log's, by limit and by load, and the most that each
 // algorithm lets pass.
 func (r *report) plots() ([][]*plot.Plot, error) {
 	systems, err := r.limitPlot("decided otherwise than by a log fed the same stream", twoSystems)
@@ -82,8 +82,8 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, of color.Color, dash
 	return nil
 }
 
-// limitPlot shows shares of all requests (dashed) and of those of keys that come near their limit,
-// by limit.
+// limitPlot shows, by limit, shares of all requests (dashed) and of the requests of keys near their
+// limit.
 func (r *report) limitPlot(title string, v view) (*plot.Plot, error) {
 	p := newPlot(title, "limit per window", "%")
 	var names []string
@@ -112,8 +112,8 @@ func (r *report) limitPlot(title string, v view) (*plot.Plot, error) {
 	return p, nil
 }
 
-// loadPlot shows what is decided wrongly by load, given the same past and when all is counted, of
-// steady and of bursty traffic.
+// loadPlot shows wrong decisions by load, given the same past and with all requests counted, for
+// steady and for bursty traffic.
 func (r *report) loadPlot() (*plot.Plot, error) {
 	p := newPlot(fmt.Sprintf("decided wrongly by what the key offers, limit %d", shownLimit),
 		"offered ÷ limit, from", "%")

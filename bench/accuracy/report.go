@@ -17,7 +17,7 @@ type report struct {
 	worst    []worstCase
 }
 
-// write makes the page and the picture of what was measured.
+// write writes the page and the picture.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -68,7 +68,7 @@ func (r *report) numbers() paper.Table {
 	return lines
 }
 
-// tallyColumns are what is written of a tally.
+// tallyColumns are the columns written for a tally.
 var tallyColumns = []struct {
 	name  string
 	value func(tally) int64

@@ -10,14 +10,14 @@ import (
 // bucket every unit is asked for by itself, which takes too long with more of them.
 const mostSearched = 100
 
-// move is one step of a history that is sought: wait, then ask for so many units.
+// move is one step of a history: wait, then ask for units.
 type move struct {
 	wait  waiting
 	extra int64 // microseconds beyond
 	units int64
 }
 
-// waiting is what a move waits for.
+// waiting is the event that a move waits for.
 type waiting int
 
 const (
@@ -65,8 +65,8 @@ func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	return history
 }
 
-// search climbs: it changes one move of a random history, so many times, and goes on from what
-// passes no less in an interval of the given length.
+// search is a hill climb: it applies the given number of changes, one move at a time, to a random
+// history, and keeps a change if no less passes in an interval of the given length.
 func (s subject) search(random *rand.Rand, changes int, limit, length int64) (best int64) {
 	var history []passed
 	for range searches {
@@ -102,11 +102,11 @@ type worstCase struct {
 
 func (w worstCase) most() int64 { return max(w.constructed, w.found) }
 
-// ratio is how many times the limit passed.
+// ratio returns the passed units divided by the limit.
 func (w worstCase) ratio() float64 { return float64(w.most()) / float64(w.limit) }
 
-// worstCases attacks every subject under every limit, for every length; a search makes so many
-// changes.
+// worstCases attacks every subject under every limit for every length, with the given number of
+// changes per search.
 func worstCases(seed uint64, changes int) []worstCase {
 	cases := make([]worstCase, 0, len(subjects)*len(limits)*len(lengths))
 	for _, s := range subjects {

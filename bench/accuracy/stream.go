@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// window is what every limit is per. Its length does not matter: everything else is measured in
-// windows.
+// window is the window of every limit. Its length does not matter: all other times are multiples of
+// it.
 const window = time.Minute
 
 const windowMicros = int64(window / time.Microsecond)
@@ -16,9 +16,8 @@ const windowMicros = int64(window / time.Microsecond)
 // begin is the instant 0 of all streams, in Unix microseconds: the start of a window of the clock.
 var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// traffic is how a key's requests come. A bursty key is silent most of the time: phases in which it
-// sends take turns with silence, both exponentially distributed, and one of each lasts a window on
-// average.
+// traffic is the arrival pattern of a key's requests. A bursty key alternates between sending and
+// silence, both exponentially distributed; one of each lasts a window on average.
 type traffic struct {
 	name string
 	// burst is the rate while the key sends, in multiples of its mean rate. 1 is steady: a Poisson
@@ -28,7 +27,7 @@ type traffic struct {
 
 var allTraffic = []traffic{{"steady", 1}, {"bursts 4×", 4}, {"bursts 16×", 16}, {"bursts 64×", 64}}
 
-// stream is what is offered: so many requests, of so many keys, in so many windows.
+// stream describes the offered load: a number of requests, of keys, and of windows.
 type stream struct {
 	requests, windows int64
 	keys              int
@@ -37,9 +36,9 @@ type stream struct {
 
 func (s stream) duration() int64 { return s.windows * windowMicros }
 
-// shares is how many requests each key makes: as Zipf's law with exponent 1 has it, the key of rank
-// r one r-th of what the first one makes. They are requests in all, and found with whole numbers,
-// so that every machine finds the same.
+// shares returns the number of requests of each key by Zipf's law with exponent 1: the key of rank
+// r makes one r-th of the first key's requests. Integer arithmetic gives every machine the same
+// result.
 func (s stream) shares() []int64 {
 	const unit = 1 << 32
 	var whole int64
@@ -65,7 +64,7 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	binary.LittleEndian.PutUint64(seed[16:], uint64(rank))
 	random := rand.New(rand.NewChaCha8(seed))
 	if t.burst == 1 {
-		// of a Poisson process, given how many they are, all instants are equally likely
+		// given their number, the instants of a Poisson process are uniformly distributed
 		for range n {
 			into = append(into, random.Int64N(s.duration()))
 		}
@@ -88,10 +87,10 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	return into
 }
 
-// phase is a time in which a key sends.
+// phase is a period in which a key sends.
 type phase struct{ start, length int64 }
 
-// phases are those of a key, the first one within the first window, and how long they are together.
+// phases returns a key's phases, the first one within the first window, and their total length.
 func (t traffic) phases(random *rand.Rand, duration int64) (phases []phase, total int64) {
 	mean := float64(windowMicros) / float64(t.burst)
 	silence := float64(windowMicros) - mean

@@ -48,8 +48,8 @@ func (r *report) viewTable() paper.Table {
 	return table
 }
 
-// sourceTable says of keys, not of requests, whether a counter of all that they offer takes them
-// for what they are.
+// sourceTable tells, per key and not per request, whether a counter of all offered requests
+// classifies the key correctly.
 func (r *report) sourceTable() paper.Table {
 	table := paper.Table{{"traffic", "limit", "keys above the limit in some window",
 		"never refused", "the most these offered ÷ limit",

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// passed is so many units at an instant, in microseconds of the stream.
+// passed is a number of units at an instant, in microseconds of the stream.
 type passed struct{ at, units int64 }
 
 // most is the most units in any interval of a length, wherever it begins; half open, so that what
@@ -68,7 +68,7 @@ func (k *departing) ask(history []passed, at, n int64) ([]passed, int64) {
 	return history, k.rule.Peek(k.state, instant(at), 1).RetryAfter.Microseconds()
 }
 
-// subject is a rule under attack, and what is counted of it.
+// subject is a rule under attack, with its counts.
 type subject struct {
 	name, short string
 	// The most in any time t ≤ window that the rule's documentation states, in its words and in
@@ -114,8 +114,8 @@ func leakingBucket(limit int64) algorithms.LeakingBucket {
 	return algorithms.LeakingBucket{Capacity: limit, Outflow: perWindow(limit)}
 }
 
-// lengths are the intervals in which the most is sought, in microseconds. The first one is a single
-// instant.
+// lengths are the intervals over which the maximum is searched, in microseconds. The first one is a
+// single instant.
 var lengths = []int64{1, windowMicros / 100, windowMicros / 4, windowMicros / 2, windowMicros}
 
 // greedy is the constructed worst case: a key that was idle asks for everything in the last

@@ -146,8 +146,7 @@ const (
 	rolePenstock = "penstock"
 )
 
-// workSpec is what a worker is told: its server, and where jobs are posted to; nothing is done with
-// them without that.
+// workSpec configures a worker: its server, and the URL that jobs are posted to; empty: not posted.
 type workSpec struct{ Server, URL string }
 
 func child(role string, spec workSpec) *exec.Cmd {

@@ -24,7 +24,7 @@ var bullPackage []byte
 //go:embed bullmq/bullmq.mjs
 var bullScript []byte
 
-// bull is BullMQ: max jobs in so many milliseconds, as its documentation sets a limit.
+// bull is BullMQ with its documented limiter: max jobs per duration in milliseconds.
 type bull struct {
 	dir           string
 	max, duration int

@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 	return write(o.out, results, o)
 }
 
-// leastJobs are so many that half of them still wait when a worker is killed.
+// leastJobs leaves half of the jobs waiting when a worker is killed.
 const leastJobs = 10 * limit
 
 func parseOptions(args []string) (o options, err error) {

@@ -20,7 +20,7 @@ const (
 	comeBack = 3 * time.Minute
 )
 
-// result is what was measured of a system.
+// result is the measurement of one system.
 type result struct {
 	name, setting, version string
 	first                  bool
@@ -76,8 +76,8 @@ func dismiss(all []*proctest.Process) {
 	}
 }
 
-// paced drains a backlog at the limit. It kills a worker meanwhile if it is told to, which is not
-// started again.
+// paced drains a backlog at the limit. If kill is set, it kills a worker on the way, which is not
+// restarted.
 func paced(ctx context.Context, s system, t *target, jobs int,
 	kill bool) (_ []arrival, ended bool, err error) {
 	t.begin(0)
@@ -117,7 +117,7 @@ func paced(ctx context.Context, s system, t *target, jobs int,
 	return t.arrived(), ended, err
 }
 
-// load adds many jobs, sees what they cost while they wait, and has them done as fast as it can be.
+// load adds many jobs, measures their cost while they wait, and drains them at full speed.
 func (r *result) load(ctx context.Context, s system, many int) error {
 	s.unlimited()
 	if err := s.pause(ctx); err != nil {

@@ -69,7 +69,8 @@ func (p *postgres) open(ctx context.Context, dir string) error {
 	return nil
 }
 
-// postgresUser is who runs it: it refuses to be root, and then a user of its name does.
+// postgresUser returns the credentials for the server's process, which refuses to run as root:
+// those of the user postgres.
 func postgresUser(dirs ...string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return &syscall.SysProcAttr{}, nil

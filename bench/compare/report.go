@@ -29,7 +29,7 @@ func standstill(all []arrival) (longest time.Duration) {
 	return longest
 }
 
-// fate returns how many of the jobs never arrived, and how many came more than once.
+// fate returns the numbers of jobs that never arrived and of those that arrived more than once.
 func fate(all []arrival, jobs int) (never, again int) {
 	came := make([]int, jobs)
 	for _, a := range all {

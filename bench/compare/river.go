@@ -56,7 +56,7 @@ func (r *rivers) open(ctx context.Context) error {
 	return err
 }
 
-// numbered is a job, whose text is that of [body].
+// numbered is a job with the text of [body].
 type numbered struct {
 	Body string `json:"body"`
 }

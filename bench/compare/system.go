@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// limit is how many jobs may start in a second, over all workers together.
+	// limit is the number of jobs that may start in a second over all workers.
 	limit = 100
-	// crew is how many worker processes there are.
+	// crew is the number of worker processes.
 	crew = 4
-	// slots is how many jobs a worker may run at once.
+	// slots is a worker's concurrency.
 	slots = 10
-	// bodyBytes is the size of a job's text beside its number.
+	// bodyBytes is the size of a job's text without its number.
 	bodyBytes = 100
 )
 
-// system is a job queue: its server and what is asked of it. Workers are processes of their own.
+// system is a job queue under test: its server and the operations measured. Workers are separate
+// processes.
 type system interface {
 	name() string
 	setting() string // of the limit

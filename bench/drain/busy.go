@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// busySeed is that of the neighbour, so that all rows meet the same one.
+// busySeed gives all rows the same neighbour.
 const busySeed = 1
 
 // busy is what makes a machine busy: a target there, and a neighbour that takes its processors.
@@ -45,8 +45,8 @@ func (b *busy) stop() {
 // busyShare is the part of the pipeline's own maximum that a rate may ask for.
 const busyShare = 0.75
 
-// busyRows measures rates beside a neighbour, with an HTTP target on the same machine, as far as
-// the pipeline can do them at all.
+// busyRows measures, alongside a neighbour, the rates that the pipeline can reach with an HTTP
+// target on the same machine.
 func (b *bench) busyRows(ctx context.Context) (rows []row, figures []figure, err error) {
 	most, err := b.pipeline(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (b *bench) busyRows(ctx context.Context) (rows []row, figures []figure, err
 	return rows, figures, nil
 }
 
-// pipeline measures how many jobs a second go from a full queue to the target at most.
+// pipeline measures the maximum rate of jobs from a full queue to the target.
 func (b *bench) pipeline(ctx context.Context) (float64, error) {
 	const policy, jobs = "unpaced", 40_000
 	b.say("busy: the most that the pipeline starts")

@@ -85,7 +85,7 @@ func obey(orders map[string]func(value string) (string, error)) error {
 // jobBytes is the size of every job's body.
 const jobBytes = 128
 
-// mark is what a job's body begins with, so that its start tells which job it was.
+// mark is the beginning of a job's body, which identifies the job at its start.
 type mark struct {
 	Published int64 // reading of the shared clock
 	Group     uint32
@@ -120,7 +120,7 @@ func readMark(body []byte) (m mark, err error) {
 	}, nil
 }
 
-// drainerSpec is what a drainer process is to do.
+// drainerSpec configures a drainer process.
 type drainerSpec struct {
 	URL    string
 	Policy string
@@ -133,10 +133,10 @@ type drainerSpec struct {
 	Profile string
 }
 
-// runDrainer is a drainer process: the library with a handler that records its start and does
-// nothing else but call the policy's target, if it has one. It says how many partitions it owns;
-// dump writes the starts to a file, count tells how many a group of jobs had, returned how many
-// came back before they began, heap tells the bytes in use, profile writes what they are.
+// runDrainer is a drainer process: the library with a handler that records its start and calls the
+// policy's target, if there is one. It announces the number of partitions it owns. Commands: dump
+// writes the starts to a file, count prints a group's number of jobs, returned the number of starts
+// that came back before they began, heap the bytes in use; profile writes a heap profile.
 func runDrainer(spec drainerSpec) error {
 	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1),
 		nats.PingInterval(2*time.Second))
@@ -241,17 +241,17 @@ func runDrainer(spec drainerSpec) error {
 	return <-ended
 }
 
-// announce tells the parent how many partitions this process owns.
+// announce prints the number of partitions this process owns, for the parent.
 func announce(_ string, partitions int) { fmt.Println("owned", partitions) }
 
-// bystanderSpec is what a bystander process is to do.
+// bystanderSpec configures a bystander process.
 type bystanderSpec struct {
 	Interval time.Duration
 	Wakes    int // about how many it will record
 }
 
-// runBystander is an empty timer loop: what it sees is the machine's doing. dump writes when it
-// woke.
+// runBystander is an empty timer loop, which observes the machine's stalls. dump writes its wake-up
+// times.
 func runBystander(spec bystanderSpec) error {
 	var mu sync.Mutex
 	wakes := make([]int64, 0, spec.Wakes)

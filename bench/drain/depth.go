@@ -31,13 +31,13 @@ const (
 	mostLate = 20 * time.Millisecond
 	// madeUp is how much of its lateness a bucket makes up in a second.
 	madeUp = 4500 * time.Microsecond
-	// mostDepth is what a policy holds at most.
+	// mostDepth is the policy's max_jobs.
 	mostDepth = 10_000_000
 	// depthLease is the drainers', by default.
 	depthLease = 5 * time.Second
 )
 
-// filling is the phase in which jobs are submitted, as fast as they are taken.
+// filling is the phase in which jobs are submitted at full speed.
 const filling = "filling"
 
 // The groups of jobs in it.
@@ -76,11 +76,9 @@ type phase struct {
 	acks     []time.Duration // from publishing to the acknowledgement, sorted
 }
 
-// depth measures a policy with very many waiting jobs: memory, lateness, submissions, questions and
-// a takeover, each beside what the same policy shows with few jobs.
-//
-// A thousand keys start one job a second each all the time, so the depth of all of them can be seen
-// in how late each is.
+// depth measures a policy with a deep backlog: memory, lateness, submissions, questions and a
+// takeover, each compared with the same policy and few jobs. A thousand keys start one job a second
+// each throughout, so the lateness of each shows the effect of the depth.
 func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	b.say("depth: %d jobs of %d bytes, %d keys at 1/s", b.deep, depthBytes, depthKeys)
 	p, err := b.startPenstock(ctx, fmt.Sprintf(
@@ -129,7 +127,7 @@ func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	return figures, d.draw(filepath.Join(b.out, b.depthPage()+".svg"))
 }
 
-// usualDepth is how many jobs wait when nobody says how many.
+// usualDepth is the default number of waiting jobs.
 const usualDepth = 1_000_000
 
 // depthPage is what the files of a run begin with.
@@ -314,9 +312,9 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 	return figures, nil
 }
 
-// lateIn tells how late jobs started in a phase, against one a second from the first of their key
-// in it, net of stalls of the machine, and how long those of idle keys took from publishing to
-// starting. Both sorted.
+// lateIn returns the lateness of starts in a phase, relative to one a second from the key's first
+// start, without stalls of the machine, and the times from publish to start of idle keys. Both are
+// sorted.
 func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Duration) {
 	for _, s := range latenesses(starts, ph.from, ph.to, stalls) {
 		late = append(late, s.late)
@@ -348,8 +346,9 @@ type lateStart struct {
 	late time.Duration
 }
 
-// latenesses are those of a time. A key's schedule is the earliest one that no start of it in the
-// time is before. Stalls delay what would start meanwhile, and what follows while that is made up.
+// latenesses returns the lateness of each start from from to to. A key's schedule is the earliest
+// one that no start precedes. Stalls delay the starts that fall into them, and those that follow
+// until the delay is made up.
 func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart) {
 	of := map[uint32][]start{}
 	for _, s := range starts {
@@ -447,7 +446,7 @@ func (d *depths) begun(ctx context.Context) error {
 	return nil
 }
 
-// rawPull measures how long a plain consumer takes for what is stored, when no drainer is there.
+// rawPull measures how long a plain consumer takes to pull the stored jobs, without a drainer.
 func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	d.dismiss()
 	stream, err := d.js.Stream(ctx, d.broker.Names().Stream(depthPolicy))
@@ -466,7 +465,7 @@ func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("make a consumer: %w", err)
 	}
-	// Of what is stored now some may go yet: the dead drainer's last acknowledgements.
+	// Some of the stored jobs may still go: the dead drainer's last acknowledgements.
 	from, done := time.Now(), make(chan struct{}, 1)
 	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		if meta, err := m.Metadata(); err == nil && meta.NumPending == 0 {

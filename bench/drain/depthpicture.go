@@ -71,7 +71,7 @@ func (d *depths) over(value func(sample) float64) (points plotter.XYs) {
 	return points
 }
 
-// lateness is the 99th percentile of each second in which jobs started, a curve for each phase.
+// lateness returns the 99th percentile of each second with starts, one curve per phase.
 func (d *depths) lateness() (curves []curve) {
 	for _, ph := range d.phases {
 		var points plotter.XYs

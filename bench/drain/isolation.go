@@ -25,7 +25,7 @@ const (
 	groupIdle
 )
 
-// isolation measures how little the jobs of some keys delay those of others.
+// isolation measures how much the jobs of some keys delay those of others.
 func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	var figures []figure
 	for _, busy := range []bool{false, true} {
@@ -46,7 +46,7 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 }
 
 // manyKeys runs ten thousand keys at one job per second, their phases spread over the second,
-// beside a key with a long queue, and publishes single jobs to other keys meanwhile. Busy, a
+// alongside a key with a long queue, and publishes single jobs to other keys. If busy is set, a
 // neighbour takes the processors now and then.
 func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d, busy: %v", manyKeys, fewJobs,
@@ -161,7 +161,7 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	return stored(ctx, p.js, p.refused)
 }
 
-// publishIdle publishes single jobs, each to a key of its own, and returns how many.
+// publishIdle publishes single jobs, each to its own key, and returns their number.
 func (p *penstock) publishIdle(ctx context.Context, policy string,
 	during time.Duration) (int, error) {
 	begin := time.Now()
@@ -221,8 +221,7 @@ func isolationOf(starts []start, stalls []stall) (delays, late []time.Duration) 
 	return delays, late
 }
 
-// aloneKeys measures how fast a hundred thousand keys with one job each are started, all of which
-// may start at once.
+// aloneKeys measures the start rate of a hundred thousand keys with one job each, all due at once.
 func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error) {
 	b.say("isolation: %d keys with one job each, partitions: %d", aloneKeys, partitions)
 	const policy = "keys"

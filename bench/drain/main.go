@@ -131,8 +131,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// measure runs what was asked for, one thing after another. What cannot be measured does not keep
-// the rest from it.
+// measure runs the selected measurements in order. A failed one does not stop the others.
 func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	if slices.Contains(b.only, "rate") {
 		for _, rate := range b.rates {

@@ -11,7 +11,7 @@ import (
 
 const memoryKeys = 1000
 
-// memory measures what a waiting job costs in the memory of the drainer process that owns it.
+// memory measures the memory of a waiting job in the drainer process that owns it.
 func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	const policy = "slow"
 	p, err := b.startPenstock(ctx,

@@ -22,13 +22,13 @@ var (
 	longTheft  = [2]time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
 )
 
-// neighbourSpec is what a neighbour process is to do.
+// neighbourSpec configures a neighbour process.
 type neighbourSpec struct {
 	Seed uint64
 	Time time.Duration // for how long it comes back at most
 }
 
-// theft is a time in which the neighbour has the processors.
+// theft is a period in which the neighbour occupies the processors.
 type theft struct{ begin, end time.Duration }
 
 // thefts are a seed's, in order, from the neighbour's beginning.
@@ -54,8 +54,8 @@ func thefts(seed uint64, during time.Duration) (all []theft) {
 	}
 }
 
-// runNeighbour is a neighbour process: one thread for each processor, which it takes from whatever
-// else runs there, at the same instants.
+// runNeighbour is a neighbour process: one thread per processor, all of which occupy their
+// processors at the same instants.
 func runNeighbour(spec neighbourSpec) error {
 	debug.SetGCPercent(-1)
 	processors := runtime.NumCPU()     // those that it may use

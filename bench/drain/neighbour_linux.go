@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seize binds this thread to the i-th of the processors that the process may use, before everybody
-// else there: as a real-time thread or, where there may be none, with the highest priority.
+// seize binds this thread to the i-th of the process's processors, as a real-time thread or, where
+// that is not permitted, with the highest priority.
 func seize(i int) error {
 	var allowed, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

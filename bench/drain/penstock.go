@@ -19,11 +19,11 @@ import (
 
 const (
 	mostDrainers = 8
-	// mostWaiting is what a policy's stream holds at most.
+	// mostWaiting is the policy's max_jobs.
 	mostWaiting = 1_000_000
 	// partitions of a policy, unless it says otherwise: the default, and what drainers share.
 	partitions, shared = 1, 8
-	// inFlight is how many publishes wait for their acknowledgement.
+	// inFlight is the number of publishes awaiting acknowledgement.
 	inFlight = 8192
 )
 
@@ -79,8 +79,7 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 	return nil
 }
 
-// newPublisher makes a JetStream client that publishes many at a time; what is refused is sent to
-// the channel.
+// newPublisher returns a JetStream client for concurrent publishes, and the channel of refusals.
 func newPublisher(nc *nats.Conn) (jetstream.JetStream, chan error, error) {
 	refused := make(chan error, 1)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(inFlight),
@@ -185,7 +184,7 @@ func (p *penstock) starts(ctx context.Context) ([]start, error) {
 	return all, nil
 }
 
-// returned is how many starts have come back from their workers.
+// returned returns the number of starts that came back from their workers.
 func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	for _, d := range p.drainers {
 		text, err := d.ask(ctx, "returned", "")
@@ -201,7 +200,7 @@ func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	return sum, nil
 }
 
-// drained waits until a policy holds at most so many jobs, within a time.
+// drained waits until a policy holds at most left jobs, up to a deadline.
 func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 	most time.Duration) error {
 	return until(ctx, most, fmt.Sprintf("%s holds %d jobs", policy, left), func() (bool, error) {
@@ -230,7 +229,7 @@ func (p *penstock) dismiss() {
 	p.drainers = nil
 }
 
-// stop ends everything and removes what it stored.
+// stop ends all processes and removes their data.
 func (p *penstock) stop() {
 	if p.nc != nil {
 		p.nc.Close()

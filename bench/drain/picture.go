@@ -100,8 +100,7 @@ func (r row) ratePlot() (*plot.Plot, error) {
 	return p, r.addCurve(p, curve, float64(r.rate), paper.Ideal)
 }
 
-// countPlot shows how many starts the second up to each start had, at its most, and how many it may
-// have.
+// countPlot shows the maximum number of starts in the second up to each start, and its bound.
 func (r row) countPlot() (*plot.Plot, error) {
 	p := paper.NewPlot(titleSize, r.title("in one second"), "s", "starts")
 	step := max(1, len(r.at)/points)

@@ -24,7 +24,7 @@ const (
 	lasting = 10 * time.Second
 )
 
-// setting is what a row measures: one rate with one number of drainers.
+// setting is one rate with one number of drainers, measured as one row.
 type setting struct {
 	rate, drainers int
 	peak, burst    int  // 0: the default
@@ -39,13 +39,13 @@ func (s setting) ratio() float64 {
 	return float64(s.peak) / float64(s.rate)
 }
 
-// mostIn1s is how many starts there may be in any second: law 2.
+// mostIn1s returns the bound of law 2 for any second.
 func (s setting) mostIn1s() int {
 	return int(math.Floor(s.ratio()*1.002*float64(s.rate)+1e-9)) + max(s.burst, 1)
 }
 
-// makesUp is the part of the time that stalls may take while the rate is kept, by what the peak
-// leaves beside the tolerance of 10 ms.
+// makesUp returns the share of time that stalls may take while the rate is kept: the part of the
+// peak that the tolerance of 10 ms leaves.
 func (s setting) makesUp() float64 { return max(0, s.ratio()*1.002/1.010-1) }
 
 // setting as people write it, and as it is given on the command line.
@@ -60,8 +60,8 @@ func (s setting) String() string {
 	return text
 }
 
-// parseSetting reads an outflow, its peak and its burst with / between; what is missing or 0 is as
-// by default.
+// parseSetting parses an outflow, a peak and a burst separated by /; missing and 0 mean the
+// default.
 func parseSetting(text string) (s setting, ok bool) {
 	numbers := []*int{&s.rate, &s.peak, &s.burst}
 	parts := strings.Split(text, "/")
@@ -97,7 +97,7 @@ func (s setting) policy(name string, capacity, partitions int, target string) st
 	return text + "}"
 }
 
-// row is what a setting's starts tell.
+// row is the result of a setting.
 type row struct {
 	setting
 

@@ -192,7 +192,7 @@ func (r *report) print(w io.Writer) error {
 	return nil
 }
 
-// write makes the page and the picture of what was measured.
+// write writes the page and the picture.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)

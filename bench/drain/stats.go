@@ -8,7 +8,7 @@ import (
 
 // Times here are readings of the shared clock in nanoseconds, in ascending order.
 
-// pace is what a row's starts tell of their rate.
+// pace is a row's measured rate.
 type pace struct {
 	starts   int
 	measured float64 // starts per second
@@ -31,8 +31,8 @@ func paceOf(at []int64, rate float64) pace {
 // err is the error of the rate, in percent.
 func (p pace) err(rate float64) float64 { return (p.measured/rate - 1) * 100 }
 
-// net is the error that stalls of so many seconds do not explain, in percent: time that was lost is
-// forgiven up to what the machine took, but being too fast never.
+// net returns the error in percent that the given seconds of stalls do not explain: lost time is
+// excused up to the length of the stalls, excess speed never.
 func (p pace) net(rate, stalled float64) float64 {
 	if p.missing <= 0 {
 		return p.err(rate)
@@ -88,9 +88,9 @@ func lateness(at []int64, rate float64) []time.Duration {
 	return late
 }
 
-// caughtUp is when the first start of a time was no more than 10 ms late by the schedule that began
-// with the first of all, so that what is made up of an earlier time is not measured; the beginning
-// of that time, when there was none in its first half.
+// caughtUp returns the first start in the period that was at most 10 ms late by the schedule from
+// the very first start, so that making up earlier lateness is not measured. It returns the period's
+// beginning if there is none in its first half.
 func caughtUp(at []int64, rate float64, from, to int64) int64 {
 	for k, t := range at {
 		due := float64(at[0]) + float64(k)*1e9/rate
@@ -104,11 +104,11 @@ func caughtUp(at []int64, rate float64, from, to int64) int64 {
 // stallLimit is the lateness above which a loop did not merely wake a little late.
 const stallLimit = 5 * time.Millisecond
 
-// stall is a time in which nobody woke, by readings of the shared clock.
+// stall is a period without wake-ups, by the shared clock.
 type stall struct{ from, to int64 }
 
-// stalls are what a timer loop of an interval saw of the machine: the longest lateness of a wake,
-// and those above stallLimit.
+// stalls returns the longest lateness that a timer loop of the interval observed, and the stalls
+// above stallLimit.
 func stalls(wakes []int64, interval time.Duration) (longest time.Duration, all []stall) {
 	for i := 1; i < len(wakes); i++ {
 		due := wakes[i-1] + int64(interval)

@@ -27,13 +27,13 @@ const (
 	// samples are how often an idle queue is measured, pauseBetween apart.
 	samples      = 2000
 	pauseBetween = 2 * time.Millisecond
-	// timesRequest is how many times longer than a request's p99 that of publish-to-start may be.
+	// timesRequest bounds the p99 of publish-to-start as a multiple of a request's p99.
 	timesRequest = 5
-	// littleMemory holds few of the jobs near: what is not waits deep, and is read again.
+	// littleMemory holds few jobs whole; the others wait deep and are read again.
 	littleMemory = 16 << 20
 )
 
-// throughputSpec is what a throughput process is to do.
+// throughputSpec configures a throughput process.
 type throughputSpec struct {
 	Jobs       int
 	Partitions int
@@ -42,7 +42,7 @@ type throughputSpec struct {
 	Raw, Idle  bool   // measure these too
 }
 
-// throughputResult is what it found.
+// throughputResult is its result.
 type throughputResult struct {
 	Drained, Raw   float64          // jobs per second, from a full queue to acknowledged
 	CPU            time.Duration    // while drained; negative: not known
@@ -217,8 +217,7 @@ func (t *throughputRun) measure(ctx context.Context) (r throughputResult, err er
 	return t.drained(ctx, r)
 }
 
-// raw pulls and acknowledges what a policy's stream holds, with the client library and nothing
-// else.
+// raw pulls and acknowledges a policy's jobs with the client library alone.
 func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	nc, err := t.server.Connect()
 	if err != nil {

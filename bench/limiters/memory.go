@@ -34,10 +34,10 @@ func (k keySet) names(seed uint64) []string {
 	return all
 }
 
-// coreCounts are how many cores callers use.
+// coreCounts are the numbers of cores used by callers.
 var coreCounts = []int{1, 2}
 
-// heapKeys are how many keys are held when the memory per key is measured.
+// heapKeys are the numbers of keys held when the memory per key is measured.
 var heapKeys = []int{100_000, 1_000_000}
 
 // memory compares what keeps its state in this process.
@@ -101,8 +101,7 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 	return samples, err
 }
 
-// fill lets a limiter see each key once. It is given strings that nobody else has, as those of a
-// server's requests are.
+// fill asks a limiter once per key, with strings of its own, as a server's requests have.
 func fill(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names {
 		if err := l.decide(ctx, strings.Clone(name)); err != nil {
@@ -112,11 +111,11 @@ func fill(ctx context.Context, l openLimiter, names []string) error {
 	return nil
 }
 
-// batch is how many decisions are made between two looks at the clock.
+// batch is the number of decisions between two readings of the clock.
 const batch = 2000
 
-// timeDecisions asks a limiter for as long as told, with a goroutine on each of so many cores. They
-// go through the same requests, from places far apart, and each asks at least one batch.
+// timeDecisions asks a limiter for the given time from one goroutine per core. They go through the
+// same requests from distant offsets, at least one batch each.
 func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int,
 	length time.Duration) (
 	sample, error) {
@@ -160,8 +159,8 @@ func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores 
 	return sample{ns: float64(took) / float64(n), allocs: float64(allocated) / float64(n)}, nil
 }
 
-// heapPerKey is how many bytes of the heap each contestant holds for a key beyond the key itself,
-// by number of keys. What holds no keys has none.
+// heapPerKey returns the heap bytes that each contestant uses per key, without the key itself, by
+// number of keys; none for contestants without keys.
 func heapPerKey(ctx context.Context, all []contestant) ([][]float64, error) {
 	held := make([][]float64, len(all))
 	for _, keys := range heapKeys {
@@ -198,7 +197,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes in use.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC() // for what the finalizers of the first have let go of

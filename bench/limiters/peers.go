@@ -43,7 +43,7 @@ type contestant struct {
 	open            func(keys int) (openLimiter, error)
 }
 
-// isPeer tells those that Penstock's are compared with.
+// isPeer reports whether Penstock's limiters are compared with c.
 func (c contestant) isPeer() bool { return !c.ours && !c.unkeyed }
 
 const (
@@ -107,8 +107,7 @@ func openRate(int) (openLimiter, error) {
 	}, nothing}, nil
 }
 
-// openRates is what is commonly written around x/time/rate to have a limit per key. It forgets
-// nothing.
+// openRates is the usual map of x/time/rate limiters, one per key. It never evicts.
 func openRates(int) (openLimiter, error) {
 	var (
 		mu       sync.Mutex

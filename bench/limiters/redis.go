@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// redisTurn is how many times longer a limiter in Redis is measured than one in memory: of a
-// percent of its decisions there must be many.
+// redisTurn is the factor by which a limiter in Redis is measured longer than one in memory, for
+// enough samples in the last percentile.
 const redisTurn = 4
 
 // redisKeySet is which keys are asked for in Redis, and the least ratio to the peer that is the

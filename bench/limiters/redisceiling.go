@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// ceiling is how fast Redis decides when a client in C does nothing but send it an algorithm's
-// commands.
+// ceiling is the rate at which Redis decides when a C client sends it an algorithm's commands and
+// does nothing else.
 type ceiling struct {
 	algorithm string
 	replays   []*replay
@@ -35,8 +35,8 @@ type replay struct {
 // pipelines are without and with pipelining.
 var pipelines = []int{1, 16}
 
-// pilot is how many commands are sent to learn how long they take, and the least otherwise: what is
-// under way with pipelining.
+// pilot is the number of commands sent to estimate their duration, and the minimum in general: the
+// commands in flight with pipelining.
 const pilot = 16 * callers
 
 // ceilings records what each of Penstock's algorithms sends: a call for one key, and one for as
@@ -155,7 +155,7 @@ func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scri
 	return calls, conn.Close()
 }
 
-// lastWord ends what is listened to.
+// lastWord marks the end of a recording.
 const lastWord = "penstock-limiters-recorded-this"
 
 // scriptCall is a command that calls a script: EVALSHA hash number-of-keys key … argument …
@@ -236,7 +236,7 @@ func (c *ceiling) measure(ctx context.Context, server *redisServer, length time.
 	return nil
 }
 
-// run sends the command so many times and returns how often per second that was.
+// run sends the command the given number of times and returns its rate per second.
 func (r *replay) run(ctx context.Context, server *redisServer, times int) (float64, error) {
 	host, port, err := net.SplitHostPort(server.Addr())
 	if err != nil {

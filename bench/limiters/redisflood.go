@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// flooding is what was measured of a limiter that refuses.
+// flooding is the measurement of a limiter that refuses.
 type flooding struct {
 	refusals int
 	elapsed  time.Duration

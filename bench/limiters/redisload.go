@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// callers is how many goroutines ask at the same time.
+// callers is the number of concurrent goroutines.
 const callers = 64
 
 // serving is one measurement of a limiter in Redis.
@@ -115,7 +115,7 @@ func load(ctx context.Context, l openLimiter, requests []string,
 	return slices.Concat(took[:]...), nil
 }
 
-// firstCause prefers an error to those of callers that were stopped because of it.
+// firstCause returns the original error in preference to the cancellations that it caused.
 func firstCause(failed []error) (cause error) {
 	for _, err := range failed {
 		if err != nil && (cause == nil || errors.Is(cause, context.Canceled)) {

@@ -21,7 +21,8 @@ const (
 	peerName = "go-redis/redis_rate"
 )
 
-// redisContestants have limits so large that no request is refused, those of package memstore.
+// redisContestants use the limits of package memstore, which are large enough that no request is
+// refused.
 func redisContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
@@ -97,7 +98,7 @@ type holder struct {
 	name, algorithm string
 	keys            int
 	requests        int // of each key
-	// in each of which there is only one of them; 0: no matter when they come
+	// length of the windows that may hold only one request; 0: any time is fine
 	window time.Duration
 	open   func() openLimiter
 }

@@ -54,7 +54,7 @@ func (s *redisServer) stop() error {
 	return errors.Join(s.rdb.Close(), os.RemoveAll(s.dir))
 }
 
-// reset forgets all keys, and what was counted so far.
+// reset removes all keys and resets the statistics.
 func (s *redisServer) reset(ctx context.Context) error {
 	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
 		return fmt.Errorf("forget all keys: %w", err)
@@ -97,7 +97,7 @@ func (s *redisServer) number(ctx context.Context, section, field string) (int64,
 	return n, nil
 }
 
-// scriptCalls is how many scripts were called since the last reset.
+// scriptCalls returns the number of script calls since the last reset.
 func (s *redisServer) scriptCalls(ctx context.Context) (int64, error) {
 	fields, err := s.info(ctx, "commandstats")
 	if err != nil {

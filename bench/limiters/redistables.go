@@ -7,10 +7,10 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// mostP99 is the goal for the 99th percentile of the algorithms that have goals: that of the peer.
+// mostP99 is the goal for the 99th percentile, as a multiple of the peer's.
 const mostP99 = 1
 
-// peerOf is what was measured of the first contestant that is not ours.
+// peerOf returns the measurement of the first contestant that is not ours.
 func peerOf(all []contestant, measured []turns) turns {
 	for i, c := range all {
 		if c.isPeer() {

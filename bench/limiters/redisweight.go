@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// weight is what a limiter's keys take in Redis, in bytes per key.
+// weight is the memory of a limiter's keys in Redis, in bytes per key.
 type weight struct {
 	holder  holder
 	example string  // of a key's name
@@ -66,7 +66,7 @@ func weighOne(ctx context.Context, server *redisServer, h holder) (w weight, err
 	}, nil
 }
 
-// memoryUsage returns all keys and what they use together, by MEMORY USAGE.
+// memoryUsage returns all keys and the sum of their MEMORY USAGE.
 func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int64, err error) {
 	seen := make(map[string]bool) // a scan may tell a key twice
 	for scan := s.rdb.Scan(ctx, 0, "*", 1000).Iterator(); ; {
@@ -109,7 +109,7 @@ func (s *redisServer) emptyMemory(ctx context.Context) (int64, error) {
 	return s.idleMemory(ctx)
 }
 
-// idleMemory is what the server uses when nobody else is connected, for buffers are memory too.
+// idleMemory is the server's memory without other connections, whose buffers would count.
 func (s *redisServer) idleMemory(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()

@@ -51,7 +51,7 @@ func (r *report) print(w io.Writer) error {
 //go:embed page.md
 var page string
 
-// markdown is the page: what was done, and the tables of each part where they belong.
+// markdown renders the page with the tables of each part.
 func (r *report) markdown() ([]byte, error) {
 	tables := func(part string) string {
 		var texts []string
@@ -73,7 +73,7 @@ func (r *report) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// write makes the page of what was measured.
+// write writes the page.
 func (r *report) write(dir string) error {
 	text, err := r.markdown()
 	if err == nil {

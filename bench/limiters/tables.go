@@ -15,8 +15,8 @@ const (
 	mostBytes  = 96 // of heap per key beyond the key itself
 )
 
-// timing is what was measured of a contestant with a set of keys, by number of cores. No samples:
-// not measured.
+// timing is the measurement of a contestant with a set of keys, by number of cores; no samples: not
+// measured.
 type timing struct{ cores [2]series }
 
 // fastestPeer is the median of the fastest keyed contestant that is not ours, in nanoseconds.

@@ -23,12 +23,13 @@ func RGB(hex uint32) color.RGBA {
 	return color.RGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 0xff}
 }
 
-// Dashes is the style of a line to compare with, in strokes and gaps of so many points.
+// Dashes is the style of a reference line, with strokes and gaps in points.
 func Dashes(stroke, gap float64) []vg.Length {
 	return []vg.Length{vg.Points(stroke), vg.Points(gap)}
 }
 
-// NewPlot returns an empty plot whose title is so many points high, and the rest in proportion.
+// NewPlot returns an empty plot with a title of the given height in points, and the rest in
+// proportion.
 func NewPlot(points float64, title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
@@ -40,8 +41,8 @@ func NewPlot(points float64, title, x, y string) *plot.Plot {
 	return p
 }
 
-// WriteSVG draws plots of one size in rows and columns, with a gap between them and half of it
-// around. Legends stand beside their plots, where they hide no curve.
+// WriteSVG draws plots of one size in rows and columns, with a gap between them and half a gap
+// around. Legends are placed next to their plots, where they hide no curve.
 func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) error {
 	rows, columns := len(plots), len(plots[0])
 	canvas := vgsvg.New(width*vg.Length(columns), height*vg.Length(rows))
@@ -73,8 +74,8 @@ func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) e
 	return os.WriteFile(file, compact(svg.Bytes()), 0o644)
 }
 
-// legendWidth returns the room that a legend takes beside its plot. Whoever shows the picture may
-// have a wider font than the one that is measured here.
+// legendWidth returns the width of a plot's legend, with a margin: the viewer's font may be wider
+// than the one measured here.
 func legendWidth(l plot.Legend, c draw.Canvas) vg.Length {
 	r := l.Rectangle(c)
 	return 1.3 * (r.Max.X - r.Min.X)

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// InSecond returns, for each instant, how many there were in the second up to it.
+// InSecond returns, for each instant, the number of instants in the second up to it.
 func InSecond(at []time.Duration) []int {
 	counts := make([]int, len(at))
 	first := 0

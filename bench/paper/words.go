@@ -48,7 +48,7 @@ func Machine(modules ...string) string {
 	return text
 }
 
-// Version returns that of a module that this program is built with; empty: it has no such module.
+// Version returns the version of a module in this program, or "" if it is not linked.
 func Version(module string) string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

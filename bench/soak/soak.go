@@ -32,7 +32,7 @@ import (
 // every is how often is measured what the admitter holds.
 const every = 5 * time.Second
 
-// soak is one run: its traffic, and what it was seen to hold.
+// soak is one run: its traffic and its measurements.
 type soak struct {
 	url, target, pprof, profiles string
 	pid                          int
@@ -141,7 +141,7 @@ func (s *soak) measure(ctx context.Context, js jetstream.JetStream) ([]float64, 
 	const mib = 1 << 20
 	return []float64{
 		metrics["process_resident_memory_bytes"] / mib,
-		// the next collection is due when the heap is twice what was live at the last one
+		// the next collection is due at twice the heap that was live at the last one
 		metrics["go_memstats_next_gc_bytes"] / 2 / mib,
 		s.heap / mib,
 		metrics["penstock_queue_jobs"],
@@ -188,8 +188,8 @@ func get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// calm is the number of samples of which the lowest is judged. A leak also shows in calm moments; a
-// machine that stalls makes peaks.
+// calm is the number of samples whose lowest is judged: a leak also shows in quiet moments, while
+// stalls of the machine make peaks.
 const calm = int(time.Minute / every)
 
 // half returns the lowest point of a curve in each minute of the second half.
@@ -203,8 +203,8 @@ func (s *soak) half(curve int) (points plotter.XYs) {
 	return points
 }
 
-// trend returns a line through points, by Theil and Sen: the median of the slopes of all pairs, and
-// the value at 0. Moments in which the machine stood still do not move it.
+// trend returns the Theil-Sen line through points: the median slope of all pairs, and the value at
+// 0. It is robust against moments in which the machine stood still.
 func trend(points plotter.XYs) (slope, at0 float64) {
 	var slopes []float64
 	for i, p := range points {
@@ -216,7 +216,7 @@ func trend(points plotter.XYs) (slope, at0 float64) {
 	return slope, paper.MedianBy(points, func(p plotter.XY) float64 { return p.Y - slope*p.X })
 }
 
-// line is what is said of a curve.
+// line is the result for one curve.
 type line struct {
 	curve
 	median, rise float64 // of the second half, and by how much its trend rises in it
@@ -248,7 +248,7 @@ func (s *soak) table() paper.Table {
 	return t
 }
 
-// traffic is how what was asked was answered.
+// traffic returns the table of answers.
 func (s *soak) traffic() paper.Table {
 	t := paper.Table{{"", "a second", "answers by status"}}
 	for _, d := range s.deeds() {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// policies are those that last. Whatever they remember for a time, they do for far less than half
-// of an hour.
+// policies are the permanent ones. Everything that they remember for a time expires in far less
+// than half an hour.
 const policies = `
 targets: {allow: [127.0.0.0/8]}
 policies:
@@ -54,8 +54,8 @@ var (
 		"/v1/buckets?by=refused"}
 )
 
-// answer is the target of all jobs: it refuses what is sent for the policy bad, and fails or
-// throttles a few others.
+// answer is the target of all jobs: it refuses those of the policy bad, and fails or throttles a
+// few others.
 func answer(l net.Listener) {
 	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch luck := rand.IntN(100); {
@@ -165,8 +165,8 @@ func (s *soak) deeds() []deed {
 	}
 }
 
-// atOnce is how many deeds of a kind may be under way. More are left out, so that a slow answer
-// cannot make a crowd.
+// atOnce bounds the concurrent actions of a kind. Further ones are dropped, so that slow answers do
+// not accumulate.
 const atOnce = 50
 
 // begin starts all traffic, which goes on until ctx ends.

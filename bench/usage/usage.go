@@ -1,4 +1,4 @@
-// Package usage reads what a process takes of its machine.
+// Package usage measures a process's use of the machine.
 package usage
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Memory returns the bytes of memory that a process has, without those of files.
+// Memory returns a process's resident anonymous memory in bytes.
 func Memory(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU returns the processor time that a process has used, user and system, to the nanosecond: what
-// its rusage would say.
+// CPU returns the processor time of a process, user and system, with the resolution of its rusage.
 func CPU(pid int) (time.Duration, error) {
 	// CPUCLOCK_SCHED of the kernel's posix-timers.h; clock_getcpuclockid(3) computes the same
 	const schedulerClock = 2
