@@ -55,6 +55,37 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfterError{max(0, d), err}
 }
 
+type againError struct{ after time.Duration }
+
+func (e *againError) Error() string { return fmt.Sprintf("to run again in %v", e.after) }
+
+// Again returns an error for a job that is to run later: it starts again after d, and no attempt is
+// counted. Its bucket continues with other jobs. The job's deadline and the policy's max_age still
+// apply.
+func Again(d time.Duration) error { return &againError{max(0, d)} }
+
+// IsAgain reports whether an error was made by [Again], and returns its wait.
+func IsAgain(err error) (after time.Duration, snoozed bool) {
+	var e *againError
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return e.after, true
+}
+
+// ReadAgain returns the error for the Penstock-Again header of a target's answer; nil: it has none.
+func ReadAgain(h map[string][]string, now time.Time) error {
+	value := job.HeaderValue(h, job.HeaderAgain)
+	if value == "" {
+		return nil
+	}
+	at, err := job.ParseInstant(value, now, 0)
+	if err != nil {
+		return fmt.Errorf("the answer's %s: %w", job.HeaderAgain, err)
+	}
+	return Again(at.Sub(now))
+}
+
 type unavailableError struct{ err error }
 
 func (e *unavailableError) Error() string { return e.err.Error() }

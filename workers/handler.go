@@ -106,8 +106,8 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
 // after the policy's timeout and when the drainer stops. A nil error means done; see [Permanent],
-// [RetryAfter] and [Unavailable] for errors other than "try again". A panic counts as an error. A
-// job may run twice after a crash, so handlers should be idempotent.
+// [RetryAfter], [Again] and [Unavailable] for errors other than "try again". A panic counts as an
+// error. A job may run twice after a crash, so handlers should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
 // Handle returns a handler of jobs with JSON bodies of type T. An invalid body makes the job a dead
@@ -156,7 +156,9 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 		o.Kind = record.OutcomeDone
 		return o
 	}
-	if pause, throttled := IsRetryAfter(err); throttled {
+	if after, snoozed := IsAgain(err); snoozed {
+		o.Kind, o.Again = record.OutcomeUncounted, after
+	} else if pause, throttled := IsRetryAfter(err); throttled {
 		o.Kind, o.RetryAfter = record.OutcomeThrottled, pause
 	} else if IsPermanent(err) {
 		o.Kind = record.OutcomePermanent

@@ -185,6 +185,9 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	for cost, n := range o.Used {
 		m.Header[job.HeaderUsedPrefix+cost] = []string{strconv.FormatInt(n, 10)}
 	}
+	if o.Again > 0 {
+		m.Header[job.HeaderAgain] = []string{o.Again.String()}
+	}
 	if o.RetryAfter > 0 {
 		m.Header[headerRetryAfter] = []string{
 			strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
@@ -210,6 +213,12 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 		o.Kind = record.OutcomeThrottled
 	case statusLate, statusReturned:
 		o.Kind = record.OutcomeUncounted
+		if err := ReadAgain(m.Header, time.Now()); err != nil {
+			after, snoozed := IsAgain(err)
+			if o.Again = after; !snoozed {
+				return o, err
+			}
+		}
 	default:
 		return o, fmt.Errorf("%s %q is not known", headerStatus, status)
 	}

@@ -44,6 +44,7 @@ func TestProtocolRoundTrip(t *testing.T) {
 		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
 		{Seq: 7, Kind: record.OutcomeThrottled},
 		{Seq: 7, Kind: record.OutcomeUncounted},
+		{Seq: 7, Kind: record.OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
 		{Seq: 7, Kind: record.OutcomeDone, RetryAfter: 2 * time.Second},
 		{Seq: 7, Kind: record.OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
 		{Seq: 7, Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
@@ -56,6 +57,7 @@ func TestProtocolRoundTrip(t *testing.T) {
 	for _, bad := range []nats.Header{
 		{}, {"Penstock-Status": {"maybe"}},
 		{"Penstock-Status": {"retry-after"}, "Penstock-Retry-After": {"soon"}},
+		{"Penstock-Status": {"returned"}, "Penstock-Again": {"soon"}},
 	} {
 		if o, err := readOutcome(7, &nats.Msg{Header: bad}); err == nil {
 			t.Errorf("%v is understood as %+v", bad, o)

@@ -165,11 +165,13 @@ func TestRemoteOutcomes(t *testing.T) {
 			return Permanent(errors.New("never"))
 		case job.Key == "throttled" && n <= 4:
 			return RetryAfter(10*time.Millisecond, errors.New("slow down"))
+		case job.Key == "snoozed" && n <= 4:
+			return Again(10 * time.Millisecond)
 		}
 		return nil
 	}})
 	b.valve(Options{})
-	for _, key := range []string{"fails", "panics", "permanent", "throttled", "fine"} {
+	for _, key := range []string{"fails", "panics", "permanent", "throttled", "snoozed", "fine"} {
 		b.publish("api", key, 0, 1)
 	}
 	b.empty("api")
@@ -177,7 +179,7 @@ func TestRemoteOutcomes(t *testing.T) {
 	defer mu.Unlock()
 	for key, want := range map[string][]int{
 		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1},
-		"fine": {1},
+		"snoozed": {1, 1, 1, 1, 1}, "fine": {1},
 	} {
 		if !slices.Equal(attempts[key], want) {
 			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)

@@ -55,6 +55,9 @@ const (
 // the name of a cost.
 const HeaderUsedPrefix = "Penstock-Used-"
 
+// HeaderAgain asks in an answer to run the job again later: RFC 3339, or a duration from now.
+const HeaderAgain = "Penstock-Again"
+
 // ReadUsed returns the costs in an answer's headers, by their names in lower case; nil: none.
 // Values that are not whole numbers are ignored, and so are costs beyond [policy.MaxLimits].
 func ReadUsed(h map[string][]string) (used map[string]int64) {

@@ -319,7 +319,10 @@ func judge(response *http.Response, body []byte, left time.Duration, now time.Ti
 	status := response.StatusCode
 	after, throttled := hints.Throttled(status, response.Header, left, now)
 	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
+	again := workers.ReadAgain(response.Header, now)
 	switch {
+	case again != nil:
+		return again
 	case status >= 200 && status < 300:
 		return nil
 	case throttled:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -48,9 +49,12 @@ func within(t *testing.T) context.Context {
 // verdict names the meaning of a handler's error.
 func verdict(err error) string {
 	pause, throttled := workers.IsRetryAfter(err)
+	wait, snoozed := workers.IsAgain(err)
 	switch {
 	case err == nil:
 		return "done"
+	case snoozed:
+		return "again " + wait.String()
 	case throttled:
 		return "throttled " + pause.Round(time.Second).String()
 	case workers.IsPermanent(err):
@@ -59,6 +63,22 @@ func verdict(err error) string {
 		return "unavailable"
 	}
 	return "failed"
+}
+
+// TestAnAnswerAsksForItsJobAgain whatever its status.
+func TestAnAnswerAsksForItsJobAgain(t *testing.T) {
+	for value, want := range map[string]string{"10m": "again 10m0s", "1d": "again 24h0m0s",
+		"2001-01-31T12:00:00Z": "again 0s", "soon": "failed", "-1s": "failed"} {
+		for _, status := range []int{200, 202, 404, 429, 503} {
+			base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(job.HeaderAgain, value)
+				w.WriteHeader(status)
+			})
+			if got := verdict(handlerFor(t, base)(within(t), workers.Job{})); got != want {
+				t.Errorf("%d with %q: %s, want %s", status, value, got, want)
+			}
+		}
+	}
 }
 
 func TestStatuses(t *testing.T) {

@@ -114,6 +114,9 @@ func (t *target) request(j workers.Job) *nats.Msg {
 // judge converts a reply to the result of an attempt, without the hidden texts: see docs/guide.md,
 // "Targets".
 func judge(reply *nats.Msg, hidden ...string) error {
+	if again := workers.ReadAgain(reply.Header, time.Now()); again != nil {
+		return again
+	}
 	text, code := field(reply,
 		micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
 	if text == "" && code == "" {

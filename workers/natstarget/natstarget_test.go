@@ -103,7 +103,10 @@ func kind(err error) string {
 		return "timeout"
 	}
 	pause, throttled := workers.IsRetryAfter(err)
+	wait, snoozed := workers.IsAgain(err)
 	switch {
+	case snoozed:
+		return "again in " + wait.Round(time.Second).String()
 	case throttled:
 		return "after " + pause.String()
 	case workers.IsPermanent(err):
@@ -146,6 +149,8 @@ func TestReplies(t *testing.T) {
 		{failure("oops"), "failed"},
 		{nats.Header{"Nats-Service-Error": {"no code"}}, "failed"},
 		{nats.Header{"nats-service-error-code": {"422"}}, "permanent"},
+		{nats.Header{"Penstock-Again": {"10m"}}, "again in 10m0s"},
+		{failure("404", "penstock-again", "90s"), "again in 1m30s"},
 	} {
 		reply = nats.NewMsg("")
 		reply.Header, reply.Data = test.header, []byte("it\nhurts")
@@ -153,7 +158,8 @@ func TestReplies(t *testing.T) {
 		if got := kind(err); got != test.want {
 			t.Errorf("%v: %s (%v), want %s", test.header, got, err, test.want)
 		}
-		if err != nil && !strings.HasSuffix(err.Error(), "it hurts") {
+		if snoozed := strings.HasPrefix(test.want, "again"); err != nil && !snoozed &&
+			!strings.HasSuffix(err.Error(), "it hurts") {
 			t.Errorf("%v: error %q does not quote the service", test.header, err)
 		}
 	}

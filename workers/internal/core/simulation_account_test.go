@@ -23,6 +23,7 @@ type account struct {
 	under    map[*drainer]bool
 	hopeless bool          // a run said that no attempt can succeed
 	rests    time.Duration // it backs off, until when at least
+	snoozed  bool          // it backs off because its run said so, which no record holds yet
 	// its record is that of a job of the same sequence, of another stream
 	muddled   bool
 	at        *partition    // whose owner it was delivered to last
@@ -124,6 +125,8 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	}
 	switch {
 	case s.part.Lost():
+	case o.Again > 0 && ours:
+		f.snoozed, f.rests = true, w.now+o.Again
 	case o.Kind == record.OutcomePermanent:
 		f.hopeless = true
 	case o.Kind == record.OutcomeThrottled && ours:
@@ -183,6 +186,7 @@ func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	if d.consumes(s.Part) {
 		f.unsaved = max(0, f.failed.low-s.Record.Attempts)
+		f.snoozed = false
 	} else {
 		f.failed.high, f.crashed.high = max(f.failed.high, s.Record.Attempts), max(f.crashed.high,
 			s.Record.Crashes)
@@ -228,8 +232,9 @@ func (w *world) forgets(d *drainer) {
 		}
 	}
 	for _, f := range w.accepted {
-		if f.unsaved > 0 {
+		if f.unsaved > 0 || f.snoozed {
 			f.failed.low, f.unsaved, f.rests = f.failed.low-f.unsaved, 0, 0
+			f.snoozed = false
 		}
 		before := len(f.under)
 		maps.DeleteFunc(f.under, func(x *drainer, _ bool) bool { return x == d || !x.alive })

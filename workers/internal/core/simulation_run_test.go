@@ -196,6 +196,8 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 		o.Kind, o.Error = record.OutcomePermanent, "404"
 	case x < 0.065: // it is done, and the target has nothing left
 		o.RetryAfter = w.between(time.Millisecond, 3*time.Second)
+	case x < 0.07:
+		o.Kind, o.Again = record.OutcomeUncounted, w.between(time.Millisecond, 3*time.Second)
 	}
 	return took, o
 }

@@ -311,7 +311,7 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 		return
 	}
 	retry := s.d.told[f.policy].Retry
-	f.idle, f.idleUntil = s.part, w.now+time.Duration(retry.MaxBackoff)+answers
+	f.idle, f.idleUntil = s.part, w.now+max(time.Duration(retry.MaxBackoff), o.Again)+answers
 	switch {
 	case o.Kind == record.OutcomeDone:
 		b.throttles, b.cool = 0, max(b.cool, w.now+o.RetryAfter+answers)

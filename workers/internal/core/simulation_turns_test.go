@@ -240,7 +240,7 @@ func (w *world) finished(s *stint, o record.Outcome) {
 // holdsBack is called when an owner hears how a run ended, its own or another's, or that it goes
 // on: unless that is all, it may hold the bucket back.
 func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
-	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed ||
+	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed || o.Again > 0 ||
 		o.Kind == record.OutcomeProgress
 	if c := w.contests[p]; c != nil && (!harmless || o.Unavailable || o.RetryAfter > 0) {
 		c.keys[key].held = true

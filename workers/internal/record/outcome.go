@@ -25,6 +25,8 @@ type Outcome struct {
 	// RetryAfter is how long the bucket pauses. For throttled: 0 if the target named no time.
 	// For other outcomes: set if the target's quota is used up.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// Again, of uncounted, is how long the job itself waits before it starts again.
+	Again time.Duration `json:"again,omitempty"`
 	// Used is the actual cost of the job, by cost name.
 	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: the resulting number of attempts, when reported to a successor

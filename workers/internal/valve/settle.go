@@ -111,6 +111,10 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		if !o.Unavailable {
 			v.available(j, now)
 		}
+	case record.OutcomeUncounted:
+		if o.Again > 0 {
+			v.available(j, now)
+		}
 	}
 	if j.call != nil && o.Kind != record.OutcomeReturned {
 		v.endCall(j, o, now)
@@ -149,6 +153,10 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.throttle(j, o.RetryAfter, local, now)
 		v.makeReady(j, now)
 	case record.OutcomeUncounted:
+		if o.Again > 0 {
+			v.recordFailure(j, min(o.Again, time.Duration(v.Policy.MaxAge)))
+			break
+		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:
 		if local {
@@ -191,7 +199,8 @@ func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	}
 }
 
-// recordFailure records a counted attempt or crash; the job backs off once the record is saved.
+// recordFailure records a counted attempt, a crash or a snooze; the job waits once the record is
+// saved.
 //
 // The record comes first, since a new owner after a crash would otherwise not know of the
 // attempt, and a job that always fails would never exhaust its attempts.

@@ -2,6 +2,7 @@ package valve
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -92,6 +93,32 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "500"})
 	if b.reasons() != "[attempts]" {
 		t.Errorf("buried for %s", b.reasons())
+	}
+}
+
+// TestSnoozedJobsStartLater neither counts an attempt nor keeps other jobs of the bucket waiting.
+// The wait is recorded first, so that a new owner waits too.
+func TestSnoozedJobsStartLater(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	first, other := b.arrive("a"), b.arrive("a")
+	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeUncounted, Again: 10 * time.Minute})
+	if r := b.out.Saves[0].Record; r.Attempts != 0 || r.DueIn != (10*time.Minute).Microseconds() {
+		t.Fatalf("recorded %+v", r)
+	}
+	b.v.saved(first, b.now)
+	var order []uint64
+	b.until(10*time.Minute-ms, func(r Run) { order = append(order, r.Seq); b.done(r) })
+	if fmt.Sprint(order) != fmt.Sprint([]uint64{other.Seq}) {
+		t.Errorf("%v started meanwhile, want the second job alone", order)
+	}
+	b.until(10*time.Minute+ms, func(r Run) {
+		if order = append(order, r.Seq); r.Attempt != 1 {
+			t.Errorf("attempt %d", r.Attempt)
+		}
+		b.end(r, record.Outcome{Kind: record.OutcomeUncounted, Again: math.MaxInt64})
+	})
+	if most := b.v.Policy.MaxAge; first.backoff != time.Duration(most) || len(order) != 2 {
+		t.Errorf("%v started; the next wait is %v, want at most %v", order, first.backoff, most)
 	}
 }
 
