@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -30,7 +31,27 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 	}
-	if c.Cost, c.Costs, c.Priority, err = admission.ReadCallHeader(r.Header); err != nil {
+	// Its costs in the body are another spelling of the headers, with the same rules.
+	var asked struct {
+		Cost     json.Number            `json:"cost"`
+		Costs    map[string]json.Number `json:"costs"`
+		Priority json.Number            `json:"priority"`
+	}
+	if err := h.document(r, at, &asked); err != nil {
+		return answer.Answer{}, err
+	}
+	header := r.Header.Clone()
+	set := func(name string, n json.Number) {
+		if n != "" {
+			header.Set(name, n.String())
+		}
+	}
+	set(job.HeaderCost, asked.Cost)
+	set(job.HeaderPriority, asked.Priority)
+	for name, n := range asked.Costs {
+		set(job.HeaderCost+"-"+name, n)
+	}
+	if c.Cost, c.Costs, c.Priority, err = admission.ReadCallHeader(header); err != nil {
 		return answer.Answer{}, err
 	}
 	p, err := client.Lend(r.Context(), c)
@@ -58,29 +79,32 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	}
 	of := job.Call{Status: job.CallReturned}
 	if r.Method == http.MethodPut {
-		body, held, err := h.read(r, at, smallBody)
-		defer h.options.Budget.Release(at.from, held)
-		if err != nil {
-			return answer.Answer{}, bodyLeft{err}
-		}
 		var settled struct {
-			Status       string           `json:"status"`
+			Status       any              `json:"status"`
 			Error        string           `json:"error"`
 			RetryAfterMS int64            `json:"retry_after_ms"`
 			Used         map[string]int64 `json:"used"`
 		}
-		if err := json.Unmarshal(body, &settled); err != nil {
-			return answer.Answer{}, bad("body", "%v", err)
+		if err := h.document(r, at, &settled); err != nil {
+			return answer.Answer{}, err
 		}
-		of = job.Call{Status: settled.Status, Error: settled.Error, Used: settled.Used,
-			RetryAfterMS: settled.RetryAfterMS}
+		of = job.Call{Error: settled.Error, Used: settled.Used, RetryAfterMS: settled.RetryAfterMS}
+		switch status := settled.Status.(type) {
+		case string:
+			of.Status = status
+		case float64:
+			of.Status = callStatus(status, of.RetryAfterMS)
+		}
+		if of.RetryAfterMS < 0 {
+			return answer.Answer{}, bad("retry_after_ms", "is negative")
+		}
 	}
 	switch of.Status {
 	case job.CallProgress, job.CallDone, job.CallFailed, job.CallUnavailable, job.CallThrottled,
 		job.CallReturned:
 	default:
 		return answer.Answer{}, bad("status",
-			"want progress, done, fail, unavailable, retry-after or returned")
+			"want progress, done, fail, unavailable, retry-after, returned or an HTTP status")
 	}
 	if of.ID = query.Get("permit"); of.ID == "" || len(of.ID) > mostPermit {
 		return answer.Answer{}, bad("permit", "want the permit of the answer to POST")
@@ -89,6 +113,42 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return answer.Answer{Status: http.StatusNoContent}, nil
+}
+
+// callStatus returns the status of a call that ended with an HTTP status, by the rules for jobs'
+// targets, or "" if there is no such HTTP status.
+func callStatus(status float64, retryAfterMS int64) string {
+	code := int(status)
+	switch {
+	case float64(code) != status || code < 100 || code > 599:
+		return ""
+	case code == http.StatusTooManyRequests, retryAfterMS > 0 &&
+		(code == http.StatusServiceUnavailable || code == http.StatusForbidden):
+		return job.CallThrottled
+	case code >= http.StatusInternalServerError:
+		return job.CallUnavailable
+	}
+	return job.CallDone
+}
+
+// document decodes a small JSON body, which may be empty.
+func (h *handler) document(r *http.Request, at place, into any) error {
+	body, held, err := h.read(r, at, smallBody)
+	defer h.options.Budget.Release(at.from, held)
+	switch {
+	case err != nil:
+		return bodyLeft{err}
+	case len(body) == 0:
+		return nil
+	}
+	in := json.NewDecoder(bytes.NewReader(body))
+	in.DisallowUnknownFields()
+	if err := in.Decode(into); err != nil {
+		return bad("body", "%v", err)
+	} else if in.More() {
+		return bad("body", "more than one document")
+	}
+	return nil
 }
 
 // mostPermit bounds the id of a permit.

@@ -179,10 +179,21 @@ func (s *server) checks() {
 func (s *server) permits() {
 	s.ask("POST", "/v1/permits/fast/calls?wait=10s", "", 200, "Penstock-Priority: 1")
 	s.ask("POST", "/v1/permits/fast/calls?wait=x", "", 400)
+	s.ask("POST", "/v1/permits/fast/calls", `{"cost":1,"costs":{"tokens":1200},"priority":-1}`, 200)
+	for _, body := range []string{`{`, `[]`, `{"tokens":1}`, `{"cost":0}`, `{"cost":1e99}`,
+		`{"cost":-1}`, `{"costs":{"tokens":1.5}}`, `{"costs":{"":1}}`, `{"priority":10}`, `{} {}`} {
+		s.ask("POST", "/v1/permits/fast/calls", body, 400)
+	}
 	s.ask("POST", "/v1/permits/signup/a", "", 409)
 	s.ask("POST", "/v1/permits/none/a", "", 404)
 	s.ask("PUT", "/v1/permits/fast/calls?permit=x", `{"status":"done"}`, 204)
-	s.ask("PUT", "/v1/permits/fast/calls?permit=x", `{"status":"lost"}`, 400)
+	s.ask("PUT", "/v1/permits/fast/calls?permit=x",
+		`{"status":429,"retry_after_ms":1,"used":{"tokens":830}}`, 204)
+	for _, body := range []string{"", `{`, `{"status":"lost"}`, `{"status":99}`, `{"status":200.5}`,
+		`{"status":"done","bogus":1}`, `{"status":"done","used":{"tokens":"x"}}`,
+		`{"status":"done","retry_after_ms":-1}`} {
+		s.ask("PUT", "/v1/permits/fast/calls?permit=x", body, 400)
+	}
 	s.ask("DELETE", "/v1/permits/fast/calls?permit=x", "", 204)
 	s.ask("DELETE", "/v1/permits/fast/calls", "", 400)
 }
