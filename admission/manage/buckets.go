@@ -42,7 +42,7 @@ type Bucket struct {
 // Buckets is a page of a policy's buckets.
 type Buckets struct {
 	Buckets []Bucket `json:"buckets"`
-	Total   int      `json:"total"` // buckets with jobs
+	Total   int      `json:"total"` // buckets with jobs or calls
 	// Next is the offset of the next page; nil: there is none, or it is beyond [MaxListed].
 	Next *int `json:"next_offset,omitempty"`
 	// Unanswered lists partitions whose owner did not answer. Their buckets are missing here and in
@@ -50,8 +50,8 @@ type Buckets struct {
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists the buckets of a policy with jobs, deepest first. The order changes while pages are
-// read, so a bucket may appear on two pages or on none.
+// Buckets lists the buckets of a policy with jobs or calls, deepest first. The order changes while
+// pages are read, so a bucket may appear on two pages or on none.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	return s.buckets(ctx, name, job.ByDepth, offset, limit)
 }
@@ -69,7 +69,7 @@ func (b *Bucket) size(by string) (n int64) {
 		}
 		return n
 	}
-	return int64(b.Depth)
+	return int64(b.Depth + b.Calls + b.CallsRunning)
 }
 
 func (s *Service) buckets(ctx context.Context, name, by string, offset, limit int) (
@@ -133,7 +133,7 @@ type PlacedBucket struct {
 // AllBuckets holds the first buckets of all policies.
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
-	Total   int            `json:"total"` // buckets with jobs, or with refusals
+	Total   int            `json:"total"` // buckets with jobs or calls, or with refusals
 	// WindowMS is the time over which refusals were counted; only for [job.ByRefused].
 	WindowMS *int64 `json:"window_ms,omitempty"`
 	// Depths counts the jobs of each policy in JetStream, with or without a drainer. Policies

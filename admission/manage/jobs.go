@@ -30,6 +30,8 @@ type Job struct {
 	State     string `json:"state"`
 	// Position is the number of jobs of its bucket that start before it; nil unless it waits.
 	Position *int `json:"position"`
+	// Calls is the number of calls that wait in its bucket, and have nine of ten starts.
+	Calls int `json:"calls,omitempty"`
 	// ExpectMS is the time to its start in milliseconds; nil while unknown: paused, held by
 	// concurrency, no drainer.
 	ExpectMS  *int64 `json:"expect_ms"`
@@ -158,6 +160,7 @@ func storedJob(policy string, stored job.Arrived) Job {
 func (j *Job) set(state *job.State) {
 	j.State, j.Position, j.ExpectMS = state.State, state.Position, state.ExpectMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
+	j.Calls = state.Calls
 	if e := state.Edit; e != nil {
 		j.Changed = true
 		if e.Priority != nil {

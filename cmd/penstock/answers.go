@@ -12,6 +12,7 @@ type jobAnswer struct {
 	Key       string `json:"key"`
 	State     string `json:"state"`
 	Position  *int   `json:"position"`
+	Calls     int    `json:"calls"`
 	ExpectMS  *int64 `json:"expect_ms"`
 	Attempts  *int   `json:"attempts"`
 	LastError string `json:"last_error"`

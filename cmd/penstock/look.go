@@ -24,7 +24,7 @@ func (a *app) buckets() *cobra.Command {
 	var limit, offset int
 	cmd := &cobra.Command{
 		Use:   "buckets [POLICY]",
-		Short: "List the buckets that hold jobs, of a policy or of all, deepest first",
+		Short: "List the buckets that hold jobs or calls, of a policy or of all, deepest first",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.Flags().Changed("by") {
 				return errors.New("--by is for the buckets of all policies")
@@ -106,11 +106,11 @@ func (a *app) moreBuckets(shown, total int) error {
 	return a.printf("%d of %s\n", shown, count(total, "bucket", "buckets"))
 }
 
-const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|RATE|OLDEST|NEXT IN|HELD BY"
+const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|RATE|OLDEST|NEXT IN|HELD BY"
 
 func bucketRow(b *manage.Bucket) row {
 	if b.BucketState == nil {
-		return row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", b.By}
+		return row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", "?", b.By}
 	}
 	oldest, next := "", "?"
 	if b.HeadAgeMS > 0 {
@@ -123,7 +123,7 @@ func bucketRow(b *manage.Bucket) row {
 	if b.Until != nil {
 		held += " until " + clock(*b.Until, time.Now())
 	}
-	return row{keyName(b.Key), b.Depth, b.Waiting, b.Delayed, b.Running,
+	return row{keyName(b.Key), b.Depth, b.Waiting, b.Delayed, b.Running, b.Calls,
 		fmt.Sprintf("%.4g/s", b.Rate), oldest, next, held}
 }
 
@@ -182,6 +182,7 @@ func (j *jobAnswer) rows() []row {
 	}
 	now := time.Now()
 	return fields("job", j.Job, "key", keyName(j.Key), "state", j.State, "before it", j.Position,
+		"calls in its bucket", unless(j.Calls == 0, j.Calls),
 		"starts in", took(j.ExpectMS), "held by", j.By, "until", j.Until,
 		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
 		"failed attempts", j.Attempts, "reason", j.Reason, "last error", line(j.LastError, 300),

@@ -225,6 +225,39 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("why slow"), "slow holds no jobs")
 }
 
+// TestCallsAreExplainedBesideJobs: one has started, and two wait until it ends.
+func TestCallsAreExplainedBesideJobs(t *testing.T) {
+	i := install(t, "  - {name: api, algorithm: leaking_bucket, outflow: 1/s, capacity: 5, "+
+		"concurrency: 1}\n", "--drain")
+	i.until("api", "drainers")
+	for range 3 {
+		go func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+				i.server+"/v1/permits/api/a?wait=5m", nil)
+			if err != nil {
+				return
+			}
+			if a, err := http.DefaultClient.Do(r); err == nil {
+				a.Body.Close()
+			}
+		}()
+	}
+	const all = "the bucket a of api holds no jobs and 3 calls (2 waiting, 1 running)"
+	i.until(all, "why", "api", "--key", "a")
+	i.says(0, words("why api"), all+": as many jobs of its bucket run as may (1)")
+	i.says(0, words("submit api x --key a"), "api:1")
+	i.until("api:1 of a waits: as many jobs of its bucket run as may (1); it is the next, "+
+		"beside 2 calls", "why", "api:1")
+	i.says(0, words("job api:1"), "calls in its bucket")
+	var page struct {
+		Buckets []struct{ Calls, Depth, Running int }
+	}
+	i.document(0, &page, "buckets", "api")
+	if len(page.Buckets) != 1 || page.Buckets[0].Calls != 2 || page.Buckets[0].Depth != 1 {
+		t.Errorf("the buckets are %v", page)
+	}
+}
+
 func TestTheExitStatusOfCheck(t *testing.T) {
 	i := install(t, "  - {name: signup, algorithm: fixed_window, limit: 2, window: 1d}\n"+
 		"  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 1}\n")

@@ -138,16 +138,16 @@ func (v *view) text(width, height int) string {
 		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(missing, ", "))
 	}
 	if all := v.buckets.Buckets; len(all) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", count(v.buckets.Total, "bucket holds jobs",
-			"buckets hold jobs"))
+		fmt.Fprintf(&b, "\n%s\n", count(v.buckets.Total, "bucket holds jobs or calls",
+			"buckets hold jobs or calls"))
 		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(&p.Bucket)
 			limit := v.limits[p.Policy].Policy
-			rows = append(rows, row{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5],
-				cmp.Or(limit.Outflow, limit.OutflowTotal), r[6], r[7], r[8]})
+			rows = append(rows, row{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5], r[6],
+				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}
-		_ = table(&b, "BUCKET|DEPTH|RUNNING|RATE|LIMIT|OLDEST|NEXT IN|HELD BY", rows)
+		_ = table(&b, "BUCKET|DEPTH|RUNNING|CALLS|RATE|LIMIT|OLDEST|NEXT IN|HELD BY", rows)
 	}
 	return cut(b.String(), width)
 }

@@ -225,11 +225,11 @@ func (q *question) job(j *jobAnswer) string {
 	case job.Waiting:
 		switch q.hold.By {
 		case "", job.HeldByRate, job.HeldByTotalRate:
-			return name + " waits for its turn: " + q.turn(j.Position) + q.starts(j.ExpectMS)
+			return name + " waits for its turn: " + q.turn(j) + q.starts(j.ExpectMS)
 		}
 		before := ""
-		if j.Position != nil && *j.Position > 0 {
-			before = fmt.Sprintf("; %d before it", *j.Position)
+		if j.Position != nil && *j.Position > 0 || j.Calls > 0 {
+			before = "; " + ahead(j)
 		}
 		return name + " waits: " + q.cause() + before
 	case job.Delayed:
@@ -271,14 +271,23 @@ func firstOf(times ...*time.Time) *time.Time {
 	return nil
 }
 
-// turn describes the line before a job, and its speed.
-func (q *question) turn(position *int) string {
+// ahead describes the jobs and calls before a job.
+func ahead(j *jobAnswer) string {
 	line := "it is the next"
-	if position == nil {
+	if j.Position == nil {
 		line = "its place is not known"
-	} else if *position > 0 {
-		line = fmt.Sprintf("%d before it", *position)
+	} else if *j.Position > 0 {
+		line = fmt.Sprintf("%d before it", *j.Position)
 	}
+	if j.Calls > 0 {
+		line += ", beside " + count(j.Calls, "call", "calls")
+	}
+	return line
+}
+
+// turn describes the line before a job, and its speed.
+func (q *question) turn(j *jobAnswer) string {
+	line := ahead(j)
 	switch {
 	case q.hold.By == job.HeldByTotalRate && !q.total.IsZero():
 		return line + " in its bucket, at " + q.total.String() + " for all keys together"
@@ -381,39 +390,52 @@ func amount(rate algorithms.Rate) string {
 // bucket returns the sentence about a bucket.
 func (q *question) bucket(b *manage.Bucket) string {
 	name := "the bucket " + keyName(b.Key) + " of " + q.policy
-	if b.Depth == 0 {
-		if b.ExpectMS != nil && *b.ExpectMS < 1000 {
-			return name + " holds no jobs, and one accepted now starts at once"
+	calls := b.Calls + b.CallsRunning
+	text := name + " holds no jobs"
+	if b.Depth > 0 {
+		text = name + " holds " + count(b.Depth, "job", "jobs")
+		if q.capacity > 0 {
+			text = fmt.Sprintf("%s holds %d of %d jobs", name, b.Depth, q.capacity)
+			if int64(b.Depth) >= q.capacity {
+				text += " and is full, so new ones are refused"
+			}
 		}
-		return name + " holds no jobs"
+		text += stages(b.Waiting, b.Delayed, b.Running-b.CallsRunning)
 	}
-	text := name + " holds " + count(b.Depth, "job", "jobs")
-	if q.capacity > 0 {
-		text = fmt.Sprintf("%s holds %d of %d jobs", name, b.Depth, q.capacity)
-		if int64(b.Depth) >= q.capacity {
-			text += " and is full, so new ones are refused"
-		}
-	}
-	var parts []string
-	for _, part := range []struct {
-		n    int
-		word string
-	}{{b.Waiting, "waiting"}, {b.Delayed, "delayed"}, {b.Running, "running"}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
-		}
-	}
-	if len(parts) > 0 {
-		text += " (" + strings.Join(parts, ", ") + ")"
+	if calls > 0 {
+		text += " and " + count(calls, "call", "calls") + stages(b.Calls, 0, b.CallsRunning)
 	}
 	switch {
 	case q.hold.By != "":
 		text += ": " + q.cause()
+	case b.Calls > 0:
+		text += ": its next call starts now"
 	case b.Waiting > 0:
 		text += ": its next job starts now"
 	}
-	if b.ExpectMS != nil && b.Depth > 1 {
-		text += "; a job accepted now would start" + q.at(q.in(b.ExpectMS))
+	if b.ExpectMS != nil {
+		if b.Depth+calls == 0 && *b.ExpectMS < 1000 {
+			text += ", and one accepted now starts at once"
+		} else if b.Depth+calls > 1 {
+			text += "; a job accepted now would start" + q.at(q.in(b.ExpectMS))
+		}
 	}
 	return text
+}
+
+// stages returns " (3 waiting, 1 running)", or nothing.
+func stages(waiting, delayed, running int) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{waiting, "waiting"}, {delayed, "delayed"}, {running, "running"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }

@@ -48,6 +48,9 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 	}{
 		{jobAnswer{State: job.Waiting, Position: n(214), ExpectMS: ms(7000)},
 			"mail:42 of a b waits for its turn: 214 before it at 48/s, starts at 14:32:07"},
+		{jobAnswer{State: job.Waiting, Position: n(2), Calls: 1, ExpectMS: ms(7000)},
+			"mail:42 of a b waits for its turn: 2 before it, beside 1 call at 48/s, " +
+				"starts at 14:32:07"},
 		{jobAnswer{State: job.Waiting, Position: n(0), ExpectMS: ms(0)},
 			"mail:42 of a b waits for its turn: it is the next at 48/s, starts now"},
 		{jobAnswer{State: job.Waiting, Position: n(3), Hold: job.Hold{By: job.HeldByTotalRate}},

@@ -2,7 +2,9 @@ package consoletest
 
 import (
 	"testing"
+	"time"
 
+	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
@@ -62,6 +64,25 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.holds(`document.getElementById("purge").disabled`)
 	b.press("Resume")
 	b.sees("mail/acme goes on.", "It is empty")
+}
+
+// TestCallsAreShownBesideJobs: one has started, and two wait until it ends.
+func TestCallsAreShownBesideJobs(t *testing.T) {
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`api {"algorithm":"leaking_bucket","outflow":"20/s","capacity":50,"concurrency":1}`)}, nil)
+	for range 3 {
+		go func() {
+			_, _ = w.Acquire(t.Context(),
+				penstock.Call{Policy: "api", Key: "a", Wait: 5 * time.Minute})
+		}()
+	}
+	w.submit("api", "a", 1, "hello")
+	b := visit(t, w.base, desk)
+	b.open("bucket/api/a")
+	b.sees("It holds 1 job and 3 calls and as many of its jobs run as may run at once",
+		"2 waiting, 1 running")
+	b.open("policy/api")
+	b.sees("1 bucket holds jobs or calls")
 }
 
 func TestAPolicyIsPaused(t *testing.T) {

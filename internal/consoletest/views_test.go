@@ -187,7 +187,7 @@ func TestTheConsoleKeepsInputOverARefresh(t *testing.T) {
 	w := quick(t)
 	b := visit(t, w.base, desk)
 	b.open("policy/mail")
-	b.sees("No bucket holds jobs.")
+	b.sees("No bucket holds jobs or calls.")
 	b.holds(`document.querySelector("[data-search]").focus() ?? true`)
 	b.types("half a k")
 	w.submit("mail", "acme", 300, "x")

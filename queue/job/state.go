@@ -50,6 +50,8 @@ type BucketState struct {
 	// jobs that a worker has, and calls that run under a lease
 	Running int `json:"running"`
 	Calls   int `json:"calls,omitempty"` // calls that wait for a start: see Call
+	// calls among Running
+	CallsRunning int `json:"calls_running,omitempty"`
 	// configured starts per second; missing: unpaced
 	Outflow float64 `json:"outflow,omitempty"`
 	// of law 2: starts in any T of a second or more are at most peak·(T + 2 ms) + burst
@@ -102,6 +104,8 @@ type State struct {
 	State string `json:"state"`
 	// jobs of its bucket that start before it; nil unless it waits
 	Position *int `json:"position"`
+	// calls that wait in its bucket, and have nine of ten starts
+	Calls int `json:"calls,omitempty"`
 	// milliseconds to its start; nil if unknown
 	ExpectMS   *int64    `json:"expect_ms"`
 	Attempts   int       `json:"attempts"`             // that failed

@@ -96,7 +96,7 @@ function stuck(policies, buckets, depths) {
   return [...paused, ...together(held1, (b) => b.held_by).map(([b, ...more]) => ({
     level: b.held_by === "paused" || b.held_by === "cooling" ? "warn" : "bad",
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
-    text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` +
+    text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` + (b.calls ? ` and ${plural(b.calls, "waiting call")}` : "") +
       (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
       (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} alike` : "") +
       `: ${heldBy(b.held_by)}.` }))];
@@ -116,7 +116,7 @@ function unowned(unanswered, depths, drainers) {
 export function state(b) {
   const by = b.held_by ?? "";
   if (b.reading) return { text: "being read", level: "warn" };
-  if (!by) return { text: b.running ? "running" : b.depth ? "starting" : "idle", level: "" };
+  if (!by) return { text: b.running ? "running" : b.depth || b.calls ? "starting" : "idle", level: "" };
   if (HARMLESS.includes(by)) return { text: "keeps its pace", level: "" };
   return { text: held(by), level: ["paused", "policy_paused", "cooling", "concurrency", "backoff"].includes(by) ||
     by.startsWith("limit:") ? "warn" : "bad" };

@@ -386,9 +386,9 @@ func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	}
 }
 
-// slotsBefore counts the slots that go to other jobs before a waiting job. The result is exact
-// while all later jobs of its priority wait, and otherwise a lower bound. With a priority step,
-// counts of other priorities are less exact: see until.
+// slotsBefore counts the slots that go to other stored jobs before a waiting job. The result is
+// exact while all later jobs of its priority wait, and otherwise a lower bound. With a priority
+// step, counts of other priorities are less exact: see until.
 //
 // It must not take time in proportion to the queue, since every publisher gets an expected
 // start.
@@ -404,7 +404,7 @@ func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 			slots += b.slotsOf(l, j.Priority, j.came)
 		}
 	}
-	return slots + b.slotsOfCalls(slots)
+	return slots
 }
 
 // slotsFor counts the slots that go before a job of a priority that arrives at now, in Unix ns
@@ -415,6 +415,14 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 		slots += b.slotsOf(&b.lanes[i], priority, now)
 	}
 	return slots + b.slotsOfCalls(slots)
+}
+
+// slotsOfCalls returns the slots that go to waiting calls before a number of slots of jobs.
+func (b *bucket) slotsOfCalls(jobs int64) int64 {
+	if b.callers == nil {
+		return 0
+	}
+	return min(b.callers.slots, callsPerJob*(jobs+1))
 }
 
 // slotsOf counts the slots of a lane that go before a job with a priority and an arrival time.

@@ -51,6 +51,15 @@ type callers struct {
 	chosen  *heldJob           // the next one, as head of the bucket's ready jobs
 	inRow   int                // calls started since the last stored job
 	slots   int64              // of all of them
+	running int                // calls among the bucket's running jobs
+}
+
+// calls returns the bucket's callers, which it may have none of yet.
+func (b *bucket) calls() *callers {
+	if b.callers == nil {
+		b.own().callers = &callers{}
+	}
+	return b.callers
 }
 
 // callJob orders the calls of a bucket: those that may start at once first.
@@ -208,14 +217,6 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 	return v.expectSlots(b, slots, j.takes(), now)
 }
 
-// slotsOfCalls returns the slots that go to waiting calls before a number of slots of jobs.
-func (b *bucket) slotsOfCalls(jobs int64) int64 {
-	if b.callers == nil {
-		return 0
-	}
-	return min(b.callers.slots, callsPerJob*(jobs+1))
-}
-
 func (c *callers) len() int {
 	n := len(c.waiting) + len(c.called)
 	if c.chosen != nil {
@@ -227,16 +228,14 @@ func (c *callers) len() int {
 // await puts a call into the order of its bucket, which must be placed afterwards.
 func (v *Valve) await(j *heldJob, now pace.Instant) {
 	b := j.Bucket
-	if b.callers == nil {
-		b.own().callers = &callers{}
-	}
+	c := b.calls()
 	j.enter(stageWaiting)
 	if j.call.claim <= now {
 		j.call.claim = 0
 	}
 	j.call.called = j.call.claim != 0
-	b.callers.slots += j.Cost
-	b.callers.push(j)
+	c.slots += j.Cost
+	c.push(j)
 	at := j.call.ends
 	if j.call.called {
 		at = min(at, j.call.claim)
@@ -404,7 +403,8 @@ func (v *Valve) caller() (first *bucket) {
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, 0
-	b.own().callers.inRow++
+	b.callers.inRow++
+	b.callers.running++
 	if b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || v.breaker.open || b.down() {
 		c.lease = time.Duration(v.Policy.Timeout)
 	}
@@ -492,6 +492,7 @@ func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 	p.calls[q.Call.ID] = j
 	v.memory.calls++
 	b.own().running++
+	b.calls().running++
 	return j
 }
 

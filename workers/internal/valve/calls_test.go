@@ -250,3 +250,38 @@ func TestRefusalsOfCalls(t *testing.T) {
 	c.part.Surrender(now)
 	c.at(now, "e moved")
 }
+
+// TestCallsAreSeenBesideJobs: in their bucket, in the list of buckets, and before a job.
+func TestCallsAreSeenBesideJobs(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.ask("y", now)
+	c.ask("z", now)
+	c.at(now, "y waiting, z waiting")
+	seen := func(calls, running int, jobs string) {
+		t.Helper()
+		s := c.part.bucketState("a", now, time.Unix(0, 0))
+		if s.Calls != calls || s.CallsRunning != running || s.Running != running ||
+			fmt.Sprint(s.Depth, s.Waiting) != jobs {
+			t.Errorf("the bucket is %+v, want %d, %d and %s", s, calls, running, jobs)
+		}
+		l := c.part.listBuckets(job.ByDepth, 0, 10, now)
+		if !c.find(l) || l.total != min(1, calls+running+s.Depth) {
+			t.Errorf("%d buckets listed", l.total)
+		}
+	}
+	seen(2, 1, "0 0")
+	c.publish("a", 2, now)
+	seen(2, 1, "2 2")
+	if j := c.part.jobState(2, now, time.Unix(0, 0)); j.Calls != 2 || *j.Position != 1 {
+		t.Errorf("the job is %+v", j)
+	}
+	c.tell("y", job.CallWithdrawn, now)
+	c.tell("z", job.CallWithdrawn, now)
+	c.tell("x", job.CallDone, now)
+	c.at(now+milli, "job 1")
+	seen(0, 0, "2 1") // job 1 is being acknowledged
+}

@@ -297,10 +297,10 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	return 0
 }
 
-// expectJob is expectBucket for a waiting job. It is nil for a due job without a worker, since
-// the next free worker is unpredictable.
+// expectJob is expectBucket for a waiting job after a number of slots of stored jobs. It is nil for
+// a due job without a worker, since the next free worker is unpredictable.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
-	ms := v.expectBucket(j.Bucket, slots, j.takes(), now)
+	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
 		return nil
 	}

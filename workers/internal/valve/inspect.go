@@ -43,7 +43,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant,
 	}
 	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
 	if b.callers != nil {
-		s.Calls = b.callers.len()
+		s.Calls, s.CallsRunning = b.callers.len(), b.callers.running
 	}
 	if b.callNext() {
 		s.Waiting--
@@ -111,7 +111,7 @@ type listing struct {
 	walk          *walk.Walk[*bucket]
 	forecast      *forecast // made by the same walk, if one is needed
 	offset, limit int
-	total         int               // number of buckets with jobs
+	total         int               // number of buckets with jobs or calls
 	page          heap.Heap[listed] // the largest of them
 	states        []job.BucketState // descriptions of page
 }
@@ -142,13 +142,21 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 	case job.ByLate:
 		return v.latest(b, l.asked)
 	}
-	return int64(b.held)
+	return int64(b.held + b.inCalls())
+}
+
+// inCalls returns how many calls wait and run in a bucket.
+func (b *bucket) inCalls() int {
+	if b.callers == nil {
+		return 0
+	}
+	return b.callers.len() + b.callers.running
 }
 
 // find examines more buckets, and reports whether those were the last.
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
-		if b.held > 0 {
+		if b.held+b.inCalls() > 0 {
 			l.total++
 			l.pick(listed{b, v.size(b, l)})
 		}
@@ -206,6 +214,9 @@ func (p *Part) jobState(seq uint64, now pace.Instant, wall time.Time) *job.State
 	case stageWaiting:
 		position, slots := j.position()
 		s.State, s.Position, s.ExpectMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
+		if c := j.Bucket.callers; c != nil {
+			s.Calls = c.len()
+		}
 		if s.ExpectMS != nil && position > 0 &&
 			(by == job.HeldByRate || by == job.HeldByTotalRate ||
 				strings.HasPrefix(by, job.HeldByLimit)) {
@@ -227,9 +238,9 @@ func (p *Part) jobState(seq uint64, now pace.Instant, wall time.Time) *job.State
 	return s
 }
 
-// position returns how many jobs and slots of its bucket start before a waiting job. For a long
-// queue it is an estimate, as if all jobs had equal costs, because counting in an unsorted heap
-// needs a walk.
+// position returns how many stored jobs and slots of its bucket start before a waiting job. For a
+// long queue it is an estimate, as if all jobs had equal costs, because counting in an unsorted
+// heap needs a walk.
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
@@ -238,7 +249,7 @@ func (j *heldJob) position() (jobs int, slots int64) {
 		return j.jobsBefore(slots), slots
 	}
 	for _, other := range b.ready {
-		if other.Before(orderedJob{j}) {
+		if other.call == nil && other.Before(orderedJob{j}) {
 			jobs++
 			slots += other.Cost
 		}

@@ -79,6 +79,9 @@ func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
+	if j.call != nil {
+		b.callers.running--
+	}
 	local := j.holder == ""
 	j.holder = ""
 	v.account(j, o, local, now)

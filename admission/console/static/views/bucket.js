@@ -51,6 +51,7 @@ export function view({ p, paused, last, b, override }, page) {
         ["Delayed", b.delayed ? count(b.delayed) + ", backing off or not due" : null],
         ["Running", b.running === undefined ? null : count(b.running) + (p.concurrency || override.concurrency ?
           ` of ${override.concurrency ?? p.concurrency}` : "")],
+        ["Calls", b.calls || b.calls_running ? calls(b) : null],
         ["Oldest waits for", b.head_age_ms ? span(b.head_age_ms) : null],
         ["A job now starts", b.waiting === undefined ? null : eta(b.expect_ms)]),
       facts(
@@ -73,6 +74,8 @@ export function view({ p, paused, last, b, override }, page) {
   ];
 }
 
+const calls = (b) => `${count(b.calls)} waiting` + (b.calls_running ? `, ${count(b.calls_running)} running` : "");
+
 const told = (e) => [
   e.attempt > 1 && `attempt ${e.attempt}`, e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`,
   e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error,
@@ -86,8 +89,9 @@ function sentence(b, paused) {
     return `It is paused${paused ? " with its whole policy" : ""}: ` +
       (b.depth ? `${plural(b.depth, "job")} wait until an operator resumes it.` : "it takes jobs and starts none.");
   }
-  if (!b.depth) return "It is empty: a job starts at once.";
-  const all = `It holds ${plural(b.depth, "job")}`;
+  const inCalls = (b.calls ?? 0) + (b.calls_running ?? 0);
+  if (!b.depth && !inCalls) return "It is empty: a job starts at once.";
+  const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
   if (!b.held_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
   return `${all} and ${heldBy(b.held_by, b.held_by === "rate" ? null : b.until)}.` +
     (b.expect_ms > 1000 ? ` A job that came now would start in ${span(b.expect_ms)}.` : "");

@@ -44,6 +44,7 @@ export function view(j, page) {
         ["Bucket", j.key === undefined ? null : link(to.bucket(policy, j.key), `${policy} / ${shownKey(j.key)}`)],
         ["Accepted", clock(j.accepted_at)],
         ["Before it", j.position === null || j.position === undefined ? null : count(j.position)],
+        ["Calls in its bucket", j.calls && count(j.calls)],
         ["Starts", j.expect_ms === undefined || !waits ? null : eta(j.expect_ms)],
         ["Failed attempts", j.attempts === undefined ? null : count(j.attempts), j.attempts ? "bad" : ""],
         ["Last error", j.last_error, "bad"]),

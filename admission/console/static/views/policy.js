@@ -71,12 +71,12 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
     page.state.day ? h("section", null, h("h2", null, "The last day"), day(page.state.day, Math.max(300, page.width))) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
-        h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs`),
+        h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
         search("A key", "key", (text) => { location.hash = to.bucket(name, text); })),
       buckets.unanswered ? h("p", { class: "bad" }, `No drainer answers for ` +
         plural(buckets.unanswered.length, "partition") + `: their buckets are missing here.`) : null,
       table("Deepest buckets of " + name, columns(name), buckets.buckets,
-        "No bucket holds jobs.", (b) => b.key),
+        "No bucket holds jobs or calls.", (b) => b.key),
       pages(page, buckets, held)) :
       h("p", { class: "quiet" }, "It decides at the door: its figures are among the ", link("#/doors", "door policies"), "."),
   ];
@@ -89,6 +89,7 @@ const columns = (name) => [
   { head: "Holds", number: true, cell: (b) => count(b.depth) },
   { head: "Running", number: true, cell: (b) => count(b.running) },
   { head: "Delayed", number: true, cell: (b) => count(b.delayed) },
+  { head: "Calls", number: true, cell: (b) => count((b.calls ?? 0) + (b.calls_running ?? 0)) },
   { head: "Starts", number: true, cell: (b) => rate(b.rate_1m ?? b.rate) },
   { head: "Outflow", number: true, cell: (b) => b.outflow ? rate(b.outflow) : "–" },
   { head: "Oldest", number: true, cell: (b) => b.head_age_ms ? span(b.head_age_ms) : "–" },
