@@ -65,8 +65,10 @@ type cluster struct {
 	shares map[string]*share
 	// ownership records by key, including those of unknown policies
 	owners   map[string]Record
-	order    []*share // the shares by key; nil: to be rebuilt
-	changed  bool     // the favourites must be recomputed
+	order    []*share     // the shares by key; nil: to be rebuilt
+	changed  bool         // the favourites must be recomputed
+	calm     bool         // all shares are: see isCalm
+	allAt    pace.Instant // when all are visited next
 	steadyAt pace.Instant
 	// number of undelivered outcomes of handed-over partitions, by share
 	unsettled map[string]int
@@ -91,8 +93,12 @@ type Options struct {
 	Crews   func() map[string]record.Crew // nil: not published
 }
 
-// tick is the interval of checks of leases and ownership without events.
-const tick = 100 * time.Millisecond
+const (
+	// tick is the interval of checks of leases and ownership without events.
+	tick = 100 * time.Millisecond
+	// allEvery is the interval of visits to all shares.
+	allEvery = time.Second
+)
 
 func New(o Options) *Core {
 	c := &Core{
@@ -219,6 +225,7 @@ func (e Connected) apply(c *Core, now pace.Instant) {
 	}
 	for _, s := range c.shares {
 		if s.part != nil {
+			c.stir(s)
 			s.part.broken = true
 		}
 	}
@@ -303,6 +310,7 @@ func (e Watched) apply(c *Core, now pace.Instant) {
 func (e Broken) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
 		p.broken = true
+		c.stir(c.share(e.Part))
 		c.TickAt = now
 	}
 }

@@ -91,8 +91,11 @@ func weight(id, key string) uint64 {
 // distribute takes and releases partitions.
 //
 // It runs ten times a second, and at once after any relevant change. Only distribute takes a
-// partition or gives one up voluntarily; other code updates state and triggers it.
+// partition or gives one up voluntarily; other code updates state and triggers it. Calm shares
+// are visited once a second only, and at once after stir: thousands of them would take percents
+// of a core.
 func (c *Core) distribute(now pace.Instant) {
+	all := c.changed || now >= c.allAt
 	if c.changed {
 		c.changed = false
 		favourites := c.favourites()
@@ -101,41 +104,71 @@ func (c *Core) distribute(now pace.Instant) {
 		}
 		c.steadyAt = now.Add(steadyFor)
 	}
+	if c.calm && !all {
+		return
+	}
+	if c.calm = true; all {
+		c.allAt = now.Add(allEvery)
+	}
 	c.prune()
 	for _, s := range c.sortedShares() {
-		v := s.valve
-		if s.part != nil {
-			s.part.LookFor(now)
+		if all || !s.calm {
+			c.settle(s, now)
+			s.calm = c.isCalm(s, now)
 		}
-		switch {
-		case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
-			// A taking was applied after it was given up.
-			if v == nil || s.ending {
-				c.giveBack(s, now)
-			} else {
-				c.takeUp(s, now)
-			}
-			continue
-		case s.state == shareReleasing:
-			if s.unwritten != nil && now >= s.actAt {
-				c.write(s, *s.unwritten, whyRelease, now)
-				s.unwritten = nil
-			}
-			continue
-		case v == nil:
-			continue
-		case s.state == shareOwned && s.part.unopened &&
-			(c.givesUp(s) || s.over || c.othersMay(s, now)) && c.letGo(s, now):
-			continue
-		case now < s.actAt:
-			continue
+		c.calm = c.calm && s.calm
+	}
+}
+
+// isCalm reports whether a share needs no decision until something happens to it: it is owned here
+// and is to stay, or another drainer owns it.
+func (c *Core) isCalm(s *share, now pace.Instant) bool {
+	switch {
+	case s.state == shareOwned:
+		p := s.part
+		return !c.givesUp(s) && !p.fresh && !p.broken && !p.unopened && !p.Quiesced &&
+			!p.Looks() && (s.favourite == "" || s.favourite == c.Lease.Id)
+	case s.state != shareIdle || s.ending:
+		return false
+	}
+	return s.valve == nil || s.exists && s.record.Owner != c.Lease.Id && s.vanished == 0 &&
+		s.damaged == nil && !c.free(s, now)
+}
+
+// settle decides about one share.
+func (c *Core) settle(s *share, now pace.Instant) {
+	v := s.valve
+	if s.part != nil {
+		s.part.LookFor(now)
+	}
+	switch {
+	case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
+		// A taking was applied after it was given up.
+		if v == nil || s.ending {
+			c.giveBack(s, now)
+		} else {
+			c.takeUp(s, now)
 		}
-		switch s.state {
-		case shareIdle:
-			c.considerTaking(s, now)
-		case shareOwned:
-			c.considerRelease(s, now)
+		return
+	case s.state == shareReleasing:
+		if s.unwritten != nil && now >= s.actAt {
+			c.write(s, *s.unwritten, whyRelease, now)
+			s.unwritten = nil
 		}
+		return
+	case v == nil:
+		return
+	case s.state == shareOwned && s.part.unopened &&
+		(c.givesUp(s) || s.over || c.othersMay(s, now)) && c.letGo(s, now):
+		return
+	case now < s.actAt:
+		return
+	}
+	switch s.state {
+	case shareIdle:
+		c.considerTaking(s, now)
+	case shareOwned:
+		c.considerRelease(s, now)
 	}
 }
 

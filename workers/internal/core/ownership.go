@@ -49,6 +49,7 @@ type share struct {
 	unwritten *record.Owner // a release to write again
 	rewrites  int           // of the release
 	over      bool          // its stream seems to be gone permanently
+	calm      bool          // it was when it was last visited: see isCalm
 }
 
 // partition is one that this drainer owns or releases.
@@ -104,6 +105,9 @@ const (
 	// overFor is the interval of checks for the missing stream of a retired policy.
 	overFor = 10 * time.Minute
 )
+
+// stir has distribute visit a share again.
+func (c *Core) stir(s *share) { s.calm, c.calm = false, false }
 
 func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
@@ -214,6 +218,7 @@ func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant)
 	if s == nil {
 		return
 	}
+	c.stir(s)
 	if result != PutOK {
 		c.out.reads = append(c.out.reads, read{p})
 		return
@@ -310,6 +315,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 // epoch, and others leave the partition alone for a lease. Otherwise the unrecorded owner would
 // soon be joined by another with a record.
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
+	c.stir(s)
 	if found.vanished() && s.exists {
 		if s.vanished == 0 {
 			s.vanished = now

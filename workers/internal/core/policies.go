@@ -133,6 +133,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			}
 			if s.over && !p.Retired { // the policy is back
 				s.over, s.actAt = false, now
+				c.stir(s)
 			}
 			shares[key] = s
 		}

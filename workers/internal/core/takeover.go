@@ -49,6 +49,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	}
 	p, v := s.part, c.valve(s.policy)
 	s.failures, s.over = 0, false
+	c.stir(s)
 	if v.shared {
 		found.Created = v.stored // it has no stream
 	}
@@ -208,6 +209,7 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true
+		c.stir(s)
 		s.over = e.Streamless && (!c.known[s.policy] || c.valves[s.policy].retired)
 		s.actAt = now.Add(pace.Doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++

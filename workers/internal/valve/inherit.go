@@ -394,6 +394,9 @@ func (p *Part) saw(now pace.Instant) {
 	}
 }
 
+// Looks reports whether inherited runs are awaited.
+func (p *Part) Looks() bool { return p.unseen > 0 }
+
 // LookFor ends the wait for inherited runs that do not arrive. They would otherwise block every
 // bucket of the partition forever, if the jobs were removed from the stream during the
 // takeover.
