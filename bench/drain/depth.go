@@ -24,9 +24,6 @@ const (
 	depthBytes  = 1 << 10
 	shallowJobs = 10_000
 	watchFor    = 15 * time.Second
-	// makeUp is how long a drainer has, after the filling, to make up for what that made it late:
-	// at 0.45 % of the time, 270 ms.
-	makeUp = time.Minute
 	// mostLate is the goal for the p99 of lateness, unless it is higher with few jobs.
 	mostLate = 20 * time.Millisecond
 	// madeUp is how much of its lateness a bucket makes up in a second.
@@ -175,7 +172,7 @@ func (d *depths) shallow(ctx context.Context) ([]figure, error) {
 }
 
 func (d *depths) deep(ctx context.Context) ([]figure, error) {
-	if err := pass(ctx, makeUp); err != nil {
+	if err := d.makeUp(ctx); err != nil {
 		return nil, err
 	}
 	figures, err := d.observe(ctx, fmt.Sprintf("%s jobs", paper.Grouped(d.b.deep)), true)
@@ -207,6 +204,23 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 			value: heap / float64(d.b.deep), unit: "bytes"},
 		figure{part: "depth", what: "memory of the server per job",
 			value: server / float64(d.b.deep), unit: "bytes"}), nil
+}
+
+// makeUp waits until the buckets have made up for the lateness of the filling, for five minutes at
+// most. Until then their starts come faster than one a second, so the first ones of a phase look
+// late.
+func (d *depths) makeUp(ctx context.Context) error {
+	starts, err := d.penstock.starts(ctx)
+	if err != nil {
+		return err
+	}
+	filled := d.phases[len(d.phases)-1]
+	filled.to = monotonic()
+	late, _ := lateIn(starts, filled, nil)
+	longest := late[len(late)-1]
+	takes := min(time.Duration(float64(longest)/madeUp.Seconds())+time.Second, 5*time.Minute)
+	d.b.say("depth: %v to make up for %v", takes.Round(time.Second), longest)
+	return pass(ctx, takes)
 }
 
 // add publishes jobs of all keys in turn.
