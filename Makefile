@@ -179,7 +179,7 @@ callers: ## ten processes that call a strict API through an SDK, without and wit
 bench-calls: ## what the proxy for outbound calls adds, and how exactly ten processes share a rate: docs/bench-calls.md, in a minute
 	go -C bench run ./calls -out ../docs
 
-bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
+bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about five minutes
 	go -C bench run ./service -out ../docs
 
 compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)

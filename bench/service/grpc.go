@@ -29,8 +29,8 @@ var passes = []byte{8, 1}
 
 // overGRPC is a load of questions to Envoy's rate limit service, each client's about a key of its
 // own.
-func overGRPC(addr string) load {
-	return load{connections, 1, func(ctx context.Context, i int) (client, error) {
+func overGRPC(to server, addr string) load {
+	return load{to, connections, 1, func(ctx context.Context, i int) (client, error) {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", addr)
 		if err != nil {

@@ -50,7 +50,7 @@ func TestAClientAsksOverGRPC(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := overGRPC(listener.Addr().String()).open(t.Context(), 7)
+	c, err := overGRPC(nil, listener.Addr().String()).open(t.Context(), 7)
 	if err != nil {
 		t.Fatal(err)
 	}

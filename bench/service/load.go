@@ -22,6 +22,7 @@ import (
 type sample struct {
 	perSecond float64
 	p50, p99  time.Duration // of a question; zero where there are no single questions
+	cpu       time.Duration // of the server's process per question or job; 0: unknown
 }
 
 // client asks a question and waits for its answer, again and again.
@@ -32,6 +33,7 @@ type client interface {
 
 // load is so many clients at once, with so many jobs in a question.
 type load struct {
+	to            server
 	clients, jobs int
 	open          func(ctx context.Context, i int) (client, error)
 }
@@ -55,15 +57,15 @@ func (l load) run(ctx context.Context, length time.Duration) (s sample, err erro
 	if _, err := together(ctx, clients, length/4); err != nil {
 		return s, err
 	}
-	began := time.Now()
+	began, before := time.Now(), l.to.cpu()
 	took, err := together(ctx, clients, length)
 	if err != nil {
 		return s, err
 	}
-	elapsed := time.Since(began)
+	elapsed, used, asked := time.Since(began), l.to.cpu()-before, l.jobs*len(took)
 	slices.Sort(took)
-	return sample{float64(l.jobs*len(took)) / elapsed.Seconds(), paper.Quantile(took, 0.5),
-		paper.Quantile(took, 0.99)}, nil
+	return sample{float64(asked) / elapsed.Seconds(), paper.Quantile(took, 0.5),
+		paper.Quantile(took, 0.99), used / time.Duration(asked)}, nil
 }
 
 // together has the clients ask, each one question after the other, and returns how long every
@@ -101,10 +103,10 @@ type httpClient struct {
 }
 
 // overHTTP is a load of requests, each client's its own.
-func overHTTP(addr string, clients, want int, request func(client int) []byte) load {
-	return load{clients, 1, func(ctx context.Context, i int) (client, error) {
+func overHTTP(to server, clients, want int, request func(client int) []byte) load {
+	return load{to, clients, 1, func(ctx context.Context, i int) (client, error) {
 		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", addr)
+		conn, err := d.DialContext(ctx, "tcp", to["http"])
 		if err != nil {
 			return nil, err
 		}

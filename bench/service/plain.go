@@ -6,9 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -44,15 +46,69 @@ func plain() error {
 	if err := nc.Flush(); err != nil {
 		return err
 	}
-	fmt.Printf("ready http=%s nats=%s\n", listener.Addr(), server.URL())
-	return (&http.Server{ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, err := io.Copy(io.Discard, r.Body); err != nil {
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusAccepted)
-			_, _ = io.WriteString(w, plainAnswer) // when it fails the client is gone
-		}), BaseContext: func(net.Listener) context.Context { return context.Background() },
-	}).Serve(listener)
+	floor, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	publishes, err := publishing(server)
+	if err != nil {
+		return err
+	}
+	go func() { _ = serve(floor, publishes) }() // a client that waits in vain says so
+	fmt.Printf("ready http=%s floor=%s nats=%s\n", listener.Addr(), floor.Addr(), server.URL())
+	return serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			answer(w, plainAnswer)
+		}
+	}))
+}
+
+func serve(listener net.Listener, handler http.Handler) error {
+	return (&http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}).Serve(listener)
+}
+
+func answer(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, text) // when it fails the client is gone
+}
+
+// publishing is the least that a submission can be: net/http and JetStream's client library. Each
+// body is published to a stream on disk, and the answer is sent when it is stored. A consumer holds
+// what is in the stream "pulled", as a drainer does.
+func publishing(server *embedded.Server) (http.Handler, error) {
+	nc, err := server.Connect()
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	for _, name := range []string{"held", "pulled"} {
+		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name,
+			Subjects: []string{name + ".*"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+			return nil, err
+		}
+	}
+	consumer, err := js.CreateConsumer(ctx, "pulled", jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: -1})
+	if err == nil {
+		_, err = consumer.Consume(func(jetstream.Msg) {})
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		subject := strings.ReplaceAll(r.URL.Path[1:], "/", ".")
+		stored, err := js.Publish(r.Context(), subject, body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		answer(w, fmt.Sprintf(`{"verdict":"queued","job":"%s:%d"}`+"\n", stored.Stream,
+			stored.Sequence))
+	}), err
 }

@@ -21,8 +21,6 @@ const (
 	batchJobs = 5000
 	// batchClients send batches at once.
 	batchClients = 2
-	// fastBatch is the goal of batches, per second, where raw publishing is not twice as fast.
-	fastBatch = 100_000
 )
 
 // row is one kind of question to one server.
@@ -30,15 +28,17 @@ type row struct {
 	part, name string
 	load       load
 	base       string // name of the row that it is compared with; empty: none
-	atLeast    float64
-	likeP50    string  // name of the row whose p50 it is compared with; empty: none
-	enough     float64 // per second: then the ratio does not count; 0: it always does
-	lessP99    bool    // it must be below the base's
-	samples    []sample
+	// Goals, by the row's ratios to its base; 0: none.
+	atLeast, mostP50, mostP99 float64
+	samples                   []sample
 }
 
 func (r *row) perSecond() float64 {
 	return paper.MedianBy(r.samples, func(s sample) float64 { return s.perSecond })
+}
+
+func (r *row) cpu() float64 {
+	return paper.MedianBy(r.samples, func(s sample) float64 { return float64(s.cpu) })
 }
 
 func (r *row) p50() float64 {
@@ -54,20 +54,21 @@ func pick(all []row, text string) []row {
 	wanted := map[string]bool{}
 	for _, r := range all {
 		if strings.Contains(r.name, text) {
-			wanted[r.name], wanted[r.base], wanted[r.likeP50] = true, true, true
+			wanted[r.name], wanted[r.base] = true, true
 		}
 	}
 	return slices.DeleteFunc(all, func(r row) bool { return !wanted[r.name] })
 }
-
-// timesP50 is how many times the p50 without a drainer that with one may be.
-const timesP50 = 1.5
 
 // body is that of a job.
 var body = []byte(`{"to":"` + strings.Repeat("x", 91) + `"}`)
 
 const (
 	plainHTTP = "plain net/http"
+	floorRow  = "net/http and a publish"
+	floorMost = "net/http and a publish, 256 connections"
+	floorOne  = "net/http and a publish, 1 connection"
+	floorPull = "net/http, a publish and a consumer"
 	bareNATS  = "bare request and reply"
 	noDrainer = "a job, no drainer"
 	rawJobs   = "raw asynchronous publishing"
@@ -76,42 +77,54 @@ const (
 )
 
 func (s *servers) rows(ctx context.Context) ([]row, error) {
-	job := func(to server, policy string, head ...string) load {
-		return overHTTP(to["http"], connections, 202, func(i int) []byte {
-			return request("POST", fmt.Sprintf("/v1/jobs/%s/k%d", policy, i), body, head...)
+	job := func(to server, clients int, path string, head ...string) load {
+		return overHTTP(to, clients, 202, func(i int) []byte {
+			return request("POST", fmt.Sprint(path, "/k", i), body, head...)
 		})
 	}
+	const told, untold = "/v1/jobs/told", "/v1/jobs/untold"
+	floor := s.plain.with(s.plain["floor"])
 	authorized := "Authorization: Bearer " + s.token
 	check := func(to server) load {
-		return overHTTP(to["http"], connections, 200, func(i int) []byte {
+		return overHTTP(to, connections, 200, func(i int) []byte {
 			return request("POST", fmt.Sprintf("/v1/check/limit/k%d", i), nil)
 		})
 	}
+	shared := row{part: "HTTP", name: "a check, in Redis", load: check(s.shared), base: plainHTTP}
 	rows := []row{
-		{part: "HTTP", name: plainHTTP, load: overHTTP(s.plain["http"], connections, 202,
-			func(int) []byte { return request("POST", "/", body) })},
-		{part: "HTTP", name: noDrainer, load: job(s.admitter, "told"), base: plainHTTP},
-		{part: "HTTP", name: "a job, no drainer, tokens", load: job(s.guarded, "told", authorized),
-			base: plainHTTP, likeP50: noDrainer},
-		{part: "HTTP", name: "a job, no drainer, tokens, one in 100 traced",
-			load: job(s.sampled, "told", authorized), base: plainHTTP, likeP50: noDrainer},
-		{part: "HTTP", name: "a job, no drainer, tokens, all traced",
-			load: job(s.traced, "told", authorized), base: plainHTTP, likeP50: noDrainer},
-		{part: "HTTP", name: "a job, drainer inside, start told", load: job(s.drainer, "told"),
-			base: plainHTTP, atLeast: 0.45, likeP50: noDrainer},
+		{part: "HTTP", name: plainHTTP, load: job(s.plain, connections, "")},
+		{part: "HTTP", name: floorRow, load: job(floor, connections, "/held")},
+		{part: "HTTP", name: noDrainer, load: job(s.admitter, connections, told), base: floorRow,
+			atLeast: 0.95},
+		{part: "HTTP", name: floorPull, load: job(floor, connections, "/pulled")},
+		{part: "HTTP", name: "a job, drainer inside, start told",
+			load: job(s.drainer, connections, told), base: floorPull, atLeast: 0.85},
 		{part: "HTTP", name: "a job, drainer inside, nobody can tell",
-			load: job(s.drainer, "untold"), base: plainHTTP, atLeast: 0.45, likeP50: noDrainer},
+			load: job(s.drainer, connections, untold), base: floorPull, atLeast: 0.85},
+		{part: "HTTP", name: floorMost, load: job(floor, 256, "/held")},
+		{part: "HTTP", name: "a job, 256 connections", load: job(s.admitter, 256, told),
+			base: floorMost, atLeast: 1.2},
+		{part: "HTTP", name: floorOne, load: job(floor, 1, "/held")},
+		{part: "HTTP", name: "a job, 1 connection", load: job(s.admitter, 1, told),
+			base: floorOne, mostP50: 1},
+		{part: "HTTP", name: "a job, tokens", load: job(s.guarded, connections, told, authorized),
+			base: noDrainer, mostP50: 1.5},
+		{part: "HTTP", name: "a job, tokens, one in 100 traced",
+			load: job(s.sampled, connections, told, authorized), base: noDrainer, mostP50: 1.5},
+		{part: "HTTP", name: "a job, tokens, all traced",
+			load: job(s.traced, connections, told, authorized), base: noDrainer, mostP50: 1.5},
 		{part: "HTTP", name: "a check, in memory", load: check(s.admitter), base: plainHTTP,
-			atLeast: 0.85},
-		{part: "HTTP", name: "a check, in Redis", load: check(s.shared), base: plainHTTP},
+			atLeast: 0.85, mostP99: 1.5},
 	}
 	if s.peer != nil {
 		rows = append(rows, row{part: "HTTP", name: peerRow, base: plainHTTP,
-			load: overHTTP(s.peer["http"], connections, 200, func(i int) []byte {
+			load: overHTTP(s.peer, connections, 200, func(i int) []byte {
 				return request("POST", "/json", fmt.Appendf(nil, `{"domain":"bench",`+
 					`"descriptors":[{"entries":[{"key":"key","value":"k%d"}]}]}`, i))
 			})})
+		shared.base, shared.atLeast = peerRow, 3
 	}
+	rows = append(rows, shared)
 	bare, err := s.overNATS(s.plain, func(int) *nats.Msg {
 		return &nats.Msg{Subject: "plain", Data: body}
 	})
@@ -134,26 +147,27 @@ func (s *servers) rows(ctx context.Context) ([]row, error) {
 		row{part: "NATS", name: "a check, in memory, over NATS", load: checks, base: bareNATS,
 			atLeast: 0.5},
 		row{part: "batches", name: rawJobs, load: raw},
-		row{part: "batches", name: "POST /v1/jobs:batch", base: rawJobs, atLeast: 0.5,
-			enough: fastBatch, load: load{batchClients, batchJobs, s.batches}},
+		row{part: "batches", name: "POST /v1/jobs:batch", base: rawJobs, atLeast: 0.6,
+			load: load{s.admitter, batchClients, batchJobs, s.batches}},
 	), nil
 }
 
 // gateways are the rows of Envoy's rate limit service.
 func (s *servers) gateways() []row {
 	shared := row{part: "gRPC", name: "ShouldRateLimit, in Redis",
-		load: overGRPC(s.shared["envoy"])}
+		load: overGRPC(s.shared, s.shared["envoy"])}
 	memory := row{part: "gRPC", name: "ShouldRateLimit, in memory",
-		load: overGRPC(s.admitter["envoy"])}
+		load: overGRPC(s.admitter, s.admitter["envoy"])}
 	switch {
 	case s.shared["envoy"] == "": // a build that does not answer gateways
 		return nil
 	case s.peer == nil:
 		return []row{shared, memory}
 	}
-	shared.base, shared.atLeast, shared.lessP99 = peerGRPC, 1.5, true
+	shared.base, shared.atLeast, shared.mostP99 = peerGRPC, 1.5, 1
 	memory.base = peerGRPC
-	return []row{{part: "gRPC", name: peerGRPC, load: overGRPC(s.peer["grpc"])}, shared, memory}
+	return []row{{part: "gRPC", name: peerGRPC, load: overGRPC(s.peer, s.peer["grpc"])},
+		shared, memory}
 }
 
 // natsClient asks one thing again and again, over the connection that all share.
@@ -182,7 +196,7 @@ func (s *servers) overNATS(to server, question func(client int) *nats.Msg) (load
 	if err != nil {
 		return load{}, err
 	}
-	return load{connections, 1, func(_ context.Context, i int) (client, error) {
+	return load{to, connections, 1, func(_ context.Context, i int) (client, error) {
 		return natsClient{nc, question(i)}, nil
 	}}, nil
 }
@@ -216,13 +230,14 @@ func (s *servers) publishing() (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	return load{batchClients, batchJobs, func(ctx context.Context, i int) (client, error) {
+	open := func(ctx context.Context, i int) (client, error) {
 		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(batchJobs))
 		if err == nil && i == 0 {
 			err = empty(ctx, js, "raw")
 		}
 		return publisher{js}, err
-	}}, nil
+	}
+	return load{s.admitter, batchClients, batchJobs, open}, nil
 }
 
 // empty makes room in a queue, whose stream holds a million jobs.
@@ -254,7 +269,7 @@ func (s *servers) batches(ctx context.Context, i int) (client, error) {
 	for i := range batchJobs {
 		text = fmt.Appendf(text, `{"policy":"batch","key":"k%d","body":%s}`+"\n", i%1000, body)
 	}
-	c, err := overHTTP(s.admitter["http"], 1, http.StatusOK, func(int) []byte {
+	c, err := overHTTP(s.admitter, 1, http.StatusOK, func(int) []byte {
 		return request("POST", "/v1/jobs:batch", text)
 	}).open(ctx, 0)
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/bench/build"
+	"github.com/penstock-mq/penstock/bench/usage"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
@@ -26,6 +28,19 @@ const peerModule = "github.com/envoyproxy/ratelimit/src/service_cmd" +
 
 // server is a process that answers: where it does, by protocol.
 type server map[string]string
+
+// with returns the server with another address for HTTP.
+func (s server) with(addr string) server { return server{"http": addr, "pid": s["pid"]} }
+
+// cpu returns the processor time that the server has used; 0: unknown.
+func (s server) cpu() time.Duration {
+	pid, _ := strconv.Atoi(s["pid"]) // 0 when there is none
+	if pid == 0 {
+		return 0
+	}
+	used, _ := usage.CPU(pid) // needs Linux
+	return used
+}
 
 // servers are all that are measured. They run all the time, and are asked in turns.
 type servers struct {
@@ -175,6 +190,9 @@ func (s *servers) start(ctx context.Context, program *exec.Cmd) (server, error) 
 		return nil, err
 	}
 	ready, err := p.Ready(ctx)
+	if err == nil {
+		ready["pid"] = strconv.Itoa(program.Process.Pid)
+	}
 	return ready, err
 }
 
@@ -213,7 +231,8 @@ func (s *servers) startPeer(ctx context.Context) error {
 		if err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				s.peer = server{"http": addr, "grpc": "127.0.0.1:" + ports[1]}
+				s.peer = server{"http": addr, "grpc": "127.0.0.1:" + ports[1],
+					"pid": strconv.Itoa(cmd.Process.Pid)}
 				return nil
 			}
 		}

@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+func httpServer(s *httptest.Server) server {
+	return server{"http": s.Listener.Addr().String()}
+}
+
 // A client reads what it is answered to its end, whatever the answer's form, and asks again.
 func TestAClientReadsWholeAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,12 +33,12 @@ func TestAClientReadsWholeAnswers(t *testing.T) {
 		_, _ = w.Write(got)
 	}))
 	defer server.Close()
-	addr := server.Listener.Addr().String()
+	to := httpServer(server)
 	for path, want := range map[string]struct {
 		status int
 		body   string
 	}{"/": {202, "text"}, "/chunks": {200, "texttexttext"}} {
-		c, err := overHTTP(addr, 1, want.status, func(int) []byte {
+		c, err := overHTTP(to, 1, want.status, func(int) []byte {
 			return request("POST", path, []byte("text"))
 		}).open(t.Context(), 0)
 		if err != nil {
@@ -58,7 +62,7 @@ func TestAClientReadsWholeAnswers(t *testing.T) {
 func TestAnotherStatusIsAnError(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	_, err := overHTTP(server.Listener.Addr().String(), 2, 200, func(int) []byte {
+	_, err := overHTTP(httpServer(server), 2, 200, func(int) []byte {
 		return request("GET", "/", nil)
 	}).run(t.Context(), time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "answered 404, want 200") {
@@ -79,7 +83,7 @@ func (f *failing) ask(context.Context) error {
 }
 
 func TestALoadEndsWithItsFirstFailure(t *testing.T) {
-	_, err := load{1, 1, func(context.Context, int) (client, error) {
+	_, err := load{nil, 1, 1, func(context.Context, int) (client, error) {
 		return &failing{3}, nil
 	}}.run(t.Context(), time.Hour)
 	if err == nil || err.Error() != "no more" {
@@ -91,7 +95,8 @@ func TestALoadEndsWithItsFirstFailure(t *testing.T) {
 func TestRatiosAreOfTheSameRound(t *testing.T) {
 	at := func(rates ...float64) (samples []sample) {
 		for _, r := range rates {
-			samples = append(samples, sample{perSecond: r, p50: time.Duration(1e9 / r)})
+			samples = append(samples, sample{perSecond: r, p50: time.Duration(1e9 / r),
+				p99: time.Duration(2e9 / r)})
 		}
 		return samples
 	}
@@ -99,11 +104,11 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 		{name: "base", samples: at(100, 1000, 10)},
 		{name: "half", base: "base", atLeast: 0.5, samples: at(50, 500, 5)},
 		{name: "less", base: "base", atLeast: 0.6, samples: at(50, 500, 5)},
-		{name: "enough", base: "base", atLeast: 0.6, enough: 40, samples: at(50, 500, 5)},
-		{name: "slow", base: "base", atLeast: 0.4, likeP50: "base", samples: at(50, 500, 5)},
+		{name: "slow", base: "base", atLeast: 0.4, mostP50: 1.5, samples: at(50, 500, 5)},
+		{name: "late", base: "base", mostP99: 1.5, samples: at(50, 500, 5)},
 	}}
 	for name, want := range map[string]string{
-		"base": "", "half": "ok", "less": "MISSED", "enough": "ok", "slow": "MISSED",
+		"base": "", "half": "ok", "less": "MISSED", "slow": "MISSED", "late": "MISSED",
 	} {
 		if got := r.verdict(r.row(name)); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
