@@ -442,18 +442,10 @@ var table = []mutant{
 		by:  "./workers/internal/alarm TestAnAlarmThatHasRungRingsAgainForTheSameInstant",
 	},
 	{
-		name: "unknown-renewal-is-ok", file: "workers/internal/core/lease.go",
-		old: `if result != PutOK {
-		c.out.reads = append(c.out.reads, read{p})
-		return
-	}
-	c.extend(revision, p.sent)`,
-		new: `if result == PutConflict {
-		c.out.reads = append(c.out.reads, read{p})
-		return
-	}
-	c.extend(revision, p.sent)`,
-		by: "./workers/internal/core TestARenewalOfUnknownResultIsReadBack",
+		name: "unknown-renewal-is-ok", file: "workers/internal/core/core.go",
+		old: "	case e.Result != PutOK:\n",
+		new: "	case e.Result == PutConflict || e.Result == PutUnknown && p.Why != WhyRenew:\n",
+		by:  "./workers/internal/core TestARenewalOfUnknownResultIsReadBack",
 	},
 	{
 		name: "lease-nonce-unchecked", file: "workers/internal/core/lease.go",
@@ -476,7 +468,7 @@ var table = []mutant{
 	},
 	{
 		name: "dates-stand-still-with-the-clocks", file: "workers/internal/core/lease.go",
-		old: "v.Redate(now, c.Wall(now))",
+		old: "v.Redate(now)",
 		new: "_ = v",
 		by:  "./workers/internal/core TestDatesHoldAfterTheClocksStoodStill",
 	},
@@ -488,7 +480,7 @@ var table = []mutant{
 	},
 	{
 		name: "redated-job-not-due-yet-stays-late", file: "workers/internal/valve/valve.go",
-		old: "at = min(at, now.Later(j.NotBefore.Sub(wall)))",
+		old: "at = min(at, v.wall.instant(j.NotBefore, now))",
 		new: "at = min(at, j.at)",
 		by:  "./workers/internal/core TestDatesHoldAfterTheClocksStoodStill",
 	},
@@ -1458,8 +1450,8 @@ func (Synced)`,
 	},
 	{
 		name: "deadline-ignored", file: "workers/internal/valve/valve.go",
-		old: "j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))",
-		new: "",
+		old: "if !j.Deadline.IsZero() && j.Deadline.Before(at) {",
+		new: "if false {",
 		by:  "./workers/internal/valve TestDeadlinesPassWhereverAJobWaits",
 	},
 	{
@@ -1474,13 +1466,13 @@ func (Synced)`,
 	},
 	{
 		name: "deadline-a-second-early", file: "workers/internal/valve/valve.go",
-		old: "j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))",
-		new: "j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)-time.Second))",
+		old: "return j.Deadline\n",
+		new: "return j.Deadline.Add(-time.Second)\n",
 		by:  "./workers/internal/valve TestDeadlinesPassWhereverAJobWaits",
 	},
 	{
 		name: "not-before-ignored", file: "workers/internal/valve/valve.go",
-		old: "case !a.NotBefore.IsZero() && a.NotBefore.After(wall):",
+		old: "case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):",
 		new: "case !a.NotBefore.IsZero() && a.NotBefore.After(wall) && false:",
 		by:  "./workers/internal/valve TestAJobStartsAtItsNotBefore",
 	},
@@ -3013,8 +3005,8 @@ func (Synced)`,
 	},
 	{
 		name: "crash-charges-a-young-record", file: "workers/internal/quota/rules.go",
-		old: "min(c.slack, l.Window)",
-		new: "0*min(c.slack, l.Window)",
+		old: "min(c.slack, l.of.Window)",
+		new: "0*min(c.slack, l.of.Window)",
 		by:  "./workers/internal/quota TestNoLimitIsEverBroken",
 	},
 	{
@@ -3320,7 +3312,7 @@ func (Synced)`,
 	},
 	{
 		name: "deep-jobs-expire-without-end", file: "workers/internal/valve/depth.go",
-		old: "if p.burying >= mostLapsing {",
+		old: "if p.stages[stageBurying] >= mostLapsing {",
 		new: "if false {",
 		by:  "./workers/internal/valve TestManyThatExpireAtOnceDoSoInPortions",
 	},
@@ -3338,7 +3330,7 @@ func (Synced)`,
 	},
 	{
 		name: "purges-fill-the-memory", file: "workers/internal/valve/questions.go",
-		old: "if q.part.acking >= mostPurging {",
+		old: "if q.part.stages[stageAcking] >= mostPurging {",
 		new: "if false {",
 		by:  "./workers/internal/valve TestAPurgeOfDeepJobsAwaitsItsAcknowledgements",
 	},

@@ -58,7 +58,6 @@ func newDrainer(w *world, began int64) *drainer {
 	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
 	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)))
 	d.valve.Local = true
-	d.questions.Wall = d.date
 	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)
 	d.part.GoLive(origin)
@@ -89,8 +88,7 @@ func (d *drainer) next() int64 {
 
 // late reports whether the valve expects a job to start after its deadline.
 func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
-	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority,
-		Cost: r.Cost}
+	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority, Cost: r.Cost}
 	d.questions.Ask(d.part, ask, func(a job.Answer) {
 		late = a.StartMS != nil && time.Duration(*a.StartMS)*time.Millisecond > deadline
 	}, d.instant(d.now))
@@ -106,7 +104,7 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	if deadline > 0 {
 		a.Deadline = at.Add(deadline)
 	}
-	d.part.Arrive(d.one[:], true, d.instant(d.now), at)
+	d.part.Arrive(d.one[:], true, d.instant(d.now))
 	return d.turn()
 }
 

@@ -51,9 +51,7 @@ func (c *Core) Perform(p Performer) {
 	each(out.Offers, p.Offer)
 	each(out.Acks, p.Ack)
 	each(out.puts, p.Write)
-	for _, r := range out.reads {
-		p.Read(r.Put)
-	}
+	each(out.reads, p.Read)
 	each(out.deletes, p.Delete)
 	if len(out.Fetches) > 0 {
 		p.Fetch(out.Fetches)
@@ -89,7 +87,7 @@ func each[A any](actions []A, perform func(A)) {
 type actions struct {
 	valve.Actions           // actions of valves
 	puts          []Put     // compare-and-set a record
-	reads         []read    // read a record from its leader
+	reads         []Put     // read a record from its leader, after such a write
 	deletes       []Put     // delete a record
 	opens         []Opening // open a backlog
 	closes        []handle.Partition
@@ -147,9 +145,6 @@ const (
 	whyRelease
 	whyCheckpoint
 )
-
-// read requests a record after a write with an unknown result or a conflict.
-type read struct{ Put }
 
 // putResult is the result of a write.
 type putResult uint8

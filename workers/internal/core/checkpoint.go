@@ -105,17 +105,15 @@ func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.I
 		return
 	}
 	c.valve(s.policy)
-	switch {
-	case result == PutOK:
-		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-		of := c.valves[s.policy]
-		if s.part.Noted(true) && of != nil {
-			for _, v := range c.sorted {
-				v.NotedFirst(of.Valve, now)
-			}
-		}
-	default:
+	if result != PutOK {
 		s.part.Noted(false)
-		c.out.reads = append(c.out.reads, read{p})
+		c.out.reads = append(c.out.reads, p)
+		return
+	}
+	s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	if of := c.valves[s.policy]; s.part.Noted(true) && of != nil {
+		for _, v := range c.sorted {
+			v.NotedFirst(of.Valve, now)
+		}
 	}
 }

@@ -107,7 +107,6 @@ func New(o Options) *Core {
 			owners: map[string]Record{}, unsettled: map[string]int{}},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
 	}
-	c.questions.Wall = c.Wall
 	c.identify()
 	return c
 }
@@ -237,18 +236,22 @@ func (Synced) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
+// After a conflict or an unknown result the record is read: a conflict may be with an earlier
+// write of this process, and an unknown write may be applied.
 func (e Written) apply(c *Core, now pace.Instant) {
-	switch e.Put.Why {
-	case WhyRenew:
-		c.renewed(e.Put, e.Result, e.Revision, now)
-	case whyTombstone:
-		c.entombed(e.Put, e.Result, e.Revision, now)
-	case whyTake, whyRelease:
-		c.owned(e.Put, e.Result, e.Revision, now)
-	case whyCheckpoint:
-		c.checkpointed(e.Put, e.Result, e.Revision, now)
-	}
 	c.TickAt = now
+	switch p := e.Put; {
+	case p.Why == whyCheckpoint:
+		c.checkpointed(p, e.Result, e.Revision, now)
+	case e.Result != PutOK:
+		c.out.reads = append(c.out.reads, p)
+	case p.Why == WhyRenew:
+		c.renewed(p, e.Revision, now)
+	case p.Why == whyTombstone:
+		c.leaseSeen(p.Key, Record{Exists: true, Value: p.value, Revision: e.Revision}, now)
+	default:
+		c.owned(p, e.Revision, now)
+	}
 }
 
 // Record is the result of a read or a watch.

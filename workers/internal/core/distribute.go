@@ -46,10 +46,8 @@ func (c *Core) favourites() map[*share]string {
 	load := map[string]int{}
 	pick := func(from []string, key string) (best string) {
 		for _, id := range from {
-			if best == "" || cmp.Or(
-				cmp.Compare(max(load[best]+1, quota), max(load[id]+1, quota)),
-				cmp.Compare(weight(id, key), weight(best, key)),
-				cmp.Compare(best, id)) > 0 {
+			if best == "" || cmp.Or(cmp.Compare(max(load[best]+1, quota), max(load[id]+1, quota)),
+				cmp.Compare(weight(id, key), weight(best, key)), cmp.Compare(best, id)) > 0 {
 				best = id
 			}
 		}

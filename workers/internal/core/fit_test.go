@@ -62,7 +62,7 @@ func TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften(t *testing.T) {
 			}
 			for _, r := range reads {
 				s := c.shares["api.0"]
-				c.Handle(Found{r.Put,
+				c.Handle(Found{r,
 					Record{Exists: true, Value: record.Encode(s.record), Revision: s.revision,
 						Stored: originWall}}, now)
 			}

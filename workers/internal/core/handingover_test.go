@@ -109,7 +109,7 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	c.release(s, now)
 	p := putFor(t, c, whyRelease)
 	c.Handle(Written{p, PutUnknown, 0}, now)
-	c.Handle(Found{c.out.reads[0].Put, mine}, now)
+	c.Handle(Found{c.out.reads[0], mine}, now)
 	again := 0
 	c.run(now, second, func(_ pace.Instant, written []Put) {
 		for _, w := range written {
@@ -135,7 +135,7 @@ func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	applied := Record{Exists: true, Value: p.value, Revision: s.revision + 1, Stored: originWall}
 	c.Handle(Written{p, PutUnknown, 0}, now)
 	c.Handle(Watched{TablePartitions, "api.0", applied}, now)
-	c.Handle(Found{c.out.reads[0].Put, applied}, now)
+	c.Handle(Found{c.out.reads[0], applied}, now)
 	if s.part != nil || s.state != shareIdle {
 		t.Errorf("state %d: it waits for the release, which has been applied", s.state)
 	}

@@ -44,7 +44,7 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 		slices.ContainsFunc(c.out.puts, func(p Put) bool { return p.Why == whyTake }) {
 		t.Fatalf("%d reads; wrote %v", len(c.out.reads), c.out.puts)
 	}
-	asked := c.out.reads[0].Put
+	asked := c.out.reads[0]
 	found.Stored = originWall
 	c.Handle(Found{asked, found}, now)
 	part, now := takeOver(c, Opened{Last: 100, Created: originWall.Add(-time.Hour)})

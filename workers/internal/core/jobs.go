@@ -13,7 +13,7 @@ func (e Arrived) apply(c *Core, now pace.Instant) {
 	if p == nil || p.Epoch != e.Epoch {
 		return
 	}
-	p.Arrive(e.Jobs, true, now, c.Wall(now))
+	p.Arrive(e.Jobs, true, now)
 }
 
 func (e Swept) apply(c *Core, now pace.Instant) {
@@ -24,7 +24,7 @@ func (e Swept) apply(c *Core, now pace.Instant) {
 
 func (e Strayed) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		p.Arrive(e.Jobs, false, now, c.Wall(now))
+		p.Arrive(e.Jobs, false, now)
 	}
 }
 

@@ -81,14 +81,10 @@ func (c *Core) renew(now pace.Instant) {
 	})
 }
 
-// renewed handles the result of a renewal.
-func (c *Core) renewed(p Put, result putResult, revision uint64, now pace.Instant) {
+// renewed handles a stored renewal.
+func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return // of a former identity
-	}
-	if result != PutOK {
-		c.out.reads = append(c.out.reads, read{p})
-		return
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
@@ -338,15 +334,6 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// entombed handles the result of a tombstone's write.
-func (c *Core) entombed(p Put, result putResult, revision uint64, now pace.Instant) {
-	if result == PutOK {
-		c.leaseSeen(p.Key, Record{Exists: true, Value: p.value, Revision: revision}, now)
-		return
-	}
-	c.out.reads = append(c.out.reads, read{p})
-}
-
 // entombedRead handles the read after a tombstone's write with an unknown result.
 //
 // If the tombstone is stored, leaseSeen declares the peer dead. If not, the peer has renewed
@@ -410,7 +397,7 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 		s.dated = c.Wall(0)
 		c.rouseAll()
 		for _, v := range c.sorted {
-			v.Redate(now, c.Wall(now))
+			v.Redate(now)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	c.Handle(Written{first, PutUnknown, 0}, first.sent)
 	for now, renewals := first.sent, 1; now < first.sent.Add(second); now = now.Add(ms) {
 		for _, r := range c.out.reads {
-			c.Handle(Found{r.Put,
+			c.Handle(Found{r,
 				Record{Exists: true, Revision: 1,
 					Value: record.Encode(record.Lease{V: record.Version})}},
 				now)
@@ -121,7 +121,7 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 		"read": func(c *Core, now pace.Instant) {
 			c.advance(c.Lease.renewAt)
 			c.Handle(Written{putFor(t, c, WhyRenew), PutConflict, 0}, now)
-			c.Handle(Found{c.out.reads[0].Put, tombstone}, now)
+			c.Handle(Found{c.out.reads[0], tombstone}, now)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,8 +162,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// The time of its release must be known: read it first.
 		s.actAt = pace.Never
-		c.out.reads = append(c.out.reads,
-			read{Put{Table: TablePartitions, Key: s.key(), Why: whyTake}})
+		c.out.reads = append(c.out.reads, Put{Table: TablePartitions, Key: s.key(), Why: whyTake})
 		return
 	}
 	if s.part == nil {
@@ -209,20 +208,14 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	})
 }
 
-// owned handles the result of a taking or a release. After a conflict or an unknown result the
-// record is read: the conflict may be with our own earlier write, and an unknown write may be
-// applied. The answer and the watch come in either order and both end in takeUp, which is
-// idempotent.
-func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant) {
+// owned handles a stored taking or release. The answer and the watch come in either order and
+// both end in takeUp, which is idempotent.
+func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
 		return
 	}
 	c.stir(s)
-	if result != PutOK {
-		c.out.reads = append(c.out.reads, read{p})
-		return
-	}
 	var r record.Owner
 	if err := record.Decode(p.value, &r); err != nil {
 		panic(fmt.Sprintf("workers: our own record: %v", err))
@@ -286,8 +279,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	c.ownerSeen(s, found, now)
 	switch {
 	case s.state == shareReleasing && s.damaged != nil,
-		s.state == shareReleasing && s.exists && s.record.Owner == c.Lease.Id &&
-			!s.record.Released:
+		s.state == shareReleasing && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
 		if p.Why == whyRelease {
 			var r record.Owner
 			if record.Decode(p.value, &r) == nil {
@@ -441,10 +433,8 @@ func (c *Core) release(s *share, now pace.Instant) {
 	}
 	h.At = c.Wall(now).UnixMicro()
 	s.state, s.unwritten, s.rewrites = shareReleasing, nil, 0
-	c.write(s,
-		record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce(), Released: true,
-			Handover: h},
-		whyRelease, now)
+	c.write(s, record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce(), Released: true,
+		Handover: h}, whyRelease, now)
 }
 
 // giveBack restores the record that a taking replaced, so that the next owner knows as much:

@@ -297,7 +297,7 @@ func (w *world) purge(name string, key job.Key) {
 // ask asks an owner about a partition of its own, and waits for nothing.
 func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
 	before := d.core.questions
-	d.core.questions = valve.Questions{Wall: d.core.Wall}
+	d.core.questions = valve.Questions{}
 	d.core.Handle(Asked{p.Partition, q, func(answer job.Answer) { a = answer }}, d.clock())
 	d.core.Ponder(d.clock)
 	d.core.questions = before

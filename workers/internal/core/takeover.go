@@ -130,8 +130,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
 		kept, known := b.record.KeepsFrom(b.revision)
-		in.Current = found.Checkpoint.Epoch == b.revision ||
-			known && found.Checkpoint.Epoch >= kept
+		in.Current = found.Checkpoint.Epoch == b.revision || known && found.Checkpoint.Epoch >= kept
 		in.Unstarted = known && kept == b.revision && b.record.After == 0 &&
 			found.Checkpoint.V == 0 && !found.Created.Before(found.Since)
 		if noted = found.Noted; !newer {

@@ -89,7 +89,7 @@ func (a *anew) run(length time.Duration, each func()) {
 				}
 			}
 			for _, r := range reads {
-				a.c.Handle(Found{r.Put, a.records[r.Put.Key]}, a.now)
+				a.c.Handle(Found{r, a.records[r.Key]}, a.now)
 			}
 		}
 		for _, o := range a.c.out.opens {

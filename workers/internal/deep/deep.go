@@ -10,6 +10,7 @@
 package deep
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -239,16 +240,9 @@ func (s *Store[O]) find(seq uint64) ref {
 		return nowhere
 	}
 	p := s.order[i]
-	slot, found := slices.BinarySearchFunc(p.records[:p.used], seq,
-		func(r record, seq uint64) int {
-			switch {
-			case r.seq < seq:
-				return -1
-			case r.seq > seq:
-				return 1
-			}
-			return 0
-		})
+	slot, found := slices.BinarySearchFunc(p.records[:p.used], seq, func(r record, seq uint64) int {
+		return cmp.Compare(r.seq, seq)
+	})
 	if !found || p.records[slot].line == gone {
 		return nowhere
 	}

@@ -19,12 +19,12 @@ func Averaged(perSecond float64, at Instant) Average {
 	return Average{float32(perSecond), at, at.Add(-Forever)}
 }
 
-// few is the shortest averaging time.
-const few = 5 * time.Second
+// Few is the usual shortest averaging time.
+const Few = 5 * time.Second
 
-// memory returns the averaging time at a pace. Slow buckets are averaged over three of their
+// over returns the averaging time at a pace. Slow buckets are averaged over three of their
 // intervals, since one job an hour has no useful rate in five seconds.
-func memory(p *Pace, least time.Duration) time.Duration {
+func over(p *Pace, least time.Duration) time.Duration {
 	if p == nil {
 		return least
 	}
@@ -36,13 +36,9 @@ func faded(after, memory time.Duration) float64 {
 	return math.Exp(-after.Seconds() / memory.Seconds())
 }
 
-// Count counts a start at a pace; nil: unpaced.
-func (a *Average) Count(p *Pace, now Instant) { a.count(p, memory(p, few), now) }
-
-// CountMinute is Count for an average over at least a minute.
-func (a *Average) CountMinute(p *Pace, now Instant) { a.count(p, memory(p, time.Minute), now) }
-
-func (a *Average) count(p *Pace, over time.Duration, now Instant) {
+// Count counts a start at a pace (nil: unpaced), for an average over a least time.
+func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
+	over := over(p, least)
 	if a.last == 0 {
 		a.last, a.since = now, now
 		if p != nil {
@@ -57,18 +53,11 @@ func (a *Average) count(p *Pace, over time.Duration, now Instant) {
 // Now returns the average to three digits, even of ten starts a day, over the part of the
 // averaging time since the first start. Otherwise a bucket would seem slow for all of that
 // time, up to an hour.
-// slow.
-func (a *Average) Now(p *Pace, now Instant) float64 { return a.over(memory(p, few), now) }
-
-// NowMinute is Now for an average over at least a minute.
-func (a *Average) NowMinute(p *Pace, now Instant) float64 {
-	return a.over(memory(p, time.Minute), now)
-}
-
-func (a *Average) over(over time.Duration, now Instant) float64 {
+func (a *Average) Now(p *Pace, least time.Duration, now Instant) float64 {
 	if a.last == 0 {
 		return 0
 	}
+	over := over(p, least)
 	seen := 1 - faded(max(time.Second, now.Since(a.since)), over)
 	perSecond := float64(a.perSecond) * faded(now.Since(a.last), over) / seen
 	if perSecond < 1e-6 {
@@ -83,5 +72,5 @@ func (a *Average) Told(p *Pace) Instant {
 	if a.last == 0 {
 		return 0
 	}
-	return a.last.Add(2 * memory(p, few))
+	return a.last.Add(2 * over(p, Few))
 }

@@ -268,8 +268,7 @@ func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 			return t
 		}
 		by := float64(p.Interval) / float64(before.Interval)
-		return now.Add(time.Duration(
-			math.Ceil(min(float64(t.Since(now))*by, float64(Forever)))))
+		return now.Add(time.Duration(math.Ceil(min(float64(t.Since(now))*by, float64(Forever)))))
 	}
 	c.Due, c.Tat = stretched(c.Due), stretched(c.Tat)
 	c.move(stretched)

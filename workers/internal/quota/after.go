@@ -28,17 +28,15 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 		if ahead.Jobs > 0 {
 			units = ahead.Units(of.cost)
 		}
-		own := min(c.Of(of.cost), of.most())
+		own := min(c.Of(of.cost), of.Most())
 		wait = max(wait, l.after(of, s, i, now, ahead.Jobs, units, own))
 	}
 	return wait
 }
 
 // after is After for one limit.
-func (l *Limits) after(of *limit, s *Set, i int, now Now,
-	jobs, units, own int64) time.Duration {
-
-	st, most, each := &s.states[i], of.most(), max(own, 1)
+func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64) time.Duration {
+	st, most, each := &s.states[i], of.Most(), max(own, 1)
 	at := l.asked(now).of(of)
 	if jobs > 0 {
 		each = max(1, min(most, (units+jobs-1)/jobs))
@@ -52,7 +50,7 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now,
 	case counter:
 		return r.after(st, at, u)
 	case log:
-		every = r.Window + l.guard
+		every = r.of.Window + l.guard
 	default: // a rate, which leaves no remainder
 		u.whole = most
 		every = time.Duration(min(float64(of.interval)*float64(most), math.MaxInt64/4))
@@ -80,13 +78,13 @@ func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 		left = 0
 	case u.need <= left:
 		return f.wait(st, at, u.need)
-	case left < f.Limit:
+	case left < f.of.Limit:
 		end = at.Add(f.wait(st, at, left+1))
 	}
 	windows := max(0, u.need-left/u.each*u.each-1) / u.whole
 	for i := range windows {
 		if i == mostWindows {
-			return end.Sub(at) + nTimes(windows-i, f.Window)
+			return end.Sub(at) + nTimes(windows-i, f.of.Window)
 		}
 		end = f.end(end)
 	}
@@ -97,7 +95,7 @@ func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 // starts if all earlier ones are used as far as possible.
 func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
 	first, end := at, c.end(at) // earliest possible start
-	start := end.Add(-c.Window)
+	start := end.Add(-c.length())
 	if end.Sub(at) <= u.quiet {
 		first, start = end, end
 	}
@@ -105,11 +103,11 @@ func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
 	switch rest := u.need - cycles*u.whole; {
 	case cycles == 0:
 		return first.Sub(at) + c.wait(st, first, u.need)
-	case u.each == c.Limit: // a window must follow an empty one
-		return start.Sub(at) + nTimes(cycles, 2*c.Window)
+	case u.each == c.limit: // a window must follow an empty one
+		return start.Sub(at) + nTimes(cycles, 2*c.length())
 	default:
-		used := max(0, 1-float64(c.Limit-rest)/float64(u.whole))
-		return start.Sub(at) + nTimes(cycles, c.Window) + time.Duration(used*float64(c.Window))
+		used := max(0, 1-float64(c.limit-rest)/float64(u.whole))
+		return start.Sub(at) + nTimes(cycles, c.length()) + time.Duration(used*float64(c.length()))
 	}
 }
 

@@ -45,8 +45,9 @@ type Limits struct {
 
 type limit struct {
 	rule
+	windows    // of the clock, if aligned
+	aligned    bool
 	name, cost string
-	aligned    bool // to the clock
 	// between two units at full use
 	interval time.Duration
 	budget   int64 // see Budgets
@@ -68,20 +69,12 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	l := &Limits{guard: time.Duration(p.Guard), mostOff: math.MaxInt64, budgets: Units{}}
 	var names []string
 	for _, of := range all {
-		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
-		switch of.Algorithm {
-		case policy.TokenBucket:
-			made.interval = of.Refill.Interval()
-		case policy.LeakingBucket:
-			made.interval = of.Outflow.Interval()
-		default:
-			made.aligned = of.Algorithm != policy.SlidingLog
-			made.interval = time.Duration(of.Window) / time.Duration(of.Limit)
+		made := limit{name: of.Name, cost: of.Cost}
+		made.rule, made.interval = ruleOf(of.Rule)
+		if made.windows, made.aligned = made.rule.(windows); made.aligned {
+			l.mostOff = min(l.mostOff, made.length()/8)
 		}
-		if made.aligned {
-			l.mostOff = min(l.mostOff, made.window()/8)
-		}
-		made.budget = budgetOf(made.most(), made.interval)
+		made.budget = budgetOf(made.Most(), made.interval)
 		l.all = append(l.all, made)
 		l.budgets[of.Cost] = least(l.budgets[of.Cost], made.budget)
 		names = append(names, of.Name+"/"+string(of.Algorithm))
@@ -99,7 +92,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 // times.
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
-		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.window()/2 {
+		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.length()/2 {
 			return false
 		}
 	}
@@ -228,9 +221,7 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 //
 // After a wait for one limit, the others are evaluated again at its end, because windows may
 // have ended meanwhile.
-func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
-	until time.Duration) {
-
+func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
 	}
@@ -240,7 +231,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 		again, until = false, math.MaxInt64
 		for i := range l.all {
 			of, st := &l.all[i], &s.states[i]
-			n := min(c.Of(of.cost)+st.owed, of.most())
+			n := min(c.Of(of.cost)+st.owed, of.Most())
 			at := asked.of(of)
 			more := of.wait(st, at, n)
 			if of.aligned && more == 0 {
@@ -269,7 +260,7 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	l.pay(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		tell(of.name, of.left(st, asked.of(of)), of.most())
+		tell(of.name, of.left(st, asked.of(of)), of.Most())
 	}
 }
 
@@ -278,7 +269,9 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		of.clamp(st, asked.of(of))
+		if of.aligned { // other clocks never step
+			of.clamp(st, asked.of(of))
+		}
 		if st.owed > 0 {
 			paid := of.takeUpTo(st, asked.of(of), l.charges(s, asked).of(of), st.owed)
 			st.owed -= paid
@@ -298,7 +291,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	ch.of = ch.few[:0]
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.Of(l.all[i].cost)
-		if n <= of.most() && of.take(st, asked.of(of), ch.at.of(of), n) {
+		if n <= of.Most() && of.take(st, asked.of(of), ch.at.of(of), n) {
 			st.charged += n
 		} else {
 			st.owed += n // more than the current limit allows, or its clock stepped back
@@ -366,7 +359,7 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	of, st := &l.all[i], &s.states[i]
 	uncharged := min(n, st.owed)
 	st.owed -= uncharged
-	if n = min(n-uncharged, of.most()); n <= 0 {
+	if n = min(n-uncharged, of.Most()); n <= 0 {
 		return
 	}
 	of.refund(st, l.asked(now).of(of), ch.at.of(of), s.latest, n, st.charged-ch.of[i].by)
@@ -398,17 +391,6 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	return s
 }
 
-// window returns the length of a clock window.
-func (of *limit) window() time.Duration {
-	switch r := of.rule.(type) {
-	case *fixed:
-		return r.Window
-	case counter:
-		return r.Window
-	}
-	return 0
-}
-
 // FreshIn returns how long it takes until a set is as good as unused.
 func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	if s == nil {
@@ -420,7 +402,7 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 		of, st := &l.all[i], &s.states[i]
 		wait = max(wait, of.resetAfter(st, asked.of(of)))
 		if st.owed > 0 {
-			wait = max(wait, of.wait(st, asked.of(of), min(st.owed, of.most())), 1)
+			wait = max(wait, of.wait(st, asked.of(of), min(st.owed, of.Most())), 1)
 		}
 	}
 	return wait
@@ -435,8 +417,12 @@ func (l *Limits) Longest() (longest time.Duration) {
 	for i := range l.all {
 		var full state
 		of := &l.all[i]
-		of.takeUpTo(&full, at, at, of.most())
-		longest = max(longest, of.resetAfter(&full, at)+of.window()*5/4) // extended for calendars
+		of.takeUpTo(&full, at, at, of.Most())
+		reset := of.resetAfter(&full, at)
+		if of.aligned {
+			reset += of.length() * 5 / 4 // extended for calendars
+		}
+		longest = max(longest, reset)
 	}
 	return longest + 3*l.guard + 2*l.MostLag()
 }

@@ -46,8 +46,7 @@ func (l *Limits) Encode(s *Set, now Now) string {
 		if of.resetAfter(&st, l.asked(now).of(of)) == 0 {
 			st = state{a: from, owed: st.owed, out: st.out}
 		}
-		for _, n := range []int64{st.a - from, st.b, st.c, st.owed, st.out,
-			int64(len(st.times))} {
+		for _, n := range []int64{st.a - from, st.b, st.c, st.owed, st.out, int64(len(st.times))} {
 			data = binary.AppendVarint(data, n)
 		}
 		for _, t := range st.times {

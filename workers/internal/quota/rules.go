@@ -19,10 +19,10 @@ type state struct {
 	untold  untold
 }
 
-// rule is one of the five algorithms with its state type hidden, and operations that only
-// package quota needs.
+// rule is one of the five algorithms, with operations that only this package needs. An operation
+// is evaluated at t, and its units count from at, which is not earlier.
 type rule interface {
-	most() int64
+	Most() int64
 	// clamp limits a state from before JetStream's clock was set back to one more window.
 	// Otherwise a bucket would wait until the clock has caught up.
 	clamp(s *state, t time.Time)
@@ -30,8 +30,7 @@ type rule interface {
 	left(s *state, t time.Time) int64
 	// wait returns how long n units must wait at t.
 	wait(s *state, t time.Time, n int64) time.Duration
-	// take charges n units, and reports whether there was room. They are evaluated at t, and
-	// count from at, which is not earlier.
+	// take charges n units, and reports whether there was room.
 	take(s *state, t, at time.Time, n int64) bool
 	// takeUpTo charges as many of n units as there is room for.
 	takeUpTo(s *state, t, at time.Time, n int64) int64
@@ -44,8 +43,13 @@ type rule interface {
 	within(d time.Duration) int64
 	// resetAfter returns how long it takes until the state is as good as new.
 	resetAfter(s *state, t time.Time) time.Duration
-	// end returns the end of the clock window around t; zero for a rule without such windows.
+}
+
+// windows are the rules whose windows are aligned to the clock.
+type windows interface {
+	// end returns the end of the window around t.
 	end(t time.Time) time.Time
+	length() time.Duration
 }
 
 // crashed bounds another process's unknown starts: at most most units between two instants,
@@ -57,70 +61,89 @@ type crashed struct {
 	most, loose  int64
 }
 
-// ruleOf returns the rule of a limit. A leaking bucket's is its outflow rate: its contents wait
-// in the queue.
-func ruleOf(r policy.Rule) rule {
+// ruleOf returns the rule of a limit, and its time between two units at full use. A leaking
+// bucket's rule is its outflow rate: its contents wait in the queue.
+func ruleOf(r policy.Rule) (rule, time.Duration) {
 	window := time.Duration(r.Window)
 	switch r.Algorithm {
 	case policy.TokenBucket:
-		return meter{algorithms.TokenBucket{Capacity: r.Capacity, Refill: r.Refill}}
+		return meterOf(r.Capacity, r.Refill), r.Refill.Interval()
 	case policy.LeakingBucket:
-		return meter{algorithms.TokenBucket{Capacity: max(r.Burst, 1), Refill: r.Outflow}}
+		return meterOf(max(r.Burst, 1), r.Outflow), r.Outflow.Interval()
 	case policy.SlidingLog:
-		return log{algorithms.SlidingLog{Limit: r.Limit, Window: window, CountAccepted: true}}
+		return logOf(algorithms.SlidingLog{Limit: r.Limit, Window: window, CountAccepted: true}),
+			window / time.Duration(r.Limit)
 	case policy.SlidingCounter:
-		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}, fixedOf(r)}
+		return counterOf(algorithms.SlidingCounter{Limit: r.Limit, Window: window}, fixedOf(r)),
+			window / time.Duration(r.Limit)
 	default:
-		return fixedOf(r)
+		return fixedOf(r), window / time.Duration(r.Limit)
 	}
 }
 
-// meter is a token bucket, or a leaking bucket, which has the same arithmetic.
-type meter struct{ algorithms.TokenBucket }
-
-func (m meter) read(s *state) algorithms.TokenBucketState {
-	return algorithms.TokenBucketState{FullAt: s.a, Frac: s.b}
+// adapted is a rule of package algorithms with its state in the common form.
+type adapted[S any] struct {
+	algorithms.Rule[S]
+	read  func(*state) S
+	write func(*state, S)
 }
-func (m meter) write(s *state, of algorithms.TokenBucketState) { s.a, s.b = of.FullAt, of.Frac }
 
-func (m meter) most() int64 { return m.Most() }
+func (r adapted[S]) clamp(s *state, t time.Time) { r.write(s, r.Clamp(r.read(s), t)) }
 
-func (m meter) clamp(*state, time.Time) {} // its clock never steps
+func (r adapted[S]) left(s *state, t time.Time) int64 { return r.Peek(r.read(s), t, 1).Remaining }
 
-func (m meter) left(s *state, t time.Time) int64 { return m.Peek(m.read(s), t, 1).Remaining }
-
-func (m meter) wait(s *state, t time.Time, n int64) time.Duration {
-	return m.Peek(m.read(s), t, n).RetryAfter
+func (r adapted[S]) wait(s *state, t time.Time, n int64) time.Duration {
+	return r.Peek(r.read(s), t, n).RetryAfter
 }
 
 // take finds room at the later instant if there was room at the earlier one.
-func (m meter) take(s *state, _, at time.Time, n int64) bool {
-	next, d := m.Take(m.read(s), at, n)
-	m.write(s, next)
+func (r adapted[S]) take(s *state, _, at time.Time, n int64) bool {
+	next, d := r.Take(r.read(s), at, n)
+	r.write(s, next)
 	return d.Allowed
 }
 
-func (m meter) takeUpTo(s *state, _, at time.Time, n int64) int64 {
-	next, d := m.TakeUpTo(m.read(s), at, n)
-	m.write(s, next)
+func (r adapted[S]) takeUpTo(s *state, _, at time.Time, n int64) int64 {
+	next, d := r.TakeUpTo(r.read(s), at, n)
+	r.write(s, next)
 	return d.Granted
+}
+
+func (r adapted[S]) crashed(s *state, c crashed) { r.takeUpTo(s, c.to, c.at, c.most) }
+
+func (r adapted[S]) resetAfter(s *state, t time.Time) time.Duration {
+	return r.Peek(r.read(s), t, 1).ResetAfter
+}
+
+// meter is a token bucket, or a leaking bucket, which has the same arithmetic.
+type meter struct {
+	adapted[algorithms.TokenBucketState]
+	of algorithms.TokenBucket
+}
+
+func meterOf(capacity int64, refill algorithms.Rate) meter {
+	type bucket = algorithms.TokenBucketState
+	of := algorithms.TokenBucket{Capacity: capacity, Refill: refill}
+	return meter{adapted[bucket]{of,
+		func(s *state) bucket { return bucket{FullAt: s.a, Frac: s.b} },
+		func(s *state, to bucket) { s.a, s.b = to.FullAt, to.Frac }}, of}
 }
 
 // refund gives back no more than if the units had never been charged. The bucket might then
 // have been full before later charges, and overflowed units are gone. As it is unknown when,
 // all later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
-	if since > m.Capacity {
+	if since > m.of.Capacity {
 		return
 	}
-	before, span := m.read(s), m.span(n)
+	before, span := m.read(s), m.charged(time.Unix(0, 0), n)
 	given := algorithms.TokenBucketState{FullAt: before.FullAt - span.FullAt,
 		Frac: before.Frac - span.Frac}
 	if given.Frac < 0 {
-		given.FullAt, given.Frac = given.FullAt-1, given.Frac+m.Refill.Count
+		given.FullAt, given.Frac = given.FullAt-1, given.Frac+m.of.Refill.Count
 	}
 	if since > 0 {
-		alone, _ := m.Take(algorithms.TokenBucketState{}, last, since)
+		alone := m.charged(last, since)
 		if later(alone, before) {
 			alone = before
 		}
@@ -132,12 +155,12 @@ func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 }
 
 func (m meter) within(d time.Duration) int64 {
-	return m.Capacity + 1 + int64(min(d.Seconds()*m.Refill.PerSecond(), 1e15))
+	return m.of.Capacity + 1 + int64(min(d.Seconds()*m.of.Refill.PerSecond(), 1e15))
 }
 
-// span returns how long it takes to refill n units.
-func (m meter) span(n int64) algorithms.TokenBucketState {
-	s, _ := m.Take(algorithms.TokenBucketState{}, time.Unix(0, 0), n)
+// charged returns a full bucket after a charge of n units.
+func (m meter) charged(at time.Time, n int64) algorithms.TokenBucketState {
+	s, _ := m.Take(algorithms.TokenBucketState{}, at, n)
 	return s
 }
 
@@ -145,8 +168,7 @@ func (m meter) span(n int64) algorithms.TokenBucketState {
 // unknown.
 func (m meter) crashed(s *state, c crashed) {
 	if m.takeUpTo(s, c.to, c.at, c.most) < c.most {
-		empty, _ := m.Take(algorithms.TokenBucketState{}, c.at, m.Capacity)
-		m.write(s, empty)
+		m.write(s, m.charged(c.at, m.of.Capacity))
 	}
 }
 
@@ -154,31 +176,19 @@ func later(a, b algorithms.TokenBucketState) bool {
 	return a.FullAt > b.FullAt || a.FullAt == b.FullAt && a.Frac > b.Frac
 }
 
-func (m meter) resetAfter(s *state, t time.Time) time.Duration {
-	return m.Peek(m.read(s), t, 1).ResetAfter
-}
-
-func (m meter) end(time.Time) time.Time { return time.Time{} }
-
 // log is a sliding log.
-type log struct{ algorithms.SlidingLog }
-
-func (l log) read(s *state) algorithms.SlidingLogState {
-	return algorithms.SlidingLogState{Times: s.times}
+type log struct {
+	adapted[algorithms.SlidingLogState]
+	of algorithms.SlidingLog
 }
 
-func (l log) most() int64 { return l.Most() }
-
-func (l log) clamp(*state, time.Time) {} // its clock never steps
-
-func (l log) left(s *state, t time.Time) int64 { return l.Peek(l.read(s), t, 1).Remaining }
-
-func (l log) wait(s *state, t time.Time, n int64) time.Duration {
-	return l.Peek(l.read(s), t, n).RetryAfter
+func logOf(of algorithms.SlidingLog) log {
+	type times = algorithms.SlidingLogState
+	return log{adapted[times]{of, func(s *state) times { return times{Times: s.times} }, nil}, of}
 }
 
 func (l log) take(s *state, t, at time.Time, n int64) bool {
-	if n > l.Peek(l.read(s), t, 1).Remaining {
+	if n > l.left(s, t) {
 		return false
 	}
 	l.record(s, t, at, n)
@@ -186,17 +196,17 @@ func (l log) take(s *state, t, at time.Time, n int64) bool {
 }
 
 func (l log) takeUpTo(s *state, t, at time.Time, n int64) int64 {
-	n = min(n, l.Peek(l.read(s), t, 1).Remaining)
+	n = min(n, l.left(s, t))
 	l.record(s, t, at, n)
 	return n
 }
 
-func (l log) within(d time.Duration) int64 { return l.Limit * int64(1+d/l.Window) }
+func (l log) within(d time.Duration) int64 { return l.of.Limit * int64(1+d/l.of.Window) }
 
 // record adds units at a later instant than the evaluation. The rule would drop entries that no
 // longer count then, but still count at t.
 func (l log) record(s *state, t, at time.Time, n int64) {
-	oldest := t.Add(-l.Window).UnixMicro()
+	oldest := t.Add(-l.of.Window).UnixMicro()
 	old, _ := slices.BinarySearch(s.times, oldest+1)
 	if s.times = s.times[old:]; len(s.times) == 0 {
 		s.times = nil // release the memory
@@ -218,35 +228,35 @@ func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
 // crashed replaces the oldest units in place of refunded ones, and of ones that expired earlier
 // than recorded. Whichever those were, no other unit counts for longer than charged.
 func (l log) crashed(s *state, c crashed) {
-	before, later := l.read(s), c.to.Add(min(c.slack, l.Window))
-	c.loose += l.Peek(before, later, 1).Remaining - l.Peek(before, c.to, 1).Remaining
+	c.loose += l.left(s, c.to.Add(min(c.slack, l.of.Window))) - l.left(s, c.to)
 	n := c.most - l.takeUpTo(s, c.to, c.at, c.most)
 	n = min(n, c.loose, int64(len(s.times)))
 	s.times = s.times[n:]
 	l.record(s, c.to, c.at, n)
 }
 
-func (l log) resetAfter(s *state, t time.Time) time.Duration {
-	return l.Peek(l.read(s), t, 1).ResetAfter
-}
-
-func (l log) end(time.Time) time.Time { return time.Time{} }
-
 // fixed is a fixed window. It caches the last window, because looking up days or months of a
 // time zone takes longer than the rest of a decision.
 type fixed struct {
-	algorithms.FixedWindow
+	adapted[algorithms.FixedWindowState]
+	of   algorithms.FixedWindow
 	last span
 }
 
-func fixedOf(r policy.Rule) *fixed { return &fixed{FixedWindow: r.Fixed()} }
+func fixedOf(r policy.Rule) *fixed {
+	type window = algorithms.FixedWindowState
+	of := r.Fixed()
+	return &fixed{adapted: adapted[window]{of,
+		func(s *state) window { return window{Start: s.a, Used: s.b} },
+		func(s *state, to window) { s.a, s.b = to.Start, to.Used }}, of: of}
+}
 
 // span is a window, in Unix microseconds.
 type span struct{ start, end int64 }
 
 func (f *fixed) window(t time.Time) span {
 	if us := t.UnixMicro(); us < f.last.start || us >= f.last.end {
-		start, end := f.Bounds(t)
+		start, end := f.of.Bounds(t)
 		f.last = span{start.UnixMicro(), end.UnixMicro()}
 	}
 	return f.last
@@ -269,43 +279,22 @@ func (w span) left(t time.Time) time.Duration {
 	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
 }
 
-func (f *fixed) read(s *state) algorithms.FixedWindowState {
-	return algorithms.FixedWindowState{Start: s.a, Used: s.b}
-}
-func (f *fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.Start, of.Used }
-
-func (f *fixed) most() int64 { return f.Most() }
-
-func (f *fixed) clamp(s *state, t time.Time) {
-	f.write(s, f.Clamp(f.read(s), t))
-}
-
-func (f *fixed) left(s *state, t time.Time) int64 { return f.Peek(f.read(s), t, 1).Remaining }
-
 func (f *fixed) wait(s *state, t time.Time, n int64) time.Duration {
 	switch used, in, known := f.used(s, t); {
-	case known && n <= f.Limit-used:
+	case known && n <= f.of.Limit-used:
 		return 0
-	case known && n <= f.Limit:
+	case known && n <= f.of.Limit:
 		return in.left(t)
 	}
-	return f.Peek(f.read(s), t, n).RetryAfter
+	return f.adapted.wait(s, t, n)
 }
 
-func (f *fixed) take(s *state, t, _ time.Time, n int64) bool {
-	if used, in, known := f.used(s, t); known && n <= f.Limit-used {
+func (f *fixed) take(s *state, t, at time.Time, n int64) bool {
+	if used, in, known := f.used(s, t); known && n <= f.of.Limit-used {
 		s.a, s.b = in.start, used+n
 		return true
 	}
-	next, d := f.Take(f.read(s), t, n)
-	f.write(s, next)
-	return d.Allowed
-}
-
-func (f *fixed) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
-	next, d := f.TakeUpTo(f.read(s), t, n)
-	f.write(s, next)
-	return d.Granted
+	return f.adapted.take(s, t, at, n)
 }
 
 func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
@@ -315,90 +304,62 @@ func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
 }
 
 // within assumes the shortest windows of a calendar.
-func (f *fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
-
-func (f *fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
+func (f *fixed) within(d time.Duration) int64 { return f.of.Limit * int64(2+d/(f.of.Window*3/4)) }
 
 func (f *fixed) resetAfter(s *state, t time.Time) time.Duration {
-	if used, in, known := f.used(s, t); known && used == 0 {
+	switch used, in, known := f.used(s, t); {
+	case known && used == 0:
 		return 0
-	} else if known {
+	case known:
 		return in.left(t)
 	}
-	return f.Peek(f.read(s), t, 1).ResetAfter
+	return f.adapted.resetAfter(s, t)
 }
 
 func (f *fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
 
+func (f *fixed) length() time.Duration { return f.of.Window }
+
 // counter is a sliding counter, with windows aligned like fixed ones.
 type counter struct {
-	algorithms.SlidingCounter
-	aligned *fixed
+	adapted[algorithms.SlidingCounterState]
+	windows
+	limit int64
 }
 
-func (c counter) read(s *state) algorithms.SlidingCounterState {
-	return algorithms.SlidingCounterState{Start: s.a, Previous: s.b, Current: s.c}
-}
-func (c counter) write(s *state, of algorithms.SlidingCounterState) {
-	s.a, s.b, s.c = of.Start, of.Previous, of.Current
-}
-
-func (c counter) most() int64 { return c.Most() }
-
-func (c counter) clamp(s *state, t time.Time) {
-	c.write(s, c.Clamp(c.read(s), t))
-}
-
-func (c counter) left(s *state, t time.Time) int64 { return c.Peek(c.read(s), t, 1).Remaining }
-
-func (c counter) wait(s *state, t time.Time, n int64) time.Duration {
-	return c.Peek(c.read(s), t, n).RetryAfter
-}
-
-func (c counter) take(s *state, t, _ time.Time, n int64) bool {
-	next, d := c.Take(c.read(s), t, n)
-	c.write(s, next)
-	return d.Allowed
-}
-
-func (c counter) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
-	next, d := c.TakeUpTo(c.read(s), t, n)
-	c.write(s, next)
-	return d.Granted
+func counterOf(of algorithms.SlidingCounter, in windows) counter {
+	type both = algorithms.SlidingCounterState
+	return counter{adapted[both]{of,
+		func(s *state) both { return both{Start: s.a, Previous: s.b, Current: s.c} },
+		func(s *state, to both) { s.a, s.b, s.c = to.Start, to.Previous, to.Current }},
+		in, of.Limit}
 }
 
 func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
-	switch w := c.Window.Microseconds(); c.end(at).UnixMicro() {
-	case s.a + w:
+	switch c.end(at).UnixMicro() {
+	case s.a + c.length().Microseconds():
 		s.c -= min(n, s.c)
 	case s.a:
 		s.b -= min(n, s.b)
 	}
 }
 
-func (c counter) within(d time.Duration) int64 { return c.Limit * int64(2+d/c.Window) }
+func (c counter) within(d time.Duration) int64 { return c.limit * int64(2+d/c.length()) }
 
 // crashed charges both windows, each as if the other held as little as possible.
 func (c counter) crashed(s *state, by crashed) {
-	ended, least := *s, *s
+	ended, least, was := *s, *s, *s
 	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)
-	c.takeUpTo(&least, by.to, by.at, min(by.most, c.Limit)+min(by.loose, c.Limit))
-	was := c.read(s)
+	c.takeUpTo(&least, by.to, by.at, min(by.most, c.limit)+min(by.loose, c.limit))
 	*s = state{a: least.a, b: s.b, c: least.c, charged: s.charged, owed: s.owed}
-	if least.a > was.Start { // the former current window is over
+	if least.a > was.a { // the former current window is over
 		s.b = 0
-		if least.a == was.Start+c.Window.Microseconds() {
-			s.b = was.Current
+		if least.a == was.a+c.length().Microseconds() {
+			s.b = was.c
 		}
-		if last := c.end(by.to.Add(-c.Window)).Add(-1); last.After(by.from) {
+		if last := c.end(by.to.Add(-c.length())).Add(-1); last.After(by.from) {
 			c.takeUpTo(&ended, last, last, by.most)
 			s.b = ended.c
 		}
 	}
 }
-
-func (c counter) resetAfter(s *state, t time.Time) time.Duration {
-	return c.Peek(c.read(s), t, 1).ResetAfter
-}
-
-func (c counter) end(t time.Time) time.Time { return c.aligned.end(t) }

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Actions collects the work that valves request. The caller performs it and resets the lists.
+// Actions collects the work that valves request, until the caller performs it.
 type Actions struct {
 	Starts    []Run           // give to a worker, or let the caller begin
 	Elsewhere []Elsewhere     // give to workers in other processes
@@ -40,14 +40,14 @@ func (a *Actions) Reset() {
 		Accepted: a.Accepted[:0]}
 }
 
-// Seen is a job with its headers; nil: it has none, or they are only in the stream.
+// Seen is a job with its headers; nil: none here.
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
 }
 
-// Run is a job given to a worker, with all decisions made for it. Its final check happens
-// outside of the loop; by then the job may wait again or belong to another owner.
+// Run is a job given to a worker. Its final check happens outside of the loop, when the job may
+// already wait again or belong to another owner.
 type Run struct {
 	handle.Ref
 	Stored  time.Time
@@ -71,7 +71,7 @@ type Elsewhere struct {
 	Worker string // the subject on which it listens
 }
 
-// Ending is how a job with an Idempotency-Key ended, as reported for its duplicates.
+// Ending is how a job with an Idempotency-Key ended, for its duplicates.
 type Ending struct {
 	handle.Ref
 	job.Ended
@@ -92,7 +92,7 @@ type Forgotten struct {
 	Revision uint64 // 0: any
 }
 
-// Adapted reports that a bucket's rate was lowered below the apparent limit of its target.
+// Adapted reports that a target's apparent limit lowered a bucket's rate.
 type Adapted struct {
 	handle.Ref         // of the throttled job
 	PerSecond  float64 // the new rate

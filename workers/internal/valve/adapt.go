@@ -12,7 +12,7 @@ import (
 const (
 	// leastChange is the relative change of a rate from which its clock is adjusted.
 	leastChange = 0.005
-	// tuneEvery is how often a bucket in a longer wait recomputes its rising rate.
+	// tuneEvery is how often a waiting bucket recomputes its rising rate.
 	tuneEvery = 5 * time.Second
 )
 
@@ -25,8 +25,7 @@ func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	return most * policy.DefaultAdaptMin, most
 }
 
-// learn records that a target throttled a run that began at an instant of this valve; 0: a run
-// decided by another valve.
+// learn records that a target throttled a run, which began at an instant of this valve; 0: unknown.
 func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	if v.Policy.Adapt == nil || b.pace == nil {
 		return
@@ -59,10 +58,8 @@ func (v *Valve) remember(b *bucket, l *learnt) {
 	b.own().learnt = l
 }
 
-// tune sets a bucket's rate to the current, rising one.
-//
-// The clock keeps the slots for which it waits, whether they become longer or shorter, so even
-// many changes let a bucket start no more than its outflow allows.
+// tune sets a bucket's rate to the current, rising one. The clock keeps the slots for which it
+// waits, so even many changes let a bucket start no more than its outflow allows.
 func (v *Valve) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {
@@ -84,7 +81,7 @@ func (v *Valve) tune(b *bucket, now pace.Instant) {
 	b.pace.Refit(&b.clock, before.pace, now)
 }
 
-// relearn keeps a bucket's learnt rate after its limits were replaced, if it still applies.
+// relearn keeps a bucket's learnt rate after a change of its limits, if it still applies.
 func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l := b.learnt
 	if l == nil {
@@ -110,7 +107,7 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 // Lowered counts the buckets that have learnt a rate below their outflow.
 func (v *Valve) Lowered() int { return v.lowered }
 
-// inheritLearnt restores a bucket's learnt rate from a predecessor's record made at told.
+// inheritLearnt restores a predecessor's learnt rate.
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.Adapt == nil || b.pace == nil {
 		return

@@ -183,7 +183,7 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
 		b.now = b.now.Add(second)
 	}
-	adapted := func() float64 { return b.p.bucketState("a", b.now, b.wall()).Adapted }
+	adapted := func() float64 { return b.p.bucketState("a", b.now).Adapted }
 	throttle()
 	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.v.Lowered() != 1 {
 		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got, b.v.Lowered())
@@ -249,7 +249,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 				t.Fatalf("crashed %v: the rate is %v, and was %v", crashed, is, was)
 			}
 		}
-		if got := heir.p.bucketState("a", heir.now, heir.wall()).Adapted; got < 9.5 ||
+		if got := heir.p.bucketState("a", heir.now).Adapted; got < 9.5 ||
 			got > 9.8 {
 			t.Errorf("crashed %v: the rate is %v", crashed, got)
 		}

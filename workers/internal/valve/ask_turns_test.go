@@ -21,7 +21,6 @@ type asked struct {
 // crowded owns a partition with a job for each of so many keys.
 func crowded(t *testing.T, p policy.Policy, keys int) *asked {
 	a := &asked{valveBench: newValveBench(t, p)}
-	a.qs.Wall = func(pace.Instant) time.Time { return a.wall() }
 	for i := range keys {
 		a.arrive(fmt.Sprintf("k%d", i))
 	}

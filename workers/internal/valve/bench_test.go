@@ -35,7 +35,7 @@ func BenchmarkValve(b *testing.B) {
 				now = now.Add(2 * time.Microsecond)
 				a := job.Arrived{Seq: uint64(i + 1), Key: names[i%keys], Stored: originWall,
 					Cost: 1, Size: 128, Body: body}
-				part.arrive(&a, now, originWall)
+				part.arrive(&a, now)
 				v.Advance(now, pace.Never)
 				for _, r := range v.out.Starts {
 					r.Decide(atOnce(r), nil)
@@ -97,7 +97,7 @@ func BenchmarkList(b *testing.B) {
 				vb.v.forecast = nil
 				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.v.find(list) })
-				s.measure(func() bool { return vb.v.tell(list, vb.now, originWall) })
+				s.measure(func() bool { return vb.v.tell(list, vb.now) })
 				s.round()
 			}
 			s.report(b)

@@ -7,10 +7,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A waiting job's body is held in memory only if it is small or the job starts soon. mostBodies
-// bounds the total, however many buckets are due, since their workers may be few.
+// Only small bodies, and those of jobs that start soon, are held in memory.
 const (
-	// leanSize is the body size above which bodies of jobs that wait are not held in memory.
+	// leanSize is the size above which bodies of waiting jobs are not held.
 	leanSize = 4 << 10
 	// lead is how long before its start an omitted body is read.
 	lead = 500 * time.Millisecond
@@ -18,15 +17,12 @@ const (
 	readEvery = 25 * time.Millisecond
 	// mostFetches bounds the read-ahead of a bucket.
 	mostFetches = 1024
-	// mostBodies bounds the bytes of large bodies that a valve holds or reads for waiting jobs.
-	// The last one may exceed it.
+	// mostBodies bounds the bytes of large bodies held or being read. The last one may exceed it.
 	mostBodies = 64 << 20
 )
 
-// keepBody counts the body of a waiting job, held or being read, until detach or unload.
-//
-// Counting reads in progress keeps a thousand buckets that become due at once from all reading
-// into the same room.
+// keepBody counts the body of a waiting job, from the beginning of its read, until detach or
+// unload. Otherwise a thousand due buckets would read into the same room.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -48,9 +44,8 @@ func (v *Valve) freeBody(j *heldJob) {
 	}
 }
 
-// unload drops the bodies of a bucket that does not start soon.
-//
-// A pause, a cool-down or a full bucket may last for hours, and others need the room.
+// unload drops the bodies of a bucket that does not start soon: a pause may last for hours, and
+// others need the room.
 func (v *Valve) unload(b *bucket) {
 	for _, j := range b.ready {
 		if b.bodies == 0 {
@@ -63,12 +58,9 @@ func (v *Valve) unload(b *bucket) {
 	}
 }
 
-// fetch requests the bodies of the jobs that start next, approximated by the first items of the
-// heap.
-//
-// A bucket may read ahead what it can start within lead. Once half of the room is used, only
-// its head is read: otherwise a fast bucket with large bodies would fill the room, and the
-// others would wait for their first (law 5).
+// fetch requests the bodies of the next jobs, approximately: the first items of the heap. Once half
+// of the room is used it reads only the head; otherwise a fast bucket would keep others from their
+// first (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
@@ -84,10 +76,9 @@ func (v *Valve) fetch(b *bucket) {
 	}
 }
 
-// readAhead requests bodies for buckets that wait for one, in the order in which due buckets
-// get workers, while there is room. A bucket that may not take a worker now gives its room to
-// one that precedes it, so that targets that hang for some keys do not keep others from free
-// workers.
+// readAhead requests bodies in the order in which buckets get workers, while there is room. Buckets
+// that may not take a worker give up theirs, so that targets that hang for some keys do not keep
+// others from free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {
@@ -104,7 +95,7 @@ func (v *Valve) readAhead(now pace.Instant) {
 	}
 }
 
-// ahead returns the read-ahead of a bucket: the jobs it can start within lead.
+// ahead returns how many jobs the bucket can start within lead.
 func (b *bucket) ahead() int {
 	if b.pace == nil {
 		return mostFetches
@@ -112,13 +103,12 @@ func (b *bucket) ahead() int {
 	return min(mostFetches, int(lead/b.pace.Interval)+1)
 }
 
-// readAt returns when to read bodies for a bucket with its next start at an instant.
+// readAt returns when to read the bodies for a start.
 func readAt(start pace.Instant) pace.Instant {
 	return start.Add(-lead) / pace.Instant(readEvery) * pace.Instant(readEvery)
 }
 
-// readOn requests more bodies for a bucket that starts jobs, once about half of its read-ahead
-// is used.
+// readOn requests more bodies once about half of the read-ahead is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
 	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
@@ -127,9 +117,9 @@ func (v *Valve) readOn(b *bucket) {
 	}
 }
 
-// makeRoom unloads a due bucket that cannot take a worker and comes after the first unread one,
-// and reports whether there is room now. It examines only the last items of the heap, since it
-// runs in every iteration of the loop; those are about the last in order.
+// makeRoom unloads a due bucket that cannot take a worker and comes after the first unread one, and
+// reports whether there is room. It runs in every iteration, so it examines only the end of the
+// heap, which is about the end of the order.
 func (v *Valve) makeRoom(now pace.Instant) bool {
 	if v.Free() <= 0 {
 		return false
@@ -152,9 +142,8 @@ func (j *heldJob) Read(header map[string][]string) {
 	}
 }
 
-// Loaded sets a requested body. gone means that another client removed the job from the stream.
-//
-// The body is dropped if the job was purged or unloaded during the read.
+// Loaded sets a requested body, unless the job was purged or unloaded meanwhile. gone: another
+// client removed the job from the stream.
 func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {
@@ -173,8 +162,7 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	v.place(j.Bucket, now)
 }
 
-// Unreadable buries a job whose text turned out to be malformed. A retry would not help, and
-// its bucket waits behind it.
+// Unreadable buries a job whose text turned out to be malformed: a retry would not help.
 func (v *Valve) Unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {

@@ -9,12 +9,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// breaker is a circuit breaker for a target that is down, during which attempts do not count.
-// Each bucket has one, since a target may be down for one key only, and each valve has one over
-// all buckets. A bucket's breaker opens when enough different jobs in a row have found the
-// target down to rule out the jobs as the cause; a valve's opens when enough buckets have. An
-// open breaker lets one job per backoff through, and closes when such a probe finds the target
-// up.
+// breaker is a circuit breaker for a target that is down, during which attempts do not count. A
+// bucket's opens when several different jobs in a row have found the target down, which rules out
+// the jobs as the cause; the valve's opens when several buckets have. It lets one probe per backoff
+// through, and closes when a probe finds the target up.
 type breaker struct {
 	open     bool
 	since    pace.Instant // when it opened: jobs that began later are probes
@@ -33,30 +31,29 @@ type health struct {
 	lowered  int          // number of buckets with a learnt, lower rate
 }
 
-// suspicion is the evidence against a bucket's target since a job last found it up.
+// suspicion is the evidence against a bucket's target since it was last up.
 type suspicion struct {
 	breaker
 	jobs []*heldJob // different jobs that found it down
 }
 
 const (
-	// mostSuspectJobs opens a bucket's breaker. They are different jobs, since a job that kills
-	// its target each time must exhaust its attempts without stopping the others.
-	// mostSuspectBuckets opens a valve's breaker: fewer may be keys with targets of their own.
+	// mostSuspectJobs opens a bucket's breaker. They must differ: a job that kills its target must
+	// exhaust its attempts without stopping the others. mostSuspectBuckets opens the valve's: fewer
+	// may have targets of their own.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
 	// mostProbeWait is the longest time between two probes, for a prompt recovery.
 	mostProbeWait = time.Minute
 )
 
-// probing reports whether a probe runs. It ignores probes that were returned, and probes of
-// partitions that were handed over or lost: their outcomes never arrive here, and would keep
-// the breaker open forever.
+// probing reports whether a probe runs. Probes of partitions that were handed over or lost never
+// report, and would keep the breaker open forever.
 func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning &&
 		k.probe.Bucket.Part.state <= partitionLive
 }
 
-// due returns the time of the next probe. It waits for a running probe, but for a bounded time.
+// due returns the time of the next probe. It waits for a running probe, up to mostProbeWait.
 func (k *breaker) due() pace.Instant {
 	if k.probing() {
 		return max(k.at, k.probe.began.Add(mostProbeWait))
@@ -68,10 +65,9 @@ func (k *breaker) due() pace.Instant {
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt. It counts until a breaker opens, since the cause is not known before (law 6). After
-// that it counts only while other buckets get answers: then the job itself fails, and must
-// exhaust its attempts. The job moves behind those that have not found the target down, which
-// are better probes.
+// attempt: until a breaker opens, since the cause is not known before (law 6), and then only while
+// other buckets get answers, since then the job itself fails. The job moves behind those that have
+// not found the target down, which are better probes.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -105,14 +101,14 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	return true
 }
 
-// othersAnswer reports whether the target is up for other buckets while this one finds it down:
-// a job of another bucket found it up, and began after this bucket's last probe failed.
+// othersAnswer reports whether another bucket's job found the target up, and began after this
+// bucket's last probe failed.
 func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
-// trip opens a bucket's breaker, or keeps it open after a failed probe. A failed probe of the
-// valve's breaker also opens its bucket's, so that the next probe comes from another bucket.
+// trip opens a bucket's breaker, or keeps it open. A failed probe of the valve's breaker also does,
+// so that the next probe comes from another bucket.
 func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
@@ -122,10 +118,8 @@ func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	v.wait(&b.target.breaker, now)
 }
 
-// wait opens a breaker until its next probe, one backoff from now.
-//
-// It uses the policy's job backoff, which states how often the target may be called. Jitter
-// keeps the breakers of many buckets from probing at once.
+// wait opens a breaker until its next probe, one backoff of the policy from now. Jitter keeps many
+// breakers from probing at once.
 func (v *Valve) wait(k *breaker, now pace.Instant) {
 	most := min(time.Duration(v.Policy.Retry.MaxBackoff), mostProbeWait)
 	backoff := pace.Doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
@@ -136,8 +130,7 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
-// available records a successful call. While the breaker is open, only probes count, because
-// other calls may have started earlier.
+// available records a successful call. Calls that began before a breaker opened do not close it.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	v.answered = max(v.answered, j.began)
@@ -171,10 +164,8 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 	b.target = nil
 }
 
-// recovered closes the breaker over all buckets. Buckets with an open breaker probe at once.
-//
-// All buckets have been due since the outage began. Their clocks restart now, spread out, so
-// that a recovering target does not get the first job of every bucket in one instant.
+// recovered closes the breaker over all buckets, whose clocks restart, spread out: otherwise the
+// target would get the first job of every bucket in one instant.
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
@@ -193,7 +184,7 @@ func (v *Valve) recovered(now pace.Instant) {
 	}
 }
 
-// probeNow makes a bucket's open breaker probe now, on news of the target.
+// probeNow makes a bucket's open breaker probe at once.
 func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	if b.down() {
 		b.target.at = min(b.target.at, now)
@@ -201,11 +192,9 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	v.place(b, now)
 }
 
-// nextDue returns the due bucket whose turn it is. While the breaker over all buckets is open,
-// it returns the able bucket that has waited longest.
-//
-// By the usual order, a bucket with the fewest running jobs would probe each time; if only its
-// own target hangs, the breaker would never close.
+// nextDue returns the due bucket whose turn it is; while the valve's breaker is open, the able
+// bucket that has waited longest. By the usual order, a bucket whose own target hangs could probe
+// each time, and the breaker would never close.
 func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	first := v.due[0].bucket
 	if !v.breaker.open {
@@ -213,9 +202,8 @@ func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	}
 	var longest *bucket
 	for _, b := range v.due {
-		if (able == nil || able(b.bucket)) &&
-			(longest == nil || b.nextAt < longest.nextAt ||
-				b.nextAt == longest.nextAt && b.key < longest.key) {
+		if (able == nil || able(b.bucket)) && (longest == nil || b.nextAt < longest.nextAt ||
+			b.nextAt == longest.nextAt && b.key < longest.key) {
 			longest = b.bucket
 		}
 	}
@@ -236,8 +224,8 @@ func (b Breakers) Open() int {
 	return b.Buckets
 }
 
-// Down reports whether an open breaker holds the jobs of a key, and whether their attempts
-// count nevertheless because the target answers other keys.
+// Down reports whether an open breaker holds the jobs of a key, and whether their attempts count
+// nevertheless, because the target answers other keys.
 func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {

@@ -408,8 +408,7 @@ func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	}
 	b.p.Surrender(b.now)
 	other.arrive(
-		&job.Arrived{Seq: 100, Key: "other", Stored: b.wall(), Cost: 1, Body: []byte("x")}, b.now,
-		b.wall())
+		&job.Arrived{Seq: 100, Key: "other", Stored: b.wall(), Cost: 1, Body: []byte("x")}, b.now)
 	if probe := b.at(time.Minute).start(); b.seqs(probe) != "[100]" {
 		t.Errorf("probes %s", b.seqs(probe))
 	}

@@ -40,8 +40,8 @@ type heldJob struct {
 	text
 	trials
 
-	// the process that runs it, if it is another one; while the job waits: the process that ran
-	// it and may still report, or, during the recording of a crash, the one that crashed
+	// the other process that runs it; while it waits, one that may still report; while a crash is
+	// being recorded, the one that crashed
 	holder  string
 	mark    int64        // its lane's arrived slots when it came
 	front   int64        // larger for later moves to the front; 0: not moved
@@ -69,7 +69,7 @@ type text struct {
 type trials struct {
 	noting   bool // a crash is being recorded
 	recorded bool // there is an attempt record to delete
-	// number of times it found its target down, since a job of its bucket last found it up
+	// how often it found its target down, since a job of its bucket last found it up
 	tried     uint16
 	began     pace.Instant // its last start here
 	Attempts  int          // attempts that counted
@@ -89,41 +89,31 @@ var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
-// ran reports whether a job that is being buried had started. A job that had not started can be
-// judged again by any process.
+// ran reports whether a job that is being buried had started. Otherwise any process can judge it
+// again.
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
-// enter moves a job to another stage. It keeps the set of begun jobs, because checkpoints list
-// them four times a second and must not search a million waiting jobs.
+// enter moves a job to another stage. Checkpoints list the begun jobs four times a second, and must
+// not search a million waiting ones.
 func (j *heldJob) enter(next stage) {
 	if j.call != nil {
 		j.stage = next
 		return
 	}
+	p := j.Bucket.Part
 	switch was, is := j.stage.begun(), next.begun(); {
 	case is && !was:
-		j.Bucket.Part.begun[j.Seq] = j
+		p.begun[j.Seq] = j
 	case was && !is:
-		delete(j.Bucket.Part.begun, j.Seq)
+		delete(p.begun, j.Seq)
 	}
-	if j.stage == stageBurying {
-		j.Bucket.Part.burying--
-	}
-	if next == stageBurying {
-		j.Bucket.Part.burying++
-	}
-	if j.stage == stageAcking {
-		j.Bucket.Part.acking--
-	}
-	if next == stageAcking {
-		j.Bucket.Part.acking++
-	}
+	p.stages[j.stage]--
+	p.stages[next]++
 	j.stage = next
 }
 
-// begun reports whether a job in this stage has started and has no recorded outcome yet.
 func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
 
 // orderedJob orders the jobs of a bucket: see rank.
@@ -132,15 +122,12 @@ type orderedJob struct{ *heldJob }
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
 func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
-// rank is the order of a bucket's jobs. Jobs that found the target down go last, until one
-// finds it up; jobs that operators moved to the front go first. The rest go by priority, and
-// within it by sequence. With a priority step, a job's priority instead moves its arrival time
-// earlier, by one step per level.
+// rank is the order of a bucket's jobs. Jobs that found the target down go last, until one finds it
+// up; jobs that operators moved to the front go first. The rest go by priority, then by sequence,
+// the stream's order of acceptance (law 4). With a priority step, a job instead counts as having
+// arrived one step earlier per level of its priority.
 //
-// The place and sequence of a job do not change while it waits, is retried or is handed over. A
-// retried job therefore precedes the jobs behind it, and a job that has waited for 18 steps
-// precedes all new ones. Sequences are the stream's order of acceptance, which is law 4's
-// order.
+// A job keeps its place when it is retried or handed over.
 type rank struct {
 	tried uint16
 	front int64
@@ -168,7 +155,6 @@ func (r rank) before(other rank) bool {
 	return r.seq < other.seq
 }
 
-// placeOf returns the place of a job with a priority and an arrival time: see arrivals.
 func (b *bucket) placeOf(priority int, came int64) int64 {
 	if b.step == 0 {
 		return -int64(priority)
@@ -176,8 +162,8 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank reorders a bucket's jobs after the step has changed. Final checks in progress still
-// follow the old order, so nothing starts until all of them are decided.
+// rerank reorders jobs after the step has changed. Final checks in progress follow the old order,
+// so nothing starts until they are decided.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
 		b.lanes[i].trail = nil
@@ -207,7 +193,7 @@ type bucket struct {
 	*near
 	key  job.Key
 	held int // jobs in any stage
-	// deep jobs that wait for a slot, and deep jobs that are not due yet
+	// jobs that wait for a slot, or for their date
 	deep, deepLater int32
 	waiting         int64   // slots of all jobs that wait for one
 	turns           float64 // virtual time under the total outflow: see Valve.turns
@@ -225,9 +211,8 @@ type bucket struct {
 	awake  bool // it has work that may run; an inactive bucket earns burst credit
 }
 
-// near is the state of a bucket that has jobs in memory, or named costs. Until it needs its
-// own, a bucket shares an empty one, which saves 300 bytes for each of a million keys whose
-// jobs are all deep. [bucket.own] allocates it.
+// near is the state of a bucket with jobs in memory. Others share an empty one, which saves 300
+// bytes for each of a million keys whose jobs are all deep.
 type near struct {
 	ready   heap.Heap[orderedJob] // jobs that wait for a slot, except deep ones
 	later   heap.Heap[laterJob]   // jobs that back off or are not due yet
@@ -250,7 +235,7 @@ type near struct {
 	allowed   allowed      // the job that the limits allow to start
 	trial     *quota.Trial // usage of the shadow limits
 
-	// units of each named cost in its ready jobs, beyond their cost in slots
+	// units of each named cost in its ready jobs, beyond their slots
 	named map[string]int64
 
 	rate      pace.Average // of its starts
@@ -278,7 +263,7 @@ func (b *bucket) own() *near {
 }
 
 // lane counts the slots of a bucket's jobs of one priority, so that the length of the queue is
-// known without a scan. A job takes as many slots as it costs.
+// known without a scan.
 type lane struct {
 	priority int
 	waiting  int64     // slots of ready and deep jobs
@@ -294,13 +279,12 @@ type trail struct {
 	marks  []trailMark
 }
 
-// trailMark is the number of slots that had arrived with a job, including its own.
+// trailMark is the number of slots that had arrived by an instant.
 type trailMark struct{ at, arrived int64 }
 
-// mostMarks bounds the marks of a lane, which are spread about evenly over time.
+// mostMarks bounds the marks of a lane, spread about evenly over time.
 const mostMarks = 32
 
-// came returns the arrival time of a job of the bucket that was stored at an instant.
 func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
 
 // join appends a job to its lane's count.
@@ -322,8 +306,7 @@ func (l *lane) note(at int64) {
 	if l.waiting == 0 {
 		t.marks = t.marks[:0]
 	}
-	if n := len(t.marks); n > 0 &&
-		at-t.marks[n-1].at < (t.marks[n-1].at-t.marks[0].at)/mostMarks {
+	if n := len(t.marks); n > 0 && at-t.marks[n-1].at < (t.marks[n-1].at-t.marks[0].at)/mostMarks {
 		return
 	}
 	if len(t.marks) == mostMarks {
@@ -339,9 +322,7 @@ func (l *lane) note(at int64) {
 	t.marks = append(t.marks, trailMark{at, l.arrived})
 }
 
-// until returns a lower bound on the waiting slots of a lane that arrived up to an instant. It
-// omits arrivals between two marks, later arrivals that no longer wait, and arrivals before the
-// first mark.
+// until returns a lower bound on the waiting slots of a lane that arrived up to an instant.
 func (l *lane) until(at int64) int64 {
 	if l.trail == nil {
 		return 0
@@ -373,8 +354,7 @@ func (b *bucket) lane(priority int) *lane {
 	return &b.lanes[len(b.lanes)-1]
 }
 
-// countNamed adds the named costs of a job that starts to wait for a slot, or with sign −1
-// removes them.
+// countNamed adds the named costs of a job that waits for a slot; sign −1 removes them.
 func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	for name, n := range named {
 		if b.named == nil {
@@ -386,11 +366,8 @@ func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	}
 }
 
-// slotsBefore counts the slots that go to other stored jobs before a waiting job. The result is
-// exact while all later jobs of its priority wait, and otherwise a lower bound. With a priority
-// step, counts of other priorities are less exact: see until.
-//
-// It must not take time in proportion to the queue, since every publisher gets an expected
+// slotsBefore counts the slots of stored jobs before a waiting job: exactly while all later jobs of
+// its priority wait, else a lower bound. It takes no walk, since every publisher gets an expected
 // start.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
@@ -407,8 +384,7 @@ func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	return slots
 }
 
-// slotsFor counts the slots that go before a job of a priority that arrives at now, in Unix ns
-// by JetStream's clock.
+// slotsFor counts the slots before a new job of a priority, at now in Unix ns.
 func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	now = max(now, b.Part.arrivals.last)
 	for i := range b.lanes {
@@ -417,7 +393,7 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	return slots + b.slotsOfCalls(slots)
 }
 
-// slotsOfCalls returns the slots that go to waiting calls before a number of slots of jobs.
+// slotsOfCalls returns the slots of waiting calls that go before a number of slots of jobs.
 func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	if b.callers == nil {
 		return 0
@@ -425,7 +401,7 @@ func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	return min(b.callers.slots, callsPerJob*(jobs+1))
 }
 
-// slotsOf counts the slots of a lane that go before a job with a priority and an arrival time.
+// slotsOf counts the slots of a lane before a job of a priority and arrival time.
 func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	switch latest := came + int64(l.priority-priority)*b.step; {
 	case b.step > 0 && latest < b.Part.arrivals.last:
@@ -436,21 +412,19 @@ func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	return 0
 }
 
-// passing records until when a bucket lets cheaper jobs of other buckets pass.
+// passing is until when a bucket lets cheaper jobs of others pass.
 type passing struct {
 	seq   uint64
 	until pace.Instant
 	by    string // the limit that holds it
 }
 
-// allowed is a job that the limits allow to start until an instant. It is valid only briefly,
-// because JetStream's clock may change.
+// allowed is a job that the limits allow to start, briefly: JetStream's clock may change.
 type allowed struct {
 	seq   uint64
 	until pace.Instant
 }
 
-// passes returns until when a bucket gives up its turn; 0: it does not.
 func (b *bucket) passes(now pace.Instant) pace.Instant {
 	if b.passing.until > now && len(b.ready) > 0 && b.ready[0].Seq == b.passing.seq {
 		return b.passing.until
@@ -466,8 +440,8 @@ func (b *bucket) blocked() bool {
 // down reports whether the bucket's own breaker is open.
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
-// learnt is the learnt limit of a bucket's target. It is a third layer over the policy and the
-// key's override, and only lowers their rate, so it cannot break law 2.
+// learnt is the learnt limit of a bucket's target. It only lowers the rate, so it cannot break law
+// 2.
 type learnt struct {
 	adapt.State
 	under *limits // the limits of its key
@@ -483,8 +457,7 @@ const (
 	spotCaller      // it may start a call
 )
 
-// scheduledBucket orders the buckets of a valve by their next start. It copies nextAt, to
-// compare buckets without fetching them from memory.
+// scheduledBucket orders buckets by their next start, which it copies to save cache misses.
 type scheduledBucket struct {
 	*bucket
 	at pace.Instant // its nextAt
@@ -495,8 +468,8 @@ func (b scheduledBucket) Before(c scheduledBucket) bool {
 }
 func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
 
-// dueBucket orders the buckets that compete for workers: by fewest turns taken under a total
-// outflow, then by fewest running jobs, then by longest due.
+// dueBucket orders the buckets that compete for workers: by turns taken, then by running jobs, then
+// by how long they are due.
 type dueBucket struct{ *bucket }
 
 func (b dueBucket) Before(c dueBucket) bool {

@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,12 +13,12 @@ import (
 )
 
 // A call is a job that is not stored: a caller waits in the bucket for a start, and makes the
-// request itself. It obeys the limits of the bucket as a stored job does.
+// request itself.
 //
-// The caller is like a worker in another process that runs no other job. Every question of its is
-// a claim, valid for ClaimWindow by its own clock. If its turn is not near, it waits; shortly
-// before its turn it gets an offer, and asks again. It also asks again when it hears nothing,
-// which finds the partition's next owner, and names its age, which keeps its place there.
+// The caller is like a remote worker that runs no other job: each of its questions is a claim,
+// valid for ClaimWindow by its own clock. Shortly before its turn it gets an offer, and asks again.
+// When it hears nothing it also asks again, which finds the partition's next owner, and states its
+// age, which keeps its place there.
 type call struct {
 	id     string
 	reply  func(job.Answer) // to the caller's last question …
@@ -30,17 +31,17 @@ type call struct {
 }
 
 const (
-	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer
-	// takes time.
+	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer takes
+	// time.
 	claimFor = 30 * time.Millisecond
-	// callsPerJob bounds the calls in a row that start before a waiting job of their bucket.
+	// callsPerJob bounds the calls in a row that start before a waiting job.
 	callsPerJob = 9
-	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose
-	// buckets take turns.
+	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose buckets
+	// take turns.
 	mostCalled = 32
 	// mostCalls bounds the calls of all partitions of this process.
 	mostCalls = 1 << 16
-	// callGrace is how much longer than its caller the valve waits with a call.
+	// callGrace is how much longer than its caller the valve waits.
 	callGrace = time.Second
 )
 
@@ -62,7 +63,7 @@ func (b *bucket) calls() *callers {
 	return b.callers
 }
 
-// callJob orders the calls of a bucket: those that may start at once first.
+// callJob orders the calls of a bucket: claims first.
 type callJob struct{ *heldJob }
 
 func (j callJob) Before(k callJob) bool {
@@ -73,8 +74,7 @@ func (j callJob) Before(k callJob) bool {
 }
 func (j callJob) Moved(i int) { j.inBucket = i }
 
-// Grant is the answer to a call that may begin, after its final check. The run's outcome is
-// OutcomeReturned, or OutcomeProgress with a lease, else OutcomeDone.
+// Grant is the answer to a call that may begin, after its final check.
 type Grant struct {
 	reply func(job.Answer)
 	lease time.Duration
@@ -85,7 +85,7 @@ func (g *Grant) Tell() {
 	say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.lease.Milliseconds()})
 }
 
-// Outcome returns that of the run, by the result of the final check.
+// Outcome returns the run's outcome after its final check. Only a run with a lease goes on.
 func (g *Grant) Outcome(passed bool) (o record.Outcome) {
 	switch {
 	case !passed:
@@ -114,8 +114,8 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	}
 	j := p.calls[c.ID]
 	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n {
-		// It only asks whether its owner is still there, as thousands may: they hear of the
-		// bucket's next start, which takes no walk.
+		// It only asks whether its owner is still there, as thousands may. Answer with the bucket's
+		// next start, which takes no walk.
 		j.call.reply, j.call.n = reply, c.N
 		say(reply, job.Turn{State: job.TurnWaiting,
 			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)})
@@ -169,21 +169,19 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	v.await(j, now)
 }
 
-// firstCall is the least sequence of a call. It orders the calls of a bucket by when they first
-// asked.
+// firstCall is the least sequence of a call. Calls are ordered by when they first asked.
 const firstCall = 1 << 63
 
 func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
 
-// refuses returns the answer to a new call that need not wait, as it would in vain.
+// refuses returns the answer to a new call that would wait in vain.
 func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration) *job.Turn {
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
 	switch {
 	case b.paused:
 		t.Reason = job.RefusedPaused
-	case v.memory.calls >= mostCalls,
-		b.callers != nil && b.callers.len() >= int(v.Policy.Capacity):
+	case v.memory.calls >= mostCalls, b.callers != nil && b.callers.len() >= int(v.Policy.Capacity):
 		t.Reason = job.RefusedFull
 		if wait != nil {
 			t.RetryMS = max(*wait-most.Milliseconds(), 1)
@@ -225,7 +223,7 @@ func (c *callers) len() int {
 	return n
 }
 
-// await puts a call into the order of its bucket, which must be placed afterwards.
+// await puts a call into the order of its bucket. Place the bucket afterwards.
 func (v *Valve) await(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	c := b.calls()
@@ -281,11 +279,9 @@ func (b *bucket) unchoose() {
 	}
 }
 
-// choose makes the next call the head of the bucket's ready jobs, unless it is the turn of a stored
-// job. So everything that asks about the head holds for calls.
-//
-// Calls go first, since somebody waits for each of them; every tenth start is a job's, if there is
-// a worker for it, so that calls never stop the queue.
+// choose makes the next call the head of the bucket's ready jobs, so that all code about the head
+// holds for calls. Every tenth start is left to a stored job if there is a worker for it, so that
+// calls never stop the queue.
 func (v *Valve) choose(b *bucket) {
 	c := b.callers
 	if c == nil {
@@ -307,11 +303,11 @@ func (v *Valve) choose(b *bucket) {
 	b.countNamed(j.Cost, j.Costs, 1)
 }
 
-// callNext reports whether the head of the bucket is a call, which needs no worker.
+// callNext reports whether the bucket's head is a call.
 func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
 
-// placeCall is place for a bucket whose head is a call that may start at an instant: it offers the
-// calls their turns, shortly before.
+// placeCall is place for a bucket whose head is a call: it offers the calls their turns, shortly
+// before.
 func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
@@ -383,11 +379,10 @@ func (v *Valve) hail(now pace.Instant) {
 	}
 }
 
-// caller returns the bucket whose call is to start next, if that goes before the due jobs.
+// caller returns the bucket whose call starts next, unless due jobs go first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
-		if b.callers.chosen.call.claim != 0 &&
-			(first == nil || b.Before(dueBucket{first})) {
+		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {
 			first = b.bucket
 		}
 	}
@@ -398,8 +393,7 @@ func (v *Valve) caller() (first *bucket) {
 	return first
 }
 
-// grant returns the answer to a call that starts. The bucket's limits decide whether its end
-// matters.
+// grant returns the answer to a call that starts. It gets a lease if its end matters to some limit.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, 0
@@ -424,8 +418,8 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// unused gives back what a call was charged that has not begun, and returns its outcome. Its slot
-// of the peak is lost, because later starts have been checked after it.
+// unused returns the charge of a call that did not begin, and its outcome. Its slot of the peak is
+// lost, because later starts have been checked after it.
 func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
 	if b := j.Bucket; b.pace != nil {
@@ -434,8 +428,8 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeUncounted}
 }
 
-// Settle handles a caller's word about its call. A permit without a lease, or of a crashed owner,
-// is not known any more: it still pauses its bucket, and its progress counts it again.
+// Settle handles a caller's report. A call without a lease, or of a crashed owner, is unknown here:
+// the report still pauses its bucket, and its progress counts it again.
 func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	c := q.Call
 	j := p.calls[c.ID]
@@ -481,7 +475,6 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	return job.Turn{State: job.TurnSettled}
 }
 
-// adopt makes a running call of one that this valve does not know.
 func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageRunning, holder: "elsewhere",
 		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout)}}
@@ -496,7 +489,6 @@ func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 	return j
 }
 
-// endCall applies the outcome of a call to its bucket, and forgets the call.
 func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 	switch o.Kind {
 	case record.OutcomeDone:
@@ -535,7 +527,7 @@ func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
 	v.place(j.Bucket, now)
 }
 
-// leaveCalls tells all callers of a partition that is given up to find its next owner.
+// leaveCalls directs all callers of a partition to its next owner.
 func (v *Valve) leaveCalls(p *Part) {
 	for _, j := range p.sortedCalls() {
 		if j.inTimers >= 0 {
@@ -555,26 +547,20 @@ func (v *Valve) leaveCalls(p *Part) {
 	}
 }
 
-// sortedCalls lists a partition's calls in their order, so that a seed reproduces one order.
+// sortedCalls lists a partition's calls in a fixed order, so that a seed reproduces a run.
 func (p *Part) sortedCalls() []*heldJob {
 	all := make([]*heldJob, 0, len(p.calls))
 	for _, j := range p.calls {
 		all = append(all, j)
 	}
 	slices.SortFunc(all, func(a, b *heldJob) int {
-		switch {
-		case a.rank().before(b.rank()):
-			return -1
-		case b.rank().before(a.rank()):
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Seq, b.Seq))
 	})
 	return all
 }
 
-// againForCalls places the due buckets in which calls wait for a job's turn, as there is no worker
-// for it.
+// againForCalls places due buckets again in which calls had left the turn to a job, as there is no
+// worker for it.
 func (v *Valve) againForCalls(now pace.Instant) {
 	if v.memory.calls == 0 {
 		return

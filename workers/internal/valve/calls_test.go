@@ -263,7 +263,7 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	c.at(now, "y waiting, z waiting")
 	seen := func(calls, running int, jobs string) {
 		t.Helper()
-		s := c.part.bucketState("a", now, time.Unix(0, 0))
+		s := c.part.bucketState("a", now)
 		if s.Calls != calls || s.CallsRunning != running || s.Running != running ||
 			fmt.Sprint(s.Depth, s.Waiting) != jobs {
 			t.Errorf("the bucket is %+v, want %d, %d and %s", s, calls, running, jobs)
@@ -276,7 +276,7 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	seen(2, 1, "0 0")
 	c.publish("a", 2, now)
 	seen(2, 1, "2 2")
-	if j := c.part.jobState(2, now, time.Unix(0, 0)); j.Calls != 2 || *j.Position != 1 {
+	if j := c.part.jobState(2, now); j.Calls != 2 || *j.Position != 1 {
 		t.Errorf("the job is %+v", j)
 	}
 	c.tell("y", job.CallWithdrawn, now)

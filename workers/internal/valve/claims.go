@@ -8,16 +8,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// claims finds workers in other processes. The valve sends offers, which say only that a job is
-// due; workers with room answer with claims; and when a claim arrives, the valve picks the next
-// job. It sends offers slightly ahead and keeps the claims until a job is due, so that remote
-// workers start as punctually as local ones.
+// claims finds workers in other processes. The valve offers that a job is due; workers with room
+// claim it; when a claim arrives, the valve picks the next job. Offers go out slightly ahead, so
+// that remote workers start as punctually as local ones.
 //
-// An offer carries no job, as that would bind the job to a worker before its turn: the final
-// check could not run in order, and a silent worker would delay the job.
+// An offer carries no job: a silent worker would delay it, and its final check could not run in
+// order.
 type claims struct {
 	offering int // offers without an answer
-	// no worker, local or remote, has had a free slot since the last offer
+	// no worker at all has had a free slot since the last offer
 	declined bool
 	nobody   bool         // the last offer found no worker at all
 	running  int          // jobs that run in other processes
@@ -25,8 +24,8 @@ type claims struct {
 	wakeAt   pace.Instant // when to recompute the demand
 	held     []Claim
 
-	// Buckets refused by a worker with room, for running too many jobs. Until the next claim,
-	// offers are for the buckets behind them.
+	// Buckets that a worker with room refused. Until the next claim, offers are for those behind
+	// them.
 	crowded map[job.Key]bool
 }
 
@@ -38,21 +37,20 @@ type Claim struct {
 }
 
 const (
-	// ClaimWindow is the validity of a claim, counted by the valve from its offer and by the
-	// worker from its claim, each on its own clock. The worker counts from later, so it still
-	// waits when the valve gives up. The window is short because a waiting worker does nothing
-	// else.
+	// ClaimWindow is the validity of a claim, counted by the valve from its offer and by the worker
+	// from its claim. The worker counts from later, so it still waits when the valve gives up. It
+	// is short because a waiting worker does nothing else.
 	ClaimWindow = 50 * time.Millisecond
 	// mostOffers bounds the open offers and claims of one policy.
 	mostOffers = 8
-	// busyPause is the wait after a worker had no room, nobodyPause the wait after no answer.
-	// Slots come and go with each job, processes rarely.
+	// busyPause is the wait after a worker had no room, nobodyPause after no answer. Slots come and
+	// go with each job, processes rarely.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
 	// ahead is how long before a job is due the search for a worker begins.
 	ahead = 20 * time.Millisecond
-	// HoldFor is how long after its offer a claim is kept. It is shorter than the worker's
-	// wait, because the job must still reach the worker.
+	// HoldFor is how long after its offer a claim is kept. The job must still reach the worker in
+	// time.
 	HoldFor = ClaimWindow - 10*time.Millisecond
 )
 
@@ -65,17 +63,15 @@ const (
 	OfferNobody
 )
 
-// NextTurn is the bucket whose turn it is, and the number of its running jobs.
+// NextTurn is the bucket whose turn it is, and its running jobs.
 type NextTurn struct {
 	Key     job.Key
 	Running int
 	Alone   bool // the offer is for this bucket only, because those ahead of it were refused
 }
 
-// Next returns the bucket whose turn it is now or soon.
-//
-// An offer names a bucket only so that workers can refuse one that runs too many jobs. The job
-// itself is picked when the claim arrives.
+// Next returns the bucket whose turn it is now or soon, for workers that refuse a bucket with too
+// many running jobs. The job is picked when the claim arrives.
 func (v *Valve) Next() NextTurn {
 	switch {
 	case len(v.due) > 0:
@@ -91,10 +87,8 @@ func (v *Valve) Next() NextTurn {
 	return NextTurn{}
 }
 
-// uncrowded returns the first due bucket that no worker has refused, in the heap below index i;
-// nil: there is none.
-//
-// It descends only below refused buckets, which are few.
+// uncrowded returns the first due bucket that no worker has refused, in the heap below index i. It
+// descends only below refused buckets, which are few.
 func (v *Valve) uncrowded(i int) *bucket {
 	switch {
 	case i >= len(v.due):
@@ -117,22 +111,19 @@ func (v *Valve) Refused(key job.Key) {
 	v.claims.crowded[key] = true
 }
 
-// Claimed records that a worker in another process waits. Advance gives it the next job, or
-// refuses it.
+// Claimed records that a remote worker waits for Advance.
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
-// fits reports whether a worker that claimed for one bucket may serve another whose turn it is
-// now. Workers refuse a bucket that runs very many jobs, as when its target hangs, and it must
-// not reach them under another key. Even one job more than offered may be one that the worker
-// would have refused, since the last of two workers is reserved for buckets that run none.
+// fits reports whether a worker that claimed for one bucket may serve another. Workers refuse a
+// bucket that runs very many jobs, as when its target hangs, and it must not reach them under
+// another key. Even one job more than offered may be too many: the last of two workers is for
+// buckets that run none.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.running <= t.Running
 }
 
-// offer looks for remote workers if buckets are due now or soon and no local worker may serve
-// them.
-//
-// Held claims count, as each of them is a waiting worker.
+// offer looks for remote workers if jobs are due now or soon and no local worker may serve them.
+// Held claims count.
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
 	if v.Free() > 0 {
@@ -149,11 +140,8 @@ func (v *Valve) offer(now pace.Instant) {
 	}
 }
 
-// wanted returns the number of remote workers that are useful now or soon, and when that number
-// will grow.
-//
-// An open breaker needs one worker, for its probe. A total outflow needs only as many as its
-// clock lets start in time, however many buckets are due.
+// wanted returns how many remote workers are useful now or soon, and when that number grows: one
+// for a breaker's probe, and under a total outflow as many as it lets start in time.
 func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	next = pace.Never
 	if v.Free() > 0 && len(v.due) == 0 {
@@ -220,9 +208,8 @@ func (v *Valve) serve(now pace.Instant) {
 	}
 }
 
-// match pairs a bucket with a claim. It prefers the bucket whose turn it is, if a claim fits;
-// else it takes a due bucket that a worker claimed for, so that no worker idles while jobs are
-// due.
+// match pairs a bucket with a claim: the bucket whose turn it is, or else one that a worker claimed
+// for, so that no worker idles while jobs are due.
 func (v *Valve) match() (b *bucket, claim int) {
 	held := v.claims.held
 	fitting := func(b *bucket) int {
@@ -242,10 +229,8 @@ func (v *Valve) match() (b *bucket, claim int) {
 	return nil, 0
 }
 
-// refuseLate rejects expired claims from remote workers, or every claim if all is set.
-//
-// A rejected worker is free at once, instead of at the end of its own window. All claims are
-// rejected when this drainer may start nothing, because other drainers may.
+// refuseLate rejects expired claims, or all of them, since other drainers may have jobs for these
+// workers.
 func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c := &v.claims
 	n := 0
@@ -256,7 +241,6 @@ func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c.held = slices.Delete(c.held, 0, n)
 }
 
-// wake returns when the next offer may be made or the first claim expires.
 func (c *claims) wake() pace.Instant {
 	at := c.wakeAt
 	if len(c.held) > 0 {

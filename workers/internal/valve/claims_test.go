@@ -30,9 +30,8 @@ func newOffering(p policy.Policy) *offering {
 func (o *offering) publish(key job.Key, n int, now pace.Instant) {
 	for range n {
 		o.seq++
-		wall := time.Unix(1_800_000_000, 0)
-		o.part.arrive(&job.Arrived{Seq: o.seq, Key: key, Stored: wall, Cost: 1, Body: []byte{}},
-			now, wall)
+		o.part.arrive(&job.Arrived{Seq: o.seq, Key: key, Stored: originWall, Cost: 1,
+			Body: []byte{}}, now)
 	}
 }
 

@@ -16,7 +16,7 @@ func (b *valveBench) setClock(to func(time.Time) time.Time) {
 		at, off := wallOfTests(now)
 		return to(at), off
 	}
-	b.v.Redate(b.now, b.v.instant(b.now).Wall)
+	b.v.Redate(b.now)
 }
 
 // When JetStream's clock is set back, what was used of a clock's window counts for one more at

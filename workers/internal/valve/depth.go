@@ -11,17 +11,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// When memory is short, jobs far from their turn are kept deep: as records of a few bytes,
-// without headers and body, which are read from the stream again before they start. A job whose
-// turn comes near becomes a held job, but lean: fetch reads the omitted text with its body.
+// When memory is short, jobs far from their turn are kept deep: as small records, without headers
+// and body, which are read from the stream again before they start. A job whose turn comes near is
+// raised to a held one.
 //
-// A job can go deep only if nothing is known of it beyond its headers, and if it came after all
-// deep ones; nearly all jobs qualify. It waits behind another job of its bucket, for a date, or
-// for a bucket that starts nothing soon. Held jobs need not all precede the deep ones, but
-// before a job starts, all jobs that precede it are held: see surface.
+// A job can go deep if nothing is known of it beyond its headers, and if it came after all deep
+// ones. Some held jobs may come after deep ones, but before a job starts, all that precede it are
+// held: see surface.
 
-// Memory is a budget for the waiting jobs of all valves of a process. It is not a bound: jobs
-// that must be in memory are.
+// Memory is a budget for the waiting jobs of all valves of a process, not a bound: some jobs must
+// be in memory.
 type Memory struct {
 	most int64 // bytes; 0: unlimited
 	near int64 // approximate bytes of buckets and held jobs
@@ -33,13 +32,11 @@ type Memory struct {
 // NewMemory returns a budget of most bytes; 0: unlimited.
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-// Share makes the valve use m. Call it before the valve has partitions.
+// Share makes the valve use m. Call it first.
 func (v *Valve) Share(m *Memory) { v.memory = m }
 
 const (
-	// nearBytes is the size of a held job without its text, including its places in maps and
-	// heaps; headerBytes the overhead of headers; bucketBytes the size of a bucket with held
-	// jobs.
+	// Sizes of a held job without its text, of the overhead of headers, and of a bucket.
 	nearBytes   = 480
 	headerBytes = 350
 	bucketBytes = 620
@@ -47,19 +44,18 @@ const (
 	// expire; lapsePause is the time until the next look.
 	mostLapsing = 1000
 	lapsePause  = 100 * time.Millisecond
-	// mostRipe bounds the deep jobs that become due in one iteration of the loop.
+	// mostRipe bounds the deep jobs that become due in one iteration.
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep if they can. Held jobs may take half of the memory;
-// once held, they do not make room for deep ones.
+// short reports whether new jobs go deep if they can: held jobs may take half of the memory.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
-// tight reports whether waiting jobs exceed the budget, as very many deep jobs or keys do.
+// tight reports whether waiting jobs exceed the budget.
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
-// strip drops the body of one of a bucket's held jobs while memory is tight, as if the job had
-// come without it. Call it when a job of the bucket goes deep; seq selects the held job.
+// strip drops the body of one held job of a bucket, selected by seq, while memory is tight. Call it
+// when a job goes deep.
 func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	if !v.memory.tight() {
 		return
@@ -90,7 +86,7 @@ func (v *Valve) stripJob(j *heldJob) bool {
 	return true
 }
 
-// weigh counts a held job's memory, until unweigh or until its partition is left.
+// weigh counts a held job's memory.
 func (v *Valve) weigh(j *heldJob) {
 	bytes := nearBytes + len(j.Body)
 	if j.Header != nil {
@@ -120,13 +116,13 @@ func (v *Valve) weighBucket(b *bucket, bytes int64) {
 	v.memory.near += bytes
 }
 
-// deepLane is a lane of deep jobs, owned by a bucket and priority.
+// deepLane owns a line of deep jobs.
 type deepLane struct {
 	*bucket
 	priority int
 }
 
-// sinks reports whether a new job goes deep; with later, one that is not due yet.
+// sinks reports whether a new job goes deep; later: it is not due yet.
 func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
@@ -156,15 +152,10 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	if *line == 0 {
 		*line = p.deep.Open(deepLane{b, j.Priority})
 	}
-	expires := j.Stored.Add(time.Duration(v.Policy.MaxAge))
-	if !j.Deadline.IsZero() && j.Deadline.Before(expires) {
-		expires = j.Deadline
-	}
 	_, keyed := j.ended(job.EndCancelled)
 	p.deep.Add(*line, deep.Job{Seq: j.Seq, Stored: j.Stored.UnixNano(),
-		Expires: expires.UnixNano(), Mark: j.mark, Due: due, Cost: j.Cost,
-		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation},
-		j.Costs)
+		Expires: v.expiry(j).UnixNano(), Mark: j.mark, Due: due, Cost: j.Cost,
+		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation}, j.Costs)
 	delete(p.jobs, j.Seq)
 	v.unweigh(j)
 	v.memory.deep++
@@ -175,8 +166,7 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	b.queueDeep(l, 1, j.Cost, j.Costs)
 }
 
-// queueDeep counts a deep job of a lane that starts to wait for a slot, or with sign −1 removes
-// it.
+// queueDeep counts a deep job that waits for a slot; sign −1 removes it.
 func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
 	b.deep += int32(sign)
 	b.waiting += int64(sign) * cost
@@ -184,8 +174,8 @@ func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64
 	b.countNamed(cost, named, int64(sign))
 }
 
-// lift removes a deep job and returns it as a waiting job that is counted only in its bucket;
-// nil: there is none of this sequence.
+// lift removes a deep job and returns it as a held one that is counted only in its bucket; nil:
+// there is none.
 func (p *Part) lift(seq uint64) *heldJob {
 	j := p.fathom(seq)
 	if j != nil {
@@ -200,7 +190,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 	return j
 }
 
-// fathom returns a copy of a deep job in the form of a held one; nil: there is none.
+// fathom returns a read-only copy of a deep job as a held one; nil: there is none.
 func (p *Part) fathom(seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
@@ -222,7 +212,7 @@ func (p *Part) fathom(seq uint64) *heldJob {
 	return j
 }
 
-// seek returns a job of a partition, held or deep. A deep job is a copy to read only.
+// seek returns a job, held or a copy of a deep one.
 func (p *Part) seek(seq uint64) *heldJob {
 	if j := p.jobs[seq]; j != nil {
 		return j
@@ -247,26 +237,24 @@ func (p *Part) raise(seq uint64) *heldJob {
 	return j
 }
 
-// surface raises a bucket's next jobs, as far ahead as bodies are read. It runs before the
-// first held job is examined, so that this is the bucket's first (law 4). If no job is held, it
-// runs once there is room for a body.
-//
-// Many held jobs may come after deep ones. More are raised only while a deep job precedes the
-// last held one, and only up to the read-ahead.
+// surface raises a bucket's next jobs, as far ahead as bodies are read. It runs before the first
+// held job is examined, so that this is the bucket's first (law 4). More are raised only while a
+// deep job precedes the last held one.
 func (v *Valve) surface(b *bucket, now pace.Instant) {
 	for b.deep > 0 {
 		first, expires := b.firstDeep()
 		n, ahead := len(b.ready), b.ahead()
 		next := n == 0 || first.before(b.ready[0].rank())
 		soon := b.raised < ahead && (n < ahead || first.before(b.ready[n-1].rank()))
-		if !next && !soon || b.Part.burying >= mostLapsing && v.dateAt(expires) <= now {
+		if !next && !soon ||
+			b.Part.stages[stageBurying] >= mostLapsing && v.dateAt(expires) <= now {
 			return // or lapse will take it
 		}
 		b.Part.raise(first.seq)
 	}
 }
 
-// firstDeep returns the first of a bucket's deep jobs and its expiry. There must be one.
+// firstDeep returns the first of a bucket's deep jobs, which must exist, and its expiry.
 func (b *bucket) firstDeep() (first rank, expires int64) {
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -283,8 +271,8 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 	return first, expires
 }
 
-// seen handles the delivery of a job that is already deep, and reports whether it was. Another
-// job of the same sequence is gone, because the stream was restored without it.
+// seen reports whether a delivered job is deep already. Another job of the same sequence is gone:
+// the stream was restored without it.
 func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false
@@ -300,8 +288,8 @@ func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	return false
 }
 
-// sweepDeep drops deep jobs that were not redelivered. It returns their buckets, to be placed
-// after all missing jobs are gone, because placing a bucket raises jobs.
+// sweepDeep drops deep jobs that were not redelivered, and returns their buckets. Place these only
+// afterwards, because that raises jobs.
 func (p *Part) sweepDeep() (of []*bucket) {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := p.lift(seq)
@@ -341,14 +329,8 @@ func (b *bucket) unline() {
 	}
 }
 
-// stamp is a reading of JetStream's clock and its instant.
-type stamp struct {
-	now  pace.Instant
-	wall time.Time
-}
-
-// purges returns a batch of a bucket's jobs up to a sequence, for a purge: held jobs, and deep
-// ones that it raises. An empty result ends the purge.
+// purges returns a batch of a bucket's jobs up to a sequence, and raises deep ones; empty: there
+// are no more.
 func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]
@@ -375,10 +357,8 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	return jobs
 }
 
-// dateAt converts a date in Unix ns, by the last reading of JetStream's clock.
-func (v *Valve) dateAt(date int64) pace.Instant {
-	return v.told.now.Later(time.Unix(0, date).Sub(v.told.wall))
-}
+// dateAt converts a date in Unix ns.
+func (v *Valve) dateAt(date int64) pace.Instant { return v.wall.instant(time.Unix(0, date), 0) }
 
 // lapse makes deep jobs due, or expires them.
 func (v *Valve) lapse(now pace.Instant) {
@@ -400,7 +380,7 @@ func (v *Valve) lapse(now pace.Instant) {
 				p.ripen(d, now)
 				continue
 			}
-			if p.burying >= mostLapsing {
+			if p.stages[stageBurying] >= mostLapsing {
 				v.lapsed = now.Add(lapsePause)
 				break
 			}
@@ -422,7 +402,7 @@ func (p *Part) ripen(d deep.Job, now pace.Instant) {
 	p.v.place(of.bucket, now)
 }
 
-// laterAt returns when the first of a bucket's jobs that are not due needs attention.
+// laterAt returns when a bucket's next dated job needs attention.
 func (v *Valve) laterAt(b *bucket) pace.Instant {
 	at := pace.Never
 	if len(b.later) > 0 {

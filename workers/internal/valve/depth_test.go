@@ -189,7 +189,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 			a.Header = map[string][]string{job.HeaderIdempotencyKey: {"order"}}
 		})
 	}
-	s := b.p.jobState(6, b.now, b.wall())
+	s := b.p.jobState(6, b.now)
 	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ExpectMS == nil ||
 		*s.ExpectMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
 		t.Errorf("job 6 stands so: %+v", s)
@@ -197,7 +197,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	if wait, known := b.p.expect(11, b.now); !known || wait != time.Second {
 		t.Errorf("the last starts in %v, %v", wait, known)
 	}
-	if s := b.p.bucketState("k", b.now, b.wall()); s.Depth != 11 || s.Waiting != 11 {
+	if s := b.p.bucketState("k", b.now); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
 	// Its key was not kept, only that it has one: whoever notes its end reads it.
@@ -393,11 +393,11 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	}
 	b.start()
 	first := b.wall().Add(due(1))
-	s := b.p.bucketState("k", b.now, b.wall())
+	s := b.p.bucketState("k", b.now)
 	if s.Delayed != jobs || s.By != job.HeldByNotBefore || !s.Until.Equal(first) {
 		t.Errorf("their bucket stands so: %+v", s)
 	}
-	if j := b.p.jobState(5, b.now, b.wall()); j.State != job.Delayed ||
+	if j := b.p.jobState(5, b.now); j.State != job.Delayed ||
 		*j.ExpectMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}

@@ -10,16 +10,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// MostEdits bounds the edited jobs of a partition, because every record of its owner lists
-// them. More edits are refused until some of these jobs have ended.
+// MostEdits bounds the edited jobs of a partition, all of which are in every record of its owner.
 const MostEdits = 1000
 
-// edits are the changes that operators made to jobs of a partition. A stored job is immutable,
-// so its owner keeps them and hands them over.
+// edits are operators' changes to jobs of a partition. A stored job is immutable, so its owner
+// keeps them and hands them over.
 type edits struct {
 	jobs  map[uint64]record.Edit
 	front int64 // of the job moved last
-	// the number of edits: ever made, in the checkpoint being written, and in the stored one
+	// how many edits were made, are in the checkpoint being written, and in the stored one
 	made, telling, told uint64
 }
 
@@ -72,11 +71,9 @@ func apply(a *job.Arrived, edit record.Edit) {
 	}
 }
 
-// edit changes a job that does not run, and reports whether it did; full means that there are
-// too many edits. The job stays under its bucket's rate, but no longer under law 4.
-func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant,
-	wall time.Time) (done, full bool) {
-
+// edit changes a job that does not run. full: there are too many edits. The job stays under its
+// bucket's rate, but no longer under law 4.
+func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full bool) {
 	j := p.seek(seq)
 	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
 		return false, false
@@ -109,14 +106,12 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant,
 	p.edits.jobs[seq] = edit
 	p.edits.made++
 	p.Changed = true
-	p.v.reorder(j, edit, want.Run, now, wall)
+	p.v.reorder(j, edit, want.Run, now)
 	return true, false
 }
 
 // reorder moves a job to the place its edit gives it.
-func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant,
-	wall time.Time) {
-
+func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
 	delayed, until, before := j.stage == stageDelayed, j.at, j.Priority
 	v.detach(j)
 	apply(&j.Arrived, edit)
@@ -124,12 +119,12 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	if j.Priority != before {
 		j.Bucket.join(j)
 	}
-	v.date(j, now, wall)
+	v.date(j, now)
 	if !delayed || run {
 		v.makeReady(j, now)
 	} else {
 		if !j.recorded { // its timer may be set to its deadline
-			until = now.Later(j.NotBefore.Sub(wall))
+			until = v.wall.instant(j.NotBefore, now)
 		}
 		v.delay(j, until)
 	}

@@ -12,7 +12,7 @@ import (
 // edit changes a job that waits.
 func (b *valveBench) edit(seq uint64, want job.Edit) {
 	b.t.Helper()
-	if done, full := b.p.edit(seq, want, b.now, b.wall()); !done || full {
+	if done, full := b.p.edit(seq, want, b.now); !done || full {
 		b.t.Fatalf("job %d is not changed; full: %t", seq, full)
 	}
 }
@@ -165,8 +165,7 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 		b.edit(seq+1, job.Edit{Front: true})
 	}
 	b.edit(1, job.Edit{Run: true}) // one more of the same job
-	if done, full := b.p.edit(MostEdits+1, job.Edit{Front: true}, b.now,
-		b.wall()); done || !full {
+	if done, full := b.p.edit(MostEdits+1, job.Edit{Front: true}, b.now); done || !full {
 		t.Errorf("one too many: %t, %t", done, full)
 	}
 	if !b.p.EditWaits() {

@@ -10,51 +10,45 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// forecast estimates, under an outflow_total, how many slots go to other buckets before a
-// bucket's turn. Counting them per question would walk all buckets each time, in the loop that
-// starts jobs; instead, one walk serves all questions for some time.
+// forecast estimates, under an outflow_total, the slots that go to other buckets before a bucket's
+// turn. Counting them per question would walk all buckets each time, in the loop that starts jobs;
+// one walk serves all questions for some time.
 //
-// It assumes that every bucket takes its turns evenly, by weight, in jobs of its average cost.
-// The distance of a turn is exact to one part in 64, or to one turn below 127. The estimate is
-// late rather than early, by at most one job of each other bucket: a predicted start has then
-// happened.
+// Every bucket is assumed to take its turns evenly, by weight, in jobs of its average cost. Turns
+// are exact to one part in 64. The estimate is late rather than early, by at most one job of each
+// other bucket.
 type forecast struct {
 	made  pace.Instant
 	from  pace.Instant // earliest next start of the policy
 	turns float64      // virtual time
 
-	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn.
-	// These are sums over all buckets whose line begins in a bin or earlier, minus those whose
-	// line ends there.
+	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn. The
+	// bins hold sums over all buckets whose line has begun, minus those whose line has ended.
 	fixed, slope [turnBins]float64
 }
 
-// outlook is what forecasts of waits are made from, if there are many buckets.
 type outlook struct {
 	forecast *forecast
 	coming   *coming // the next one
 }
 
 const (
-	// mostExact is the number of buckets up to which a walk for each question is cheap enough.
+	// mostExact is the number of buckets that each question may walk.
 	mostExact = 1000
-	// forecastFor is how long a forecast is used; forecastPerBucket extends that for many
-	// buckets.
+	// forecastFor is how long a forecast is used, longer for many buckets.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
-	// staleForecast is the age from which a forecast is unusable, if there was no time for
-	// another.
+	// staleForecast is the age from which a forecast is unusable.
 	staleForecast = 2 * time.Second
 
 	turnBits = 6 // mantissa bits of a turn that select a bin
 	turnBins = 48 << turnBits
 )
 
-// walkPiece and expectPiece are the buckets examined, and the expected starts computed, in one
-// piece of work of about ten microseconds.
+// The buckets examined, and the expected starts computed, in a piece of work of about 10 µs.
 const walkPiece, expectPiece = 256, 16
 
-// turnBin returns the bin of a number of turns ahead. Bins widen as floating-point numbers do.
+// turnBin returns the bin of a number of turns. Bins widen as floating-point numbers do.
 func turnBin(turns float64) int {
 	const mantissa, bias = 52, 1023
 	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
@@ -73,8 +67,7 @@ func (f *forecast) add(b *bucket, turns float64) {
 	f.line(last, last*weight, -weight)
 }
 
-// line adds a straight line that begins at a turn. The bins are summed once, so that each
-// question reads a single bin.
+// line adds a straight line that begins at a turn. sum makes each question read a single bin.
 func (f *forecast) line(from, fixed, slope float64) {
 	bin := turnBin(from)
 	f.fixed[bin] += fixed
@@ -88,7 +81,7 @@ func (f *forecast) sum() {
 	}
 }
 
-// slotsBefore returns the slots that all buckets take before a turn, including the asking one.
+// slotsBefore returns the slots that all buckets, including the asking one, take before a turn.
 func (f *forecast) slotsBefore(turn float64) float64 {
 	ahead := max(0, turn-f.turns)
 	bin := turnBin(ahead)
@@ -106,17 +99,15 @@ func (v *Valve) newForecast(now pace.Instant) *forecast {
 	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
 
-// foresees reports whether questions about a partition's jobs need no walk at now.
+// foresees reports whether questions about a partition need no walk.
 func (p *Part) foresees(now pace.Instant) bool {
 	buckets, f := p.list.Len(), p.v.forecast
 	return !p.v.takesTurns() || buckets <= mostExact ||
 		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket)
 }
 
-// foreseen is like foresees, but continues the walk for the next forecast if one is needed.
-//
-// One walk serves all concurrent questions, and continues only while some are asked. An
-// abandoned walk restarts, as its first buckets have changed.
+// foreseen is foresees, but continues the walk for the next forecast. One walk serves all
+// concurrent questions; an abandoned one restarts.
 func (p *Part) foreseen(now pace.Instant) bool {
 	if p.foresees(now) {
 		return true
@@ -147,7 +138,7 @@ type coming struct {
 	lookedAt pace.Instant // abandoned questions leave it unfinished
 }
 
-// unitsOf returns the cost of a number of slots of a bucket's jobs, as if all had equal costs.
+// unitsOf returns the cost of a number of a bucket's slots, as if all its jobs cost the same.
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
 	if b.waiting == 0 {
 		return quota.Ahead{}
@@ -162,7 +153,7 @@ func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
 		}}
 }
 
-// unitsOfAll is unitsOf for slots of all buckets of a partition, judged by its first buckets.
+// unitsOfAll is unitsOf for slots of all buckets, judged by the first ones.
 func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	var waiting, queued int64
 	named, looked := map[string]int64{}, 0
@@ -181,8 +172,8 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// limited returns when the start limits let a bucket start a job of cost c, after a number of
-// its own slots and those of others.
+// limited returns when the start limits allow a job of cost c, after a number of the bucket's own
+// slots and of others'.
 func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	now pace.Instant) pace.Instant {
 
@@ -200,9 +191,7 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 }
 
 // expectBucket returns the ms until a bucket starts a job of cost c after a number of its own
-// slots. It is nil if that depends on a person or another's target: while the bucket is paused,
-// at its concurrency, behind a breaker, in a takeover, or without a worker or a needed
-// forecast.
+// slots; nil: that depends on a person or a target, or there is no worker or forecast.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	if v.Free() <= 0 && v.claims.declined {
 		return nil
@@ -233,9 +222,8 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 	return &ms
 }
 
-// slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket
-// has taken a number of slots and starts another job; every bucket with work takes its turns by
-// weight.
+// slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket has
+// taken a number of slots and starts another job.
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
@@ -246,8 +234,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		}
 		before := f.slotsBefore(turn)
 		if b.competes() {
-			before -= min(float64(b.waiting),
-				float64(slots)+float64(b.waiting)/float64(b.queued()))
+			before -= min(float64(b.waiting), float64(slots)+float64(b.waiting)/float64(b.queued()))
 		}
 		return int64(max(0, before)), f.from, true
 	}
@@ -260,8 +247,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	return others, from, from < pace.Never
 }
 
-// slotsOfLine estimates the slots that other policies take before this one has taken a number
-// of slots.
+// slotsOfLine estimates the slots of other policies before this one has taken a number of slots.
 func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	for _, u := range v.line.valves {
 		if u == v {
@@ -290,15 +276,15 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 		return 0
 	}
 	perJob := float64(b.waiting) / float64(b.queued())
-	// A bucket starts jobs until it is past the turn, so its last job reaches beyond.
+	// It starts jobs until it is past the turn, so its last job reaches beyond.
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0
 }
 
-// expectJob is expectBucket for a waiting job after a number of slots of stored jobs. It is nil for
-// a due job without a worker, since the next free worker is unpredictable.
+// expectJob is expectBucket for a waiting job after a number of slots of stored jobs; also nil for
+// a due job without a worker.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
@@ -307,10 +293,8 @@ func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	return ms
 }
 
-// expect returns the time until a job starts, if nothing fails; 0: it has started. It is
-// unknown for a job that has not arrived, and in the cases of expectBucket.
-func (p *Part) expect(seq uint64,
-	now pace.Instant) (wait time.Duration, known bool) {
+// expect returns the time until a job starts, if nothing fails; 0: it has started.
+func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known bool) {
 	j := p.seek(seq)
 	if j == nil {
 		return 0, seq <= p.highest
@@ -328,15 +312,11 @@ func (p *Part) expect(seq uint64,
 	return 0, true
 }
 
-// unknownRoom is the assumed time to a free place in a bucket with an unpredictable start.
+// unknownRoom is the assumed time to a free place if the next start is unpredictable.
 const unknownRoom = time.Second
 
-// room returns the time until a place may be free: until the bucket's next start, and at least
-// one interval. It is at least unknownRoom without a pace, and while the bucket is paused, at
-// its concurrency or behind a breaker.
-//
-// It is the Retry-After of a full bucket (law 7). A return before it is refused again; a later
-// one costs little.
+// room returns the Retry-After of a full bucket (law 7): the time until its next start, and at
+// least one interval. A return before it is refused again; a later one costs little.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	l, b := p.v.limitsOf(key), p.buckets[key]
 	if b != nil {
@@ -365,8 +345,7 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	return wait
 }
 
-// tail returns the wait of a job accepted now, in milliseconds; nil if it is unpredictable, or
-// if no job waits.
+// tail returns the wait in ms of a job accepted now; nil: unpredictable, or no job waits.
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
 		before := b.slotsFor(q.Priority, p.v.instant(now).Wall.UnixNano())

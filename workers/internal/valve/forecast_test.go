@@ -20,7 +20,7 @@ func (b *valveBench) list(by string, offset, limit int) (states []job.BucketStat
 	l := b.p.listBuckets(by, offset, limit, b.now)
 	for !b.v.find(l) {
 	}
-	for !b.v.tell(l, b.now, b.wall()) {
+	for !b.v.tell(l, b.now) {
 	}
 	return l.states, l.total
 }
@@ -136,7 +136,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	for !b.v.find(l) {
 		pieces++
 	}
-	for !b.v.tell(l, b.now, b.wall()) {
+	for !b.v.tell(l, b.now) {
 		pieces++
 	}
 	if most := buckets/walkPiece + 50/expectPiece + 2; pieces > most {

@@ -128,7 +128,7 @@ func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 					Used: map[string]int64{"tokens": used}})
 				b.p.Confirmed(run.Seq, b.now)
 				found := int64(-1)
-				for _, l := range b.p.bucketState("a", b.now, b.wall()).Limits {
+				for _, l := range b.p.bucketState("a", b.now).Limits {
 					if l.Name == "tokens" {
 						found = l.Left
 					}

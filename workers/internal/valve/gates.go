@@ -8,11 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A gate holds jobs back: until an instant, or until an event. Everything that asks when a job
-// may start asks the gates: the schedule (place), a start (admits, stillWithin), forecasts,
-// inspection (held) and lateness (note). A new reason to hold jobs back is one more gate.
+// A gate holds jobs back, until an instant or an event. Everything that asks when a job may start
+// asks the gates: the schedule (place), a start (admits, stillWithin), forecasts, inspection (held)
+// and lateness (note). A new reason to hold jobs back is one more gate.
 
-// reason is why a job waits, or started later than its bucket's rate allows.
+// reason is why a job waits, or started late.
 type reason uint8
 
 const (
@@ -45,7 +45,7 @@ type hold struct {
 	until pace.Instant // Never: until some event
 }
 
-// or returns the longer one of two holds, or the first of equals.
+// or returns the longer of two holds, or the first of equals.
 func (h hold) or(other hold) hold {
 	if other.until > h.until {
 		return other
@@ -53,7 +53,7 @@ func (h hold) or(other hold) hold {
 	return h
 }
 
-// gates are those of a bucket that open with time, in order of precedence.
+// gates are those of a bucket that open with time, by precedence.
 var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
 	func(_ *Valve, b *bucket, _ pace.Instant) hold {
 		if b.down() {
@@ -71,7 +71,7 @@ var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
 	},
 }
 
-// shut returns the gate that holds a bucket until some event, if any does.
+// shut returns the gate that holds a bucket until some event.
 func (b *bucket) shut() hold {
 	switch {
 	case b.paused:
@@ -84,7 +84,7 @@ func (b *bucket) shut() hold {
 	return hold{}
 }
 
-// holdOf returns what keeps a bucket's head from its turn, by the state of the bucket.
+// holdOf returns what keeps a bucket's head from its turn.
 func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 	h := b.shut()
 	for i := 0; i < len(gates) && h.until < pace.Never; i++ {
@@ -125,8 +125,8 @@ func (v *Valve) withoutWorker() reason {
 	return byWorkersBusy
 }
 
-// held names what keeps a bucket from starting its next job, and until when; 0: unpredictable.
-// The name is empty for a bucket without waiting jobs, or about to start one.
+// held names what keeps a bucket from its next start, and until when; 0: unpredictable. It is empty
+// for a bucket without waiting jobs, or about to start one.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	if b.queued()+len(b.later)+int(b.deepLater) == 0 {
 		return "", 0
@@ -149,7 +149,7 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case h.by == byLimit:
 		by = job.HeldByLimit + h.limit
 		if h.until < pace.Never && len(b.ready) > 0 {
-			// what is owed beyond one of its windows is paid in the next
+			// debt beyond one window is paid in the next
 			h.until = max(h.until, v.limited(b, 0, 0, b.ready[0].takes(), now))
 		}
 	case h.by == byPaused && v.paused:
@@ -174,10 +174,7 @@ func (j *heldJob) held() string {
 	return job.HeldByNotBefore
 }
 
-// heldJob is held for a single job.
-//
-// Its bucket's reason applies, except to a job that is not due: that one waits for its date,
-// unless it is paused, which has no known end.
+// heldJob is held for a single job. A job that is not due waits for its date, unless it is paused.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
@@ -192,11 +189,11 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 }
 
 // untilWhen formats the result of held.
-func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
+func (v *Valve) untilWhen(by string, until pace.Instant) job.Hold {
 	if until == 0 {
 		return job.Hold{By: by}
 	}
-	at := wall.Add(until.Since(now)).UTC().Round(time.Millisecond)
+	at := v.wall.at(until).UTC().Round(time.Millisecond)
 	return job.Hold{By: by, Until: &at}
 }
 
@@ -213,11 +210,11 @@ type losses struct {
 
 // lateness records a bucket's late starts, for information only.
 type lateness struct {
-	// how late starts are, ignoring variation within the tolerance, which is made up
+	// how late starts are, beyond the variation that is made up
 	behind time.Duration
 	hold   reason       // what keeps the bucket itself from starting …
 	since  pace.Instant // … and since when its rate would allow a start
-	// until when a start limit, or a missing checkpoint, holds the next job
+	// until when a start limit or a missing checkpoint holds the next job
 	limited   pace.Instant
 	limitedBy reason
 	lost      *lost // nil: nothing
@@ -240,7 +237,7 @@ func (l *lost) fade(now pace.Instant) {
 	l.last = now
 }
 
-// faded returns the decayed sum of a loss that lasted for d until now, at most lostMemory.
+// faded returns the decayed sum of a loss that lasted for d until now.
 func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
@@ -260,8 +257,8 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 	v.lost[by] += d
 }
 
-// note records what keeps the bucket itself from starting waiting jobs. Its clock runs on while
-// it waits for a limit or a checkpoint, so that time is told by the next start: see noteStart.
+// note records what keeps a bucket from starting waiting jobs. Its clock runs on while it waits for
+// a limit or a checkpoint, so the next start accounts for that time: see noteStart.
 func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
@@ -287,15 +284,15 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
-// missed records the time a bucket has lost because no bucket started a job since an instant
-// (0: none ever did). Call it before the bucket's clock is held.
+// missed records the time a bucket lost because nothing started since an instant (0: nothing ever
+// did). Call it before the bucket's clock is held.
 func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }
 
-// noteStart records how late a bucket's next start is by its rate, before the start takes its
+// noteStart records how late a start is by the bucket's rate. Call it before the start takes its
 // slot.
 func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
@@ -320,8 +317,8 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	b.own().late.behind = behind
 }
 
-// why returns why a due bucket fell behind since an instant: the last cause for which due
-// buckets were left, or else the processor.
+// why returns why a due bucket fell behind: the last cause for which due buckets were left, or else
+// the processor.
 func (v *Valve) why(b *bucket, since pace.Instant) reason {
 	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
 		return v.left.by
@@ -339,7 +336,7 @@ func (v *Valve) noteLeft(now pace.Instant) {
 	}
 }
 
-// lateMS returns a bucket's losses of the last minute and its current loss, in ms by reason.
+// lateMS returns a bucket's recent losses, including the current one, in ms by reason.
 func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	sum := v.late(b, now)
 	for c := notHeld + 1; c < reasons; c++ {
@@ -353,7 +350,7 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	return ms
 }
 
-// latest returns the ms that a bucket recently fell behind, without pauses by operators.
+// latest returns the ms that a bucket recently lost, without operators' pauses.
 func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
 	sum := v.late(b, now)
 	for c := notHeld + 1; c < reasons; c++ {
@@ -384,8 +381,8 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld reports how long start limits have held buckets with waiting jobs since the last
-// call, summed over buckets.
+// TakeHeld reports how long start limits have held waiting buckets since the last call, summed over
+// buckets.
 func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
 	since := now.Since(v.heldTold)
 	if v.heldTold == 0 {

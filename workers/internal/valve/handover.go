@@ -10,10 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// Gathering collects the clocks of a partition's buckets for a checkpoint or a handover, in
-// pieces, as there may be many buckets. Clocks read early stay true: listed ones lie beyond the
-// fence, before which they allow no start, and starts made meanwhile are part of the next
-// checkpoint.
+// Gathering collects the clocks of a partition's buckets in pieces, as there may be many. Clocks
+// read early stay true: listed ones allow no start before the fence, and starts made meanwhile are
+// part of the next checkpoint.
 type Gathering struct {
 	Of     *Part
 	Walk   *walk.Walk[*bucket]
@@ -38,12 +37,10 @@ func (p *Part) Gather() *Gathering {
 	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
-// Some reads up to n more buckets, and reports whether those were the last. after is the
-// instant from which clocks matter: the fence, since a successor after a crash cannot come
-// sooner; or now, to list every bucket that is not in its initial state.
-//
-// Most buckets are in that state or due before the fence, and are not listed. After a crash
-// they wait for one interval, the most they could have had to wait.
+// Some reads up to n more buckets, and reports whether those were the last. after is the instant
+// from which clocks matter: the fence, since a successor after a crash cannot come sooner; or now,
+// to list every bucket that is not in its initial state. After a crash, an unlisted bucket waits
+// for one interval.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {
@@ -60,8 +57,7 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	return done
 }
 
-// heldClock returns what a successor must know of a bucket, and whether that is anything. It
-// copies, since the record is built outside of the loop while the bucket changes.
+// heldClock returns a copy of what a successor must know of a bucket, and whether that is anything.
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
 	c.Key, c.pace = b.key, b.pace
 	if b.cool > after {
@@ -82,16 +78,13 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 		}
 	}
 	if matters {
-		c.Starts = b.rate.Now(b.pace, now)
+		c.Starts = b.rate.Now(b.pace, pace.Few, now)
 	}
 	return c, matters
 }
 
-// Records returns the clocks in their order in a record, with durations from now. It reads no
-// state that changes.
-//
-// Processes can compare durations, but not clocks. Rates and bursts are listed only if they
-// differ from the policy's, to keep records small.
+// Records returns the clocks in order, with durations from now, since processes cannot compare
+// clocks. It reads no state that changes.
 func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
 	all := slices.Concat(g.pieces...)
 	for i := range all {
@@ -106,8 +99,8 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// Lateness is not handed over: a start that is due is due now. Otherwise the next
-			// owner would make up for the gap of the handover.
+			// A start that is due is due now. Otherwise the next owner would make up for the gap of
+			// the handover.
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -127,9 +120,9 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-// compareClocks orders clocks by what omitting them costs, which is a wait of one interval or
-// of the longest omitted wait. Longer waits go first, so that few buckets wait for others'
-// sake; then the buckets that are due soonest, which lose most.
+// compareClocks orders clocks by the cost of omitting them, a wait of one interval or of the
+// longest omitted wait: the longest waits first, so that few buckets wait for others' sake, then
+// the buckets that are due soonest.
 func compareClocks(a, b heldClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
@@ -144,8 +137,7 @@ func compareClocks(a, b heldClock) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// Handover returns a successor's record, with durations from now; fit bounds its size. It lists
-// only clocks later than atLeast from now.
+// Handover returns a successor's record. It lists only clocks later than atLeast from now.
 func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover {
 	g := p.Gather()
 	g.Some(p.list.Len(), now, now.Add(atLeast))
@@ -157,11 +149,9 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut returns a successor's record without the clocks of buckets. The clock of all
-// buckets together goes first and is never left out.
-//
-// It reports a crash for as long as an unlisted bucket may be affected: one interval of the
-// slowest key, and its spread (see Valve.bucket).
+// HandoverBut returns a successor's record without the clocks of buckets; that of all buckets goes
+// first and is never left out. A crash is reported for as long as an unlisted bucket may be
+// affected: one interval of the slowest key, and its spread.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}
@@ -196,11 +186,8 @@ func (v *Valve) slowest() (longest time.Duration) {
 }
 
 // doneJobs lists jobs whose acknowledgement the stream may not have applied, unconfirmed ones
-// first, because those jobs will be redelivered.
-//
-// The consumer confirms an acknowledgement, but the stream's leader removes the job later, or
-// never if the next owner deletes the consumer first. Without the list, the job would run twice
-// in a handover without a crash (law 3).
+// first, because those will be redelivered. The stream's leader applies confirmed ones later, or
+// never if the next owner deletes the consumer first: the jobs would run twice.
 func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
@@ -223,11 +210,8 @@ func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	return append(done, slices.Compact(confirmed)...)
 }
 
-// runningJobs lists jobs that have started and have no recorded outcome.
-//
-// It includes jobs whose dead letter is being stored, if they ran: the next owner would
-// otherwise start them. A job that never ran can be judged again by any process, with the same
-// dead letter.
+// runningJobs lists jobs that have started and have no recorded outcome, including those that ran
+// and whose dead letter is being stored.
 func (p *Part) runningJobs() []record.Run {
 	var running []record.Run
 	for _, j := range p.begun {

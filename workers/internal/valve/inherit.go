@@ -13,10 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Own adds a partition: its jobs arrive, and start once Live is called.
-//
-// It is sweeping until all previously stored jobs have arrived, and reports no totals before
-// that.
+// Own adds a partition. Its jobs arrive, and start after GoLive; until all stored ones have arrived
+// it is sweeping, and reports no totals.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // knowledge of the target and forecasts are outdated
 		v.breaker, v.suspects = breaker{}, nil
@@ -50,8 +48,8 @@ type Inheritance struct {
 	Age      time.Duration // … and maximum time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	// Handover is the last checkpoint of the crashed owner, or of the last earlier owner that
-	// started anything under limits
+	// Handover is the last checkpoint of the crashed owner, or of the last earlier one that started
+	// anything under limits
 	Current bool
 	// no owner has started anything under limits
 	Unstarted bool
@@ -65,7 +63,7 @@ type InheritedAttempt struct {
 	Revision uint64
 }
 
-// slack returns how much older a predecessor's record may be than assumed here.
+// slack returns how much older a predecessor's record may be than assumed.
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
 // unknown returns for how long a crashed predecessor may have made unrecorded starts.
@@ -77,9 +75,8 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within bounds the unrecorded units of a crashed predecessor, given its budget. The last job
-// may have exceeded what was left, by at most the cost of the largest. A budget of 0 means
-// none.
+// within bounds a crashed predecessor's unrecorded units by its budget; 0: none. The last job may
+// have exceeded the rest of it.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
@@ -90,12 +87,10 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 	return most
 }
 
-// inherit applies a predecessor's record. After a crash, each bucket counts as having started a
-// job at the last possible moment, unless a checkpoint shows that its next start was not due.
-//
-// That moment was the old owner's fence, before which this process cannot have taken the
-// partition. One interval from the takeover therefore keeps law 2 whatever the old owner did,
-// without any knowledge of it. It costs a bucket at most one interval, and its burst.
+// inherit applies a predecessor's record. After a crash, each bucket counts as having started a job
+// at the old owner's fence, the last possible moment, unless a checkpoint shows that it was not
+// due. This keeps law 2 without any knowledge of the old owner, and costs a bucket at most one
+// interval and its burst.
 func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	switch {
 	case in.Crashed || in.Handover.Partial:
@@ -106,11 +101,10 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	left := func(us int64) pace.Instant {
 		return now.Add(time.Duration(us)*time.Microsecond - in.Elapsed)
 	}
-	// There was no room for all clocks: unlisted buckets wait for the longest omitted one.
+	// Unlisted buckets wait for the longest omitted clock.
 	if in.Handover.Rest > 0 {
 		p.restsUntil = left(in.Handover.Rest)
 	}
-	// The starts of all buckets together are unknown too, or were not recorded.
 	if t := &p.v.total; t.Pace != nil && (in.Crashed || in.Handover.Partial) {
 		t.Hold(&t.clock, max(now.Add(in.Fence+t.Interval), p.restsUntil))
 	}
@@ -132,10 +126,9 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
-		// The breaker survives a change of owners. Otherwise each deployment during an outage
-		// would cost attempts again.
+		// Otherwise each deployment during an outage would cost attempts again.
 		if c.Down > 0 {
-			// It may be due now, and jobs that begin from then on are probes.
+			// Jobs that begin from now on are probes.
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
 			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
 				failures: c.Down, at: probe}}
@@ -159,8 +152,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		// The crash is counted when the job arrives. A crash in the attempt record is counted
-		// already; its holder is gone even if its lease or tombstone is unknown here.
+		// The crash counts when the job arrives. One in the attempt record is counted already; its
+		// holder is gone even if its tombstone is unknown here.
 		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
 			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
@@ -181,9 +174,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 // notInherited stands for nearly every job. It is read-only.
 var notInherited = &inheritedJob{}
 
-// takeIn returns the inherited state of an arrived job. State for its sequence may be about
-// another job: after a stream is restored from a backup, jobs get the sequences of those that
-// it lacks. They would be lost if they ended with those jobs.
+// takeIn returns the inherited state of an arrived job, except what is about another job: in a
+// stream restored from a backup, jobs get sequences of lost ones.
 func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
@@ -202,13 +194,11 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	return in
 }
 
-// wind sets a clock from the predecessor's record. After a crash, that suffices only if nothing
-// can have started since the record: the clock is not due yet, neither as recorded nor at the
-// current rate, or its bucket still cools down. Otherwise the clock also waits as if a job had
-// started just before the takeover.
+// wind sets a clock from the predecessor's record. After a crash, the clock also waits as if a job
+// had started just before the takeover, unless nothing can have started since the record.
 //
-// The two use different ages. Waits use the minimum elapsed time, so that none ends early; the
-// check for possible starts uses the maximum, so that none is overlooked.
+// Waits use the minimum elapsed time, so that none ends early; the check for possible starts uses
+// the maximum, so that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
@@ -229,10 +219,8 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	c.Set(due, tat)
 }
 
-// Opened records that a partition's backlog was opened, with its stream's creation time and
-// last sequence. left is the predecessor's state; nil: this is a reopening.
-func (p *Part) Opened(created time.Time, last uint64, left *Inheritance,
-	now pace.Instant) {
+// Opened records that a backlog was opened. left is the predecessor's state; nil: it was reopened.
+func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pace.Instant) {
 	p.last = last
 	switch {
 	case left != nil:
@@ -243,13 +231,12 @@ func (p *Part) Opened(created time.Time, last uint64, left *Inheritance,
 	p.created = created
 }
 
-// Behind reports whether the given state of a partition's stream is older than what was seen
-// before.
+// Behind reports whether a state of the stream is older than one seen before.
 func (p *Part) Behind(created time.Time, last uint64) bool {
 	return created.Equal(p.created) && last < max(p.highest, p.last)
 }
 
-// Live lets the jobs of an opened partition start, unless it is quiesced.
+// GoLive lets the jobs of an opened partition start, unless it is quiesced.
 func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
@@ -263,8 +250,7 @@ func (p *Part) placeAll(now pace.Instant) {
 	}
 }
 
-// NotedFirst releases buckets that wait for the first checkpoint of the valve's partition, or
-// of one of its shared limits.
+// NotedFirst releases buckets that wait for the first checkpoint of a partition of valve of.
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
@@ -275,11 +261,8 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	}
 }
 
-// restart handles a recreated stream, whose sequences restart from 1. Jobs of the old stream
-// are gone, and their runs end without effect.
-//
-// A target's limits do not change with a stream, so the clocks, cool-downs and breakers of
-// buckets stay (law 2).
+// restart handles a recreated stream, whose sequences restart from 1. Clocks, cool-downs and
+// breakers stay, since a target's limits do not change with a stream (law 2).
 func (p *Part) restart(now pace.Instant) {
 	for _, j := range p.jobs {
 		p.v.lose(j, now)
@@ -293,10 +276,8 @@ func (p *Part) restart(now pace.Instant) {
 	p.placeAll(now)
 }
 
-// lose drops a job that is no longer in the stream, whatever its stage.
-//
-// A local run cannot be stopped, and holds its bucket's concurrency until it ends. A remote run
-// will never report, and releases it now.
+// lose drops a job that is no longer in the stream. A local run holds its bucket's concurrency
+// until it ends; a remote one will never report, and releases it now.
 func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.detach(j)
 	switch {
@@ -312,10 +293,8 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.remove(j, now)
 }
 
-// Reopen prepares a partition for a reopened backlog, which redelivers every stored job.
-//
-// It keeps the jobs, so that running ones do not start twice. It also keeps recently finished
-// ones, because a leader that was cut off may still store them.
+// Reopen prepares for a reopened backlog, which redelivers every stored job. Running jobs must not
+// start twice, and a leader that was cut off may still store finished ones.
 func (p *Part) Reopen(epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
@@ -328,14 +307,10 @@ func (p *Part) Reopen(epoch uint64) {
 	}
 }
 
-// Swept records that all jobs stored at the opening of the backlog have been delivered. A held
-// job that was not delivered is gone from the stream: its acknowledgement was applied without
-// notice, or another client purged it. Jobs after the last sequence of the opening are not
-// judged, since the server that reported it may have been out of date.
-//
-// Without this, a job acknowledged while deliveries were lost would block its bucket's head,
-// its concurrency, or the end of the process forever (law 5). A run in progress is left alone
-// until its outcome.
+// Swept records that all jobs stored at the opening have been delivered. A held job that was not is
+// gone: its acknowledgement was applied unnoticed, or another client purged it. It would block its
+// bucket's head, its concurrency, or the end of the process forever (law 5). A run in progress is
+// left alone.
 func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -381,10 +356,8 @@ func (p *Part) Swept(now pace.Instant) {
 	})
 }
 
-// saw counts an inherited run that has arrived, or never will.
-//
-// While one is missing, no bucket of the partition starts more than its concurrency surely
-// allows, because runs are recorded by sequence and not by key.
+// saw counts an inherited run that has arrived, or never will. While one is missing, every bucket's
+// concurrency may be in use, because runs are recorded by sequence and not by key.
 func (p *Part) saw(now pace.Instant) {
 	if p.unseen == 0 {
 		return // the wait for it ended, after the longest time of an attempt
@@ -397,9 +370,8 @@ func (p *Part) saw(now pace.Instant) {
 // Looks reports whether inherited runs are awaited.
 func (p *Part) Looks() bool { return p.unseen > 0 }
 
-// LookFor ends the wait for inherited runs that do not arrive. They would otherwise block every
-// bucket of the partition forever, if the jobs were removed from the stream during the
-// takeover.
+// LookFor ends the wait for inherited runs that do not arrive, which would block every bucket
+// forever.
 func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
@@ -407,10 +379,8 @@ func (p *Part) LookFor(now pace.Instant) {
 	}
 }
 
-// Resume handles the return of permission to start, after the lease was in doubt.
-//
-// Missed starts are not due at once, as each lapse would end in a clump (law 2); nor was the
-// gap idle time, which would earn a burst.
+// Resume handles the return of permission to start. Missed starts are not due at once, or each
+// lapse would end in a clump (law 2); nor does the gap earn a burst.
 func (v *Valve) Resume(now pace.Instant) {
 	v.total.Hold(&v.total.clock, now)
 	for _, p := range v.parts {
@@ -422,12 +392,9 @@ func (v *Valve) Resume(now pace.Instant) {
 	}
 }
 
-// Reported handles the outcome of a job that ran in another process when its partition was
-// handed over. An outcome is ignored if it belongs to an earlier run by a process since
-// declared dead, or to a stream that was recreated.
-//
-// Late outcomes are accepted unless the job has restarted; this avoids running it twice. An
-// outcome that precedes its job is kept for it.
+// Reported handles the outcome of a job that ran in another process during a handover. It is
+// ignored if it is of an earlier run by a process since declared dead, or of a former stream. A
+// late one counts unless the job has restarted; one that precedes its job is kept for it.
 func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
@@ -454,16 +421,13 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 		return
 	}
 	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil &&
-		o.Kind != record.OutcomeProgress &&
-		(o.Holder == "" || o.Holder == in.holder) {
+		o.Kind != record.OutcomeProgress && (o.Holder == "" || o.Holder == in.holder) {
 		in.outcome = &o
 	}
 }
 
-// HolderGone handles the crash of a process that may run handed-over jobs.
-//
-// Their outcomes are unknown. They return to their places as after a crash of the owner, and
-// count a crash, so that a job that kills its process is detected wherever it runs.
+// HolderGone handles the crash of a process that may run handed-over jobs. They count a crash, so
+// that a job that kills its process is detected wherever it runs.
 func (v *Valve) HolderGone(holder string, now pace.Instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {

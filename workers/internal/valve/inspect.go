@@ -13,10 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// bucketState describes a bucket, or a key without one, which is like a new bucket and may be
-// paused.
-func (p *Part) bucketState(key job.Key, now pace.Instant,
-	wall time.Time) job.BucketState {
+// bucketState describes a bucket. A key without one is like a new bucket.
+func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	l := p.v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
 	if l.pace != nil {
@@ -48,16 +46,16 @@ func (p *Part) bucketState(key job.Key, now pace.Instant,
 	if b.callNext() {
 		s.Waiting--
 	}
-	s.Rate = b.rate.Now(b.pace, now)
-	s.RateMinute = b.minute.NowMinute(b.pace, now)
+	s.Rate = b.rate.Now(b.pace, pace.Few, now)
+	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
 	s.LateMS = p.v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
-	s.ExpectMS = p.v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), oneSlot, now)
+	s.ExpectMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := p.v.held(b, now)
-	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
+	s.Hold, s.LastError = p.v.untilWhen(by, until), b.lastError
 	if stored, waits := b.headStored(); waits {
-		s.HeadAgeMS = max(0, wall.Sub(stored).Milliseconds())
+		s.HeadAgeMS = max(0, p.v.wall.at(now).Sub(stored).Milliseconds())
 	}
 	return s
 }
@@ -72,7 +70,7 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 	return time.Unix(0, head.Stored), waits
 }
 
-// LeftOfAll returns the balances of the limits over all buckets whose state is here.
+// LeftOfAll returns the balances of limits over all buckets whose state is here.
 func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	for _, t := range v.common {
 		if t.here() != nil {
@@ -89,7 +87,7 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 	return all
 }
 
-// listed orders buckets for a list of the largest: the first to leave out comes first.
+// listed orders buckets for a list of the largest, the smallest first.
 type listed struct {
 	*bucket
 	size int64 // by the list's criterion, when found
@@ -100,10 +98,8 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is an unfinished list of the first of a partition's buckets.
-//
-// Buckets are found and described in pieces, each as of its time. A consistent list
-// would take one iteration of the loop, which with 40,000 buckets cost a drainer its lease.
+// listing is an unfinished list of a partition's largest buckets, which are found and described in
+// pieces: in one, 40,000 buckets cost a drainer its lease.
 type listing struct {
 	part          *Part
 	by            string       // job.ByDepth, job.ByAge or job.ByLate
@@ -116,9 +112,8 @@ type listing struct {
 	states        []job.BucketState // descriptions of page
 }
 
-// list begins a list without the first offset buckets.
-//
-// The same walk makes the forecast for the expected starts, as both visit every bucket.
+// listBuckets begins a list without the first offset buckets. Its walk also makes the forecast for
+// the expected starts.
 func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
@@ -182,14 +177,14 @@ func (l *listing) pick(b listed) {
 }
 
 // tell describes more buckets, and reports whether those were the last.
-func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
+func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
 			slices.Reverse(l.states) // back in the order of the list
 			return true
 		}
-		state := l.part.bucketState(l.page.Remove(0).key, now, wall)
+		state := l.part.bucketState(l.page.Remove(0).key, now)
 		state.LastError, state.Limits = Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
@@ -197,7 +192,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 }
 
 // jobState describes a job; nil: it is not held.
-func (p *Part) jobState(seq uint64, now pace.Instant, wall time.Time) *job.State {
+func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	j := p.seek(seq)
 	if j == nil {
 		return nil
@@ -234,13 +229,12 @@ func (p *Part) jobState(seq uint64, now pace.Instant, wall time.Time) *job.State
 	default:
 		s.State, s.ExpectMS = job.Finishing, &zero
 	}
-	s.Hold = untilWhen(by, until, now, wall)
+	s.Hold = p.v.untilWhen(by, until)
 	return s
 }
 
-// position returns how many stored jobs and slots of its bucket start before a waiting job. For a
-// long queue it is an estimate, as if all jobs had equal costs, because counting in an unsorted
-// heap needs a walk.
+// position returns how many stored jobs and slots of its bucket start before a waiting job: an
+// estimate for a long queue, since counting in a heap needs a walk.
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
@@ -257,8 +251,7 @@ func (j *heldJob) position() (jobs int, slots int64) {
 	return jobs, slots
 }
 
-// jobsBefore converts slots before a job into jobs, as if all jobs of its bucket had equal
-// costs.
+// jobsBefore converts slots before a job into jobs, as if all cost the same.
 func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
@@ -277,8 +270,7 @@ func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
 	return removed
 }
 
-// dismiss drops a job that does not run; its bucket must be placed afterwards. A running job is
-// left to end, since its effects so far are unknown.
+// dismiss drops a job that does not run. Place its bucket afterwards.
 func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
@@ -287,16 +279,14 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	v.out.Cancelled = append(v.out.Cancelled, Seen{j.ref(), j.Header})
 	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded for duplicates
 		j.enter(stageAcking)
-		v.out.Endings = append(v.out.Endings,
-			Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
+		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {
 		v.ack(j)
 	}
 	return 1
 }
 
-// waiting returns a copy of the list of a bucket's jobs that do not run, since dropping one
-// moves others in the heaps.
+// waiting returns a copy of the list of a bucket's jobs that do not run: dropping one moves others.
 func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
@@ -314,10 +304,8 @@ func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	return jobs
 }
 
-// purge drops jobs of one bucket for an operator, unless they run by now.
-//
-// The bucket is placed once, at the end: in between, its next job would only be dropped as
-// well.
+// purge drops jobs of one bucket, unless they run by now. The bucket is placed once, at the end:
+// its next job would only be dropped as well.
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)

@@ -82,7 +82,7 @@ func TestExpectedStarts(t *testing.T) {
 			}
 			told := map[uint64]time.Duration{}
 			for seq, j := range b.p.jobs {
-				state := b.p.jobState(seq, b.now, b.wall())
+				state := b.p.jobState(seq, b.now)
 				if state.State != job.Waiting || state.ExpectMS == nil {
 					t.Fatalf("job %d: %+v", j.Seq, state)
 				}
@@ -119,7 +119,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *heldJob) int64 {
-				ms := b.p.jobState(j.Seq, b.now, b.wall()).ExpectMS
+				ms := b.p.jobState(j.Seq, b.now).ExpectMS
 				wait, known := b.p.expect(j.Seq, b.now)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
 					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
@@ -132,7 +132,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			if got := state(tail); got != 10_600 {
 				t.Errorf("a job behind 53 slots at 5/s is told %d ms, want 10600", got)
 			}
-			if s := b.p.bucketState("a", b.now, b.wall()); s.ExpectMS == nil ||
+			if s := b.p.bucketState("a", b.now); s.ExpectMS == nil ||
 				*s.ExpectMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
@@ -227,7 +227,7 @@ func TestSlotsAreCounted(t *testing.T) {
 func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.p.expect(j.Seq, b.now)
-		ms := b.p.jobState(j.Seq, b.now, b.wall()).ExpectMS
+		ms := b.p.jobState(j.Seq, b.now).ExpectMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
 			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
 		}
@@ -254,7 +254,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
 			}
 		}
-		if s := b.p.bucketState("b", b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState("b", b.now); s.ExpectMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
 		b.v.claims.offering++
@@ -358,15 +358,15 @@ func TestNoForecast(t *testing.T) {
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
 	b.arrive("paused")
 	for _, key := range []job.Key{"held", "paused"} {
-		if s := b.p.bucketState(key, b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState(key, b.now); s.ExpectMS != nil {
 			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ExpectMS)
 		}
 	}
-	if s := b.p.bucketState("paused", b.now, b.wall()); !s.Paused || s.Waiting != 1 ||
+	if s := b.p.bucketState("paused", b.now); !s.Paused || s.Waiting != 1 ||
 		s.Depth != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := b.p.bucketState("nobody", b.now, b.wall()); s.ExpectMS == nil ||
+	if s := b.p.bucketState("nobody", b.now); s.ExpectMS == nil ||
 		*s.ExpectMS != 0 || s.Depth != 0 {
 		t.Errorf("an empty bucket: %+v", s)
 	}
@@ -387,7 +387,7 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 		if b.v.Breakers().Open() == 0 {
 			t.Fatalf("%s: no breaker is open", name)
 		}
-		if s := b.p.bucketState("asked", b.now, b.wall()); s.ExpectMS != nil {
+		if s := b.p.bucketState("asked", b.now); s.ExpectMS != nil {
 			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ExpectMS)
 		}
 	}
@@ -414,7 +414,7 @@ func TestCancelAndPurge(t *testing.T) {
 	if n := b.v.purge(b.p.waiting("a"), b.now); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
-	if s := b.p.bucketState("a", b.now, b.wall()); s.Waiting != 0 || s.Running != 1 {
+	if s := b.p.bucketState("a", b.now); s.Waiting != 0 || s.Running != 1 {
 		t.Errorf("%+v", s)
 	}
 	if n := len(b.out.Cancelled); n != 4 {

@@ -126,7 +126,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 				t.Fatalf("%d starts after a second", len(runs))
 			}
 			c.run(b, runs[0])
-			got := b.p.bucketState("a", b.now, b.wall()).LateMS
+			got := b.p.bucketState("a", b.now).LateMS
 			for cause, want := range c.want {
 				told := time.Duration(got[cause]) * ms
 				if told < want*9/10 || told > want*11/10 {
@@ -199,12 +199,12 @@ func TestABucketReportsItsRate(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(time.Minute, b.done)
-	s := b.p.bucketState("a", b.now, b.wall())
+	s := b.p.bucketState("a", b.now)
 	if s.Outflow != 10 || s.RateMinute < 9.9 || s.RateMinute > 10.1 {
 		t.Errorf("outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 	b.v.SetOverride("b", policy.Override{Outflow: &b.v.Policy.Outflow}, b.now)
-	if s := b.p.bucketState("b", b.now, b.wall()); s.Outflow != 10 || s.RateMinute != 0 {
+	if s := b.p.bucketState("b", b.now); s.Outflow != 10 || s.RateMinute != 0 {
 		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 }

@@ -10,11 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// limits are the numbers that buckets obey, from a policy or a key's override. They are
-// immutable.
-//
-// All buckets without an override share one value: each of a hundred thousand takes eight bytes
-// for it, and a change of the policy replaces one value.
+// limits are the numbers that buckets obey, from a policy or a key's override. They are immutable,
+// and buckets without an override share one value.
 type limits struct {
 	pace        *pace.Pace // nil: jobs start unpaced
 	concurrency int        // 0: no limit
@@ -31,10 +28,8 @@ type settings struct {
 	overrides map[job.Key]policy.Override
 }
 
-// limitsFor applies an override to the policy. Buckets get the result anew at each change,
-// so a change reaches waiting jobs at once.
-//
-// A key cannot be resumed while its whole policy is paused.
+// limitsFor applies an override to the policy. A key cannot be resumed while its whole policy is
+// paused.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
 	if o.Outflow != nil {
@@ -61,11 +56,8 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 	}
 }
 
-// setPolicy changes the numbers of a policy, also for waiting jobs, except max_age, which set
-// their deadline at their arrival.
-//
-// An operator who changes a rate expects it to apply at once, and ends longer waits under the
-// old one. A new policy may also mean a new target, so breakers probe at once.
+// setPolicy changes the numbers of a policy, also for waiting jobs, except their max_age. A new
+// policy may mean a new target, so breakers probe at once.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
@@ -97,11 +89,8 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// relimit gives a bucket its key's current limits. After a change of the policy or of the
-// outflow, the bucket discards what it has learnt.
-//
-// The clock is adjusted to the new pace and not reset, since each reset would be worth a burst
-// (law 2).
+// relimit gives a bucket its key's current limits. Its clock is adjusted and not reset, since each
+// reset would be worth a burst (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
@@ -121,8 +110,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	v.place(b, now)
 }
 
-// SetOverrides sets the initial overrides. It keeps them all, though most keys have no bucket:
-// a bucket is created with the key's first job, and must obey its override from then on.
+// SetOverrides sets the initial overrides, also of keys without a bucket.
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
 	maps.Copy(v.overrides, overrides)
 }

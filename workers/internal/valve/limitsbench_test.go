@@ -66,7 +66,7 @@ func (l *limitsBench) arrive(body []byte) {
 	l.now = l.now.Add(2 * time.Microsecond)
 	a := job.Arrived{Seq: l.seq, Key: l.keys[l.seq%benchedKeys], Stored: originWall, Cost: 1,
 		Costs: map[string]int64{"tokens": 100}, Size: len(body), Body: body}
-	l.part.arrive(&a, l.now, originWall)
+	l.part.arrive(&a, l.now)
 }
 
 // pass is a job's way through the valve, and a checkpoint of them now and then.

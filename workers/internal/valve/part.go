@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// Part is a partition of a policy's buckets that this drainer owns or has owned.
+// Part is a partition that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
 	v     *Valve // of its policy
@@ -30,9 +30,9 @@ type Part struct {
 	edits   edits
 
 	Quiesced bool // it starts no more jobs, because this drainer leaves
-	// Changed is set when a job starts or ends, to request a checkpoint.
+	// Changed requests a checkpoint, when a job starts or ends.
 	Changed bool
-	// once surrendered: the holder of its running jobs, as the successor knows it
+	// once surrendered: the holder of its running jobs for the successor
 	holder string
 }
 
@@ -48,10 +48,9 @@ type holding struct {
 	deep    *deep.Store[deepLane] // waiting jobs that are not held
 	// jobs that run, anywhere, or whose outcome is being recorded
 	begun     map[uint64]*heldJob
-	burying   int       // number of jobs whose dead letter is being stored
-	acking    int       // number of finished jobs without a confirmed acknowledgement
-	undecided undecided // over all its buckets
-	noting    int       // jobs whose crash is being recorded
+	stages    [stageGone + 1]int // jobs by stage, from stageRunning on
+	undecided undecided          // over all its buckets
+	noting    int                // jobs whose crash is being recorded
 }
 
 // stream is what is known of a partition's stream.
@@ -59,7 +58,7 @@ type stream struct {
 	created    time.Time // its creation time, once known
 	generation uint8     // of the backlog
 	highest    uint64    // highest sequence that has arrived
-	// last sequence of the stream when the backlog was opened; later ones were added since
+	// last sequence of the stream when the backlog was opened
 	last     uint64
 	sweeping bool // until all jobs up to last have arrived
 	// when the newest job was stored, of those that have come or are inherited
@@ -69,20 +68,20 @@ type stream struct {
 
 // legacy is what a predecessor left, until the jobs arrive.
 type legacy struct {
-	// when a crashed owner's partition was taken over; 0 after a planned handover
+	// when a crashed owner's partition was taken over; 0: it was handed over
 	crashedAt  pace.Instant
 	crash      *crash       // unknown starts after a crash; nil: none
 	restsUntil pace.Instant // buckets without a handed-over clock start nothing before
 	inherited  map[uint64]*inheritedJob
 	through    int64 // like the record's Through, for inherited state
-	// inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
+	// inherited runs elsewhere that have not arrived: they hold concurrency of some bucket …
 	unseen      int
 	unseenUntil pace.Instant // … until then, as they may be gone
 }
 
-// acknowledged is the jobs that a backlog may still deliver though they have ended.
+// acknowledged are the ended jobs that a backlog may still deliver.
 type acknowledged struct {
-	// by sequence, with their time of storage (0: judge by through); deliveries are stale
+	// by sequence, with their time of storage (0: judge by through)
 	finished map[uint64]int64
 	recent   []finishedJob
 	stale    int // number of entries of recent that are older than finishedFor
@@ -117,43 +116,39 @@ type finishedJob struct {
 }
 
 const (
-	// staleFor is how long the backlog may redeliver a finished job: on three nodes a place
-	// stays taken up to 5 ms after its acknowledgement.
+	// staleFor is how long the backlog may redeliver a finished job: on three nodes a place stays
+	// taken up to 5 ms after its acknowledgement.
 	staleFor = 100 * time.Millisecond
-	// finishedFor is how long a reopened backlog may redeliver a finished job. A confirmed
-	// acknowledgement is known to the consumer only. The stream's leader removes the job once
-	// it has applied the acknowledgement: seconds later after an outage of that server, and
-	// never if the consumer is deleted first.
+	// finishedFor is how long a reopened backlog may redeliver a finished job. The consumer
+	// confirms an acknowledgement, but the stream's leader applies it later: by seconds after an
+	// outage of that server, and never if the consumer is deleted first.
 	finishedFor = 30 * time.Second
-	// mostFinished bounds the finished jobs kept per partition: half a minute's at 4,000 a
-	// second.
+	// mostFinished bounds the finished jobs kept: half a minute's at 4,000 a second.
 	mostFinished = 1 << 17
 )
 
-// arrivals assigns arrival times, in Unix ns, to the jobs of a partition: the time of storage,
-// but never before an earlier job's. Stamps come from the stream's leader and step back with
-// its clock, or to another server's; yet equal priorities must stay in the order of sequences
-// (law 4).
+// arrivals assigns arrival times, in Unix ns: the time of storage, but never before an earlier
+// job's. Stamps step back with the clock of the stream's leader, or to another server's; equal
+// priorities must stay in the order of sequences (law 4).
 //
-// A new owner lacks the stamps of removed jobs, so it may assign earlier times, by at most the
-// step of the clock. Equal priorities keep their order even then.
+// A new owner lacks the stamps of removed jobs, so it may assign earlier times. Equal priorities
+// keep their order even then.
 type arrivals struct {
 	seq   uint64 // of the last job
 	last  int64  // its arrival time
 	flats []flat // ordered by sequence
 }
 
-// flat is a run of jobs that share an arrival time, because their stamps went back.
+// flat is a run of jobs with the same arrival time, because their stamps went back.
 type flat struct {
 	from, until uint64
 	at          int64
 }
 
-// mostFlats bounds the runs kept per partition. Beyond it the first two are merged, and their
-// jobs get the later arrival time.
+// mostFlats bounds the runs kept. Beyond it the first two are merged, at the later time.
 const mostFlats = 100
 
-// came returns the arrival time of a job, given its time of storage. A new job arrives now.
+// came returns a job's arrival time, given its time of storage.
 func (a *arrivals) came(seq uint64, stored int64) int64 {
 	if seq > a.seq {
 		return a.comes(seq, stored)
@@ -186,7 +181,7 @@ func (a *arrivals) comes(seq uint64, stored int64) int64 {
 // Owned reports whether this drainer owns the partition.
 func (p *Part) Owned() bool { return p.state <= partitionLive }
 
-// Lost reports whether another process took it, so that outcomes no longer have effect.
+// Lost reports whether another process took it.
 func (p *Part) Lost() bool { return p.state == partitionLost }
 
 // Live reports whether its jobs may start.
@@ -195,10 +190,7 @@ func (p *Part) Live() bool { return p.state == partitionLive }
 // Buckets counts its buckets.
 func (p *Part) Buckets() int { return len(p.buckets) }
 
-// Stream identifies the partition's stream among streams of its name; 0: unknown.
-//
-// Names are reused and sequences restart at 1, so a stream's creation time is all that
-// identifies it.
+// Stream returns the stream's creation time, which tells it from others of its name; 0: unknown.
 func (p *Part) Stream() int64 {
 	if p.created.IsZero() {
 		return 0
@@ -228,8 +220,6 @@ func (p *acknowledged) finish(seq uint64, stored int64, now pace.Instant) {
 }
 
 // finishedLately reports whether a job's acknowledgement was confirmed a moment ago.
-//
-// It searches from the latest, as nearly every redelivered job finished within milliseconds.
 func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	for _, f := range slices.Backward(p.recent[p.stale:]) {
 		if f.seq == seq || now.Since(f.at) > staleFor {
@@ -239,23 +229,18 @@ func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant
 	return false
 }
 
-// done reports whether a job was acknowledged before this backlog was opened.
-//
-// The time of storage must match: in a stream restored from a backup, another job may have this
-// sequence, and would be acknowledged without a run (law 3).
+// done reports whether a job was acknowledged before this backlog was opened. Another job may have
+// its sequence, in a stream restored from a backup, and must run (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
 }
 
-// newer reports whether a job was stored after all jobs covered by the predecessor's record.
+// newer reports whether a job was stored after all jobs of the predecessor's record.
 func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
-// tellsThrough returns the Through of a new record, or 0 while inherited state of unknown age
-// may remain.
-//
-// Too late an instant would make later owners take new jobs for old ones; 0 makes them trust
-// records as they did before this field existed.
+// tellsThrough returns the Through of a new record; 0 while inherited state of unknown age may
+// remain: too late an instant would make later owners take new jobs for old ones.
 func (p *Part) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0

@@ -9,17 +9,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// question is a query whose answer takes the loop long, or waits for an event. Work on it is
-// done in pieces of about ten microseconds, bounded by questionsFor per iteration of the loop,
-// because starts and the lease wait meanwhile.
+// question is a query whose answer takes the loop long, or waits for an event. It is worked on in
+// pieces of about 10 µs, because starts and the lease wait meanwhile.
 type question struct {
 	job.Question
 	number uint64 // sequence number
 	part   *Part
 	reply  func(job.Answer)
-	wall   func(now pace.Instant) time.Time
 	until  pace.Instant // when it is answered at the latest
-	work   func(now pace.Instant) progress
+	work   work
 
 	// Of OpExpect.
 	newest uint64 // of its jobs
@@ -30,6 +28,9 @@ type question struct {
 	removed int         // by OpPurge
 	unnoted int         // dropped jobs whose ends are not recorded yet
 }
+
+// work does a piece of work on a question.
+type work = func(now pace.Instant) progress
 
 // progress is the result of a piece of work.
 type progress uint8
@@ -42,45 +43,41 @@ const (
 )
 
 const (
-	// questionsFor bounds the delay that questions add per iteration: half of the millisecond
-	// that timers are late anyway.
+	// questionsFor bounds the work per iteration: half of the millisecond that timers are late
+	// anyway.
 	questionsFor = 500 * time.Microsecond
 	// mostQuestions bounds the waiting questions; more are refused.
 	mostQuestions = 256
-	// mostWalks bounds the concurrent walks of a partition, including those of checkpoints and
-	// forecasts. Further lists wait, because each list in progress holds all buckets.
+	// mostWalks bounds a partition's concurrent walks. Further lists wait, because each holds all
+	// buckets.
 	mostWalks = 8
 	// purgePiece is the number of jobs dropped in one piece of work.
 	purgePiece = 256
-	// mostPurging bounds the jobs that wait for their acknowledgement before more deep jobs are
-	// dropped; purgePause is the time until the next look.
+	// mostPurging bounds the unacknowledged jobs before more deep jobs are dropped; purgePause is
+	// the time until the next look.
 	mostPurging = 20_000
 	purgePause  = 10 * time.Millisecond
-	// askPatience bounds the wait of a question for jobs that have not arrived. The admitter
-	// waits 20 ms for the answer.
+	// askPatience bounds the wait for jobs that have not arrived. The admitter waits 20 ms.
 	askPatience = 15 * time.Millisecond
-	// notePatience bounds the wait of an answer for the records of dropped jobs' ends, which
-	// later duplicates receive. The asker waits 2 s.
+	// notePatience bounds the wait for the records of dropped jobs' ends. The asker waits 2 s.
 	notePatience = time.Second
-	// editPatience bounds the wait of an answer for a stored checkpoint with an edit.
+	// editPatience bounds the wait for a stored checkpoint with an edit.
 	editPatience = 1500 * time.Millisecond
 )
 
 // Questions are the waiting questions of all valves.
 type Questions struct {
-	Wall    func(now pace.Instant) time.Time // the time by JetStream's clock
 	waiting []*question
 	behind  bool // time ran out before all were served
 	asked   uint64
 }
 
-// Ask adds a question about a partition. It is answered now or by Ponder.
-func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer),
-	now pace.Instant) {
+// Ask adds a question, which is answered now or by Ponder.
+func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
 	q := &question{Question: asked, number: qs.asked, part: p, reply: reply,
-		wall: qs.Wall, until: pace.Never}
+		until: pace.Never}
 	switch q.Op {
 	case job.OpExpect, job.OpJobs:
 		if len(q.Jobs) > job.MaxExpected {
@@ -95,28 +92,20 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer),
 		if q.work = q.jobs; q.Op == job.OpExpect {
 			q.work, q.newest, q.until = q.expect, slices.Max(q.Jobs), now.Add(askPatience)
 		}
-	case job.OpBuckets:
-		q.work = q.buckets
-	case job.OpBucket:
-		q.work = q.bucket
 	case job.OpJob, job.OpCancel, job.OpEdit:
 		if len(q.Jobs) != 1 {
 			refuse("exactly one job is asked for")
 			return
 		}
-		switch q.Op {
-		case job.OpJob:
-			q.work = q.job
-		case job.OpCancel:
-			q.work = q.cancel
-		case job.OpEdit:
-			q.work = q.edit
-		}
+		q.work = map[string]work{job.OpJob: q.job, job.OpCancel: q.cancel, job.OpEdit: q.edit}[q.Op]
+	case job.OpBuckets:
+		q.work = q.buckets
+	case job.OpBucket:
+		q.work = q.bucket
 	case job.OpPurge:
 		q.work = q.purge
 	case job.OpRoom:
-		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
-			StartMS: p.tail(q.Question, now)})
+		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)), StartMS: p.tail(q.Question, now)})
 		return
 	default:
 		refuse("unknown op " + q.Op)
@@ -129,9 +118,8 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer),
 	qs.waiting = append(qs.waiting, q)
 }
 
-// Ponder works on questions until its time is up; it reads the clock itself for that.
-//
-// Questions take turns, a piece each, so that a long list delays no short question (law 5).
+// Ponder works on questions until its time is up. They take turns, a piece each, so that a long
+// list delays no short question (law 5).
 func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.behind = false
 	if len(qs.waiting) == 0 {
@@ -173,12 +161,9 @@ func (qs *Questions) Due() pace.Instant {
 	return due
 }
 
-// expect answers when jobs will start. It waits for jobs that have not arrived, because
-// publishers ask at once and may overtake the delivery by a millisecond or two. It does not
-// wait while the partition is opening, as all stored jobs arrive first.
-//
-// It does not wait for unknown starts of jobs that are here: these depend on a worker, a target
-// or a person.
+// expect answers when jobs will start. It waits for jobs that have not arrived, because publishers
+// ask at once and may overtake the delivery; not while the partition is opening, as all stored jobs
+// arrive first, and not for starts that depend on a worker, a target or a person.
 func (q *question) expect(now pace.Instant) progress {
 	if now < q.until {
 		if q.newest > q.part.highest && q.part.state == partitionLive {
@@ -213,7 +198,7 @@ func (q *question) buckets(now pace.Instant) progress {
 	}
 	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
-		if !q.part.v.tell(l, now, q.wall(now)) {
+		if !q.part.v.tell(l, now) {
 			return goesOn
 		}
 		q.reply(job.Answer{Buckets: l.states, Total: l.total})
@@ -232,7 +217,7 @@ func (q *question) bucket(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	state := q.part.bucketState(q.Key, now, q.wall(now))
+	state := q.part.bucketState(q.Key, now)
 	q.reply(job.Answer{Bucket: &state})
 	return answered
 }
@@ -241,17 +226,16 @@ func (q *question) job(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	q.reply(job.Answer{Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
+	q.reply(job.Answer{Job: q.part.jobState(q.Jobs[0], now)})
 	return answered
 }
 
-// jobs describes one job per piece, because counting the jobs before it may take ten
-// microseconds.
+// jobs describes one job per piece, because counting the jobs before it takes long.
 func (q *question) jobs(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn
 	}
-	state := q.part.jobState(q.Jobs[0], now, q.wall(now))
+	state := q.part.jobState(q.Jobs[0], now)
 	if state != nil {
 		q.states = append(q.states, *state)
 	}
@@ -263,21 +247,20 @@ func (q *question) jobs(now pace.Instant) progress {
 }
 
 func (q *question) cancel(now pace.Instant) progress {
-	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now, q.wall(now))}
+	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now)}
 	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0], now) })
 	return q.whenNoted(a, now)
 }
 
-// edit answers once a stored checkpoint contains the edit, so that the asker can rely on it.
+// edit answers once a stored checkpoint contains the edit.
 func (q *question) edit(now pace.Instant) progress {
 	if q.Edit == nil {
 		q.reply(job.Answer{Error: "no change is asked for"})
 		return answered
 	}
-	done, full := q.part.edit(q.Jobs[0], *q.Edit, now, q.wall(now))
+	done, full := q.part.edit(q.Jobs[0], *q.Edit, now)
 	if !done {
-		q.reply(job.Answer{Full: full,
-			Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
+		q.reply(job.Answer{Full: full, Job: q.part.jobState(q.Jobs[0], now)})
 		return answered
 	}
 	number := q.part.edits.made
@@ -285,8 +268,7 @@ func (q *question) edit(now pace.Instant) progress {
 	q.work = func(now pace.Instant) progress {
 		switch {
 		case q.part.edits.told >= number:
-			q.reply(job.Answer{Edited: true,
-				Job: q.part.jobState(q.Jobs[0], now, q.wall(now))})
+			q.reply(job.Answer{Edited: true, Job: q.part.jobState(q.Jobs[0], now)})
 		case now < q.until:
 			return waits
 		default:
@@ -306,7 +288,7 @@ func (q *question) purge(now pace.Instant) progress {
 		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
-			if q.part.acking >= mostPurging {
+			if q.part.stages[stageAcking] >= mostPurging {
 				q.until = now.Add(purgePause)
 				return waits // until dropped jobs are gone: they still take memory
 			}
@@ -331,7 +313,7 @@ func (q *question) note(drop func() (removed int)) (removed int) {
 	return removed
 }
 
-// Noted records that a job's end was recorded, for the answer that waits for it.
+// Noted records that a job's end was recorded.
 func (qs *Questions) Noted(e Ending) {
 	for _, q := range qs.waiting {
 		if q.number == e.asked {
@@ -340,10 +322,8 @@ func (qs *Questions) Noted(e Ending) {
 	}
 }
 
-// whenNoted answers once all ends are recorded, or after notePatience.
-//
-// An operator who cancels a job may publish it again at once, and must not learn that it is
-// still in progress.
+// whenNoted answers once all ends are recorded, or after notePatience: an operator may publish a
+// cancelled job again at once, and must not learn that it is still in progress.
 func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
 	q.until = now.Add(notePatience)
 	q.work = func(now pace.Instant) progress {

@@ -101,17 +101,11 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	v.detach(j)
 	switch o.Kind {
-	case record.OutcomeDone:
-		b.own().lastError = ""
-	case record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
-		b.own().lastError = o.Error
-	}
-	// A target that rejects a call is up.
-	switch o.Kind {
-	case record.OutcomeDone, record.OutcomeThrottled, record.OutcomePermanent:
-		v.available(j, now)
-	case record.OutcomeFailed:
-		if !o.Unavailable {
+	case record.OutcomeDone, record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
+		if b.own().lastError = o.Error; o.Kind == record.OutcomeDone {
+			b.lastError = ""
+		}
+		if o.Kind != record.OutcomeFailed || !o.Unavailable { // a target that rejects a call is up
 			v.available(j, now)
 		}
 	case record.OutcomeUncounted:
@@ -149,9 +143,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			v.bury(j, job.ReasonAttempts, o.Error)
 			break
 		}
-		v.recordFailure(j,
-			pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
-				time.Duration(retry.MaxBackoff)), v.random()))
+		v.recordFailure(j, pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
+			time.Duration(retry.MaxBackoff)), v.random()))
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, local, now)
 		v.makeReady(j, now)
@@ -342,8 +335,7 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	delete(b.Part.edits.jobs, j.Seq)
 	b.held--
 	if j.recorded {
-		v.out.Forgets = append(v.out.Forgets,
-			Forgotten{j.ref(), b.Part.records[j.Seq]})
+		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.records[j.Seq]})
 		delete(b.Part.records, j.Seq)
 	}
 	if b.held == 0 {

@@ -34,7 +34,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 				if shape.delayed {
 					a.NotBefore = v.wall().Add(time.Hour + time.Duration(i%3600)*time.Second)
 				}
-				v.p.Arrive([]job.Arrived{a}, true, v.now, v.wall())
+				v.p.Arrive([]job.Arrived{a}, true, v.now)
 				v.out.Reset()
 			}
 			b.StopTimer()

@@ -2,6 +2,7 @@ package valve
 
 import (
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -161,8 +162,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	v.noteStart(b, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
-	b.own().rate.Count(b.pace, now)
-	b.own().minute.CountMinute(b.pace, now)
+	b.own().rate.Count(b.pace, pace.Few, now)
+	b.own().minute.Count(b.pace, time.Minute, now)
 	if b.callers != nil && j.call == nil {
 		b.callers.inRow = 0
 	}

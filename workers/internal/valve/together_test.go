@@ -193,7 +193,7 @@ func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	b.startedKeys(second)
 	for key, want := range map[job.Key]string{"a": "own 99/100, account 6/10",
 		"never seen": "own 100/100, account 6/10"} {
-		if got := told(b.p.bucketState(key, b.now, b.wall()).Limits); got != want {
+		if got := told(b.p.bucketState(key, b.now).Limits); got != want {
 			t.Errorf("of %s %s is left, want %s", key, got, want)
 		}
 	}

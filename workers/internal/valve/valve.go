@@ -53,7 +53,6 @@ type Valve struct {
 	memory *Memory
 	parts  map[int]*Part
 	bodies int64 // bytes of waiting jobs' large bodies
-	told   stamp // the last known reading of JetStream's clock
 
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // deadline for the final check of those starts
@@ -103,7 +102,17 @@ const (
 )
 
 // wallClock tells the time by JetStream's clock, and by how much it may be wrong.
-type wallClock = func(pace.Instant) (at time.Time, off time.Duration)
+type wallClock func(pace.Instant) (at time.Time, off time.Duration)
+
+func (c wallClock) at(now pace.Instant) time.Time {
+	at, _ := c(now)
+	return at
+}
+
+// instant converts a date.
+func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
+	return now.Later(date.Sub(c.at(now)))
+}
 
 // instant converts to the clocks used by limits.
 func (v *Valve) instant(now pace.Instant) quota.Now {
@@ -136,18 +145,17 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 // Arrive accepts delivered jobs. With inOrder, the jobs come in order of their sequences and
 // advance the highest sequence seen, which identifies redeliveries. An out-of-order job of a
 // higher sequence would make all later ones look redelivered.
-func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant,
-	wall time.Time) {
+func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	highest := p.highest
 	for i := range jobs {
-		p.arrive(&jobs[i], now, wall)
+		p.arrive(&jobs[i], now)
 	}
 	if !inOrder {
 		p.highest = highest
 	}
 }
 
-// arrive accepts a delivered job. wall is the wall clock at now, for deadlines.
+// arrive accepts a delivered job.
 //
 // The same job may arrive more than once: after its backlog was reopened, before its
 // acknowledgement is applied, or from two concurrent deliveries. A job with the same sequence
@@ -156,7 +164,7 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant,
 // The checks go by precedence: a finished job is only acknowledged; then come malformed jobs,
 // outcomes that arrived first, too many crashes, a new crash, and runs elsewhere. Only a job
 // that passes all of them waits.
-func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
+func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
 	if j, held := p.jobs[a.Seq]; held {
@@ -170,7 +178,6 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 		p.v.lose(j, now) // the stream was restored without it; this job must not end in its place
 		p.v.place(j.Bucket, now)
 	}
-	p.v.told = stamp{now, wall}
 	if p.seen(a, now) {
 		return
 	}
@@ -179,7 +186,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
 		inBucket: -1, inTimers: -1}
 	j.Key = b.key
-	p.v.date(j, now, wall)
+	p.v.date(j, now)
 	p.unnoted.costing("", j.Cost)
 	for cost, n := range j.Costs {
 		p.unnoted.costing(cost, n)
@@ -221,13 +228,13 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 				job.HeaderCost, j.Cost, p.v.Policy.Capacity))
 	case in.dueIn > 0 && edit.Run != j.Attempts+1:
 		p.v.delay(j, now.Later(in.dueIn))
-	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
+	case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
 			p.v.sink(j, true)
 			p.v.strip(b, a.Seq, now)
 			return
 		}
-		p.v.delay(j, now.Later(a.NotBefore.Sub(wall)))
+		p.v.delay(j, p.v.wall.instant(a.NotBefore, now))
 	case p.v.costsTooMuch(j):
 	case p.v.sinks(j, false, now):
 		p.v.sink(j, false)
@@ -246,32 +253,36 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant, wall time.Time) {
 	}
 }
 
-// date sets when a job's deadline or maximum age passes. wall is JetStream's clock at now.
-//
-// It converts dates to instants once, so that later decisions need no wall clock.
-func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
-	j.expires = now.Later(j.Stored.Add(time.Duration(v.Policy.MaxAge)).Sub(wall))
-	if !j.Deadline.IsZero() {
-		j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))
+// date sets when a job's deadline or maximum age passes, as an instant: later decisions need no
+// wall clock.
+func (v *Valve) date(j *heldJob, now pace.Instant) {
+	j.expires = v.wall.instant(v.expiry(j), now)
+}
+
+// expiry returns the earlier of a job's deadline and its maximum age.
+func (v *Valve) expiry(j *heldJob) time.Time {
+	at := j.Stored.Add(time.Duration(v.Policy.MaxAge))
+	if !j.Deadline.IsZero() && j.Deadline.Before(at) {
+		return j.Deadline
 	}
+	return at
 }
 
 // Redate recomputes the instants of all jobs, and reevaluates limits with windows in
 // JetStream's time, after that clock changed or this process's clock stood still.
 //
 // It visits every job, but is rarely needed.
-func (v *Valve) Redate(now pace.Instant, wall time.Time) {
-	v.told = stamp{now, wall}
+func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
 			before := j.expires
-			v.date(j, now, wall)
+			v.date(j, now)
 			at := j.expires
 			switch {
 			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
 				continue
 			case j.stage == stageDelayed && !j.recorded: // it is not due yet
-				at = min(at, now.Later(j.NotBefore.Sub(wall)))
+				at = min(at, v.wall.instant(j.NotBefore, now))
 			case j.at < before: // it backs off
 				at = min(at, j.at)
 			}

@@ -85,7 +85,7 @@ func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived
 	for _, f := range change {
 		f(a)
 	}
-	b.p.arrive(a, b.now, b.wall())
+	b.p.arrive(a, b.now)
 	return b.p.jobs[seq]
 }
 
