@@ -201,9 +201,9 @@ func (p *Penstock) Cancel(ctx context.Context, id string) error {
 }
 
 // Wait waits until a job has ended, and returns how. It needs a job with an IdempotencyKey or a
-// policy with a history (keep_done), or else a job that ends as a dead letter: how others ended is
-// not recorded, and an [admission.ErrNotFound]. Wait polls the job, at most once a second; for the
-// end at once, and the reply, set [Job.Wait].
+// policy with a history (result_retention), or else a job that ends as a dead letter: how others
+// ended is not recorded, and an [admission.ErrNotFound]. Wait polls the job, at most once a second;
+// for the end at once, and the reply, set [Job.Wait].
 func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	return waitFor(ctx, id, func(policy string, seq uint64) (any, error) {
 		return p.jobOrEnd(ctx, policy, seq)
@@ -225,7 +225,7 @@ func waitFor(ctx context.Context, id string,
 	for {
 		var state struct {
 			Ended
-			ExpectMS int64 `json:"expect_ms"`
+			ETAMS int64 `json:"eta_ms"`
 		}
 		document, err := look(policy, seq)
 		if err == nil {
@@ -241,7 +241,7 @@ func waitFor(ctx context.Context, id string,
 		case job.EndDone, job.EndDead, job.EndCancelled, job.EndPurged, job.EndReplayed:
 			return state.Ended, nil
 		}
-		pause := time.Duration(state.ExpectMS) * time.Millisecond
+		pause := time.Duration(state.ETAMS) * time.Millisecond
 		select {
 		case <-time.After(min(max(pause, leastPause), mostPause)):
 		case <-ctx.Done():

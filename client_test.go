@@ -84,13 +84,13 @@ func TestAClientWaitsForJobs(t *testing.T) {
 			j := penstock.Job{Policy: "mail", Key: key, Body: []byte(`{"to":"ann"}`),
 				IdempotencyKey: name, Wait: waittest.Patience()}
 			ticket, err := c.Submit(t.Context(), j)
-			if err != nil || ticket.Told == nil {
+			if err != nil || ticket.Result == nil {
 				t.Fatalf("%+v, %v", ticket, err)
 			}
-			r := ticket.Told.Reply
-			if ticket.Told.End != job.EndDone || ticket.Job != ticket.Told.Job || r == nil ||
+			r := ticket.Result.Reply
+			if ticket.Result.End != job.EndDone || ticket.Job != ticket.Result.Job || r == nil ||
 				r.Status != 201 || r.Header["To"][0] != "ann" || string(r.Body) != "\xff for "+key {
-				t.Errorf("%+v, %+v", ticket.Told, r)
+				t.Errorf("%+v, %+v", ticket.Result, r)
 			}
 			j.Wait = 0
 			if again, err := c.Submit(t.Context(), j); err != nil || !again.Duplicate ||

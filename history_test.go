@@ -31,7 +31,7 @@ func TestKeepDone(t *testing.T) {
 	defer target.Close()
 	pay := paced("pay", 1000, 10)
 	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL}}
-	pay.KeepDone = policy.Duration(time.Hour)
+	pay.ResultRetention = policy.Duration(time.Hour)
 	p := open(t, penstock.Options{Policies: []policy.Policy{pay, paced("other", 1000, 10)},
 		AllowTargets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	stop := run(t, p)

@@ -39,7 +39,7 @@ type Job struct {
 	Deadline time.Time
 	// IP is the client's address, for policies that count by address.
 	IP string
-	// Wait is how long Submit waits for the job to end; the result is the ticket's Told. At most
+	// Wait is how long Submit waits for the job to end; the result is the ticket's Result. At most
 	// [admission.MaxWait]; 0: Submit returns when the job is stored.
 	Wait time.Duration
 	// Header holds further headers to store with the job: Content-Type, traceparent, and for an

@@ -62,8 +62,8 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/buckets/pay/a", "/v1/jobs/pay:2"} {
 		var state struct {
-			HeldBy   string `json:"held_by"`
-			Attempts int
+			BlockedBy string `json:"blocked_by"`
+			Attempts  int
 		}
 		eventually(t, path+" shows the pause", func() bool {
 			status, body := ask(t, p, "GET", path, "")
@@ -72,7 +72,7 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 					t.Fatalf("%s: %v", body, err)
 				}
 			}
-			return state.HeldBy == job.HeldByCooling
+			return state.BlockedBy == job.BlockedByThrottled
 		})
 		if state.Attempts != 0 {
 			t.Errorf("%s: %d attempts", path, state.Attempts)

@@ -45,25 +45,25 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 		return ticket
 	}
 	long := waittest.Patience()
-	done := submit(penstock.Job{Policy: "mail", Body: []byte("good"), Wait: long}).Told
+	done := submit(penstock.Job{Policy: "mail", Body: []byte("good"), Wait: long}).Result
 	if done == nil || done.End != job.EndDone || done.Job != "mail:1" ||
 		string(done.Reply.Body) != "got good" {
 		t.Errorf("a job that is done: %+v", done)
 	}
-	dead := submit(penstock.Job{Policy: "mail", Body: []byte("bad"), Wait: long}).Told
+	dead := submit(penstock.Job{Policy: "mail", Body: []byte("bad"), Wait: long}).Result
 	if dead == nil || dead.End != job.EndDead || dead.Reason != job.ReasonPermanent ||
 		dead.Error != "no such address" || dead.Attempts != 1 ||
 		string(dead.Reply.Body) != "got bad" {
 		t.Errorf("a job that is dead: %+v", dead)
 	}
 	late := submit(penstock.Job{Policy: "slow", Wait: long,
-		Header: http.Header{job.HeaderDeadline: {"50ms"}}}).Told
+		Header: http.Header{job.HeaderDeadline: {"50ms"}}}).Result
 	if late == nil || late.End != job.EndDead || late.Reason != job.ReasonDeadline {
 		t.Errorf("a job that nobody ran: %+v", late)
 	}
 	one := penstock.Job{Policy: "slow", IdempotencyKey: "one", Wait: time.Millisecond}
-	for _, why := range []string{admission.NotWaitedTime, admission.NotWaitedRepeat} {
-		if got := submit(one); got.Told != nil || got.NotWaited != why || got.Job != "slow:2" {
+	for _, why := range []string{admission.NoResultTime, admission.NoResultRepeat} {
+		if got := submit(one); got.Result != nil || got.NoResult != why || got.Job != "slow:2" {
 			t.Errorf("%+v, want it not to wait because of %s", got, why)
 		}
 	}
@@ -80,7 +80,7 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if got := receive(t, waits); got.NotWaited != admission.NotWaitedStopping {
+	if got := receive(t, waits); got.NoResult != admission.NoResultStopping {
 		t.Errorf("a submission that waits while the process stops: %+v", got)
 	}
 }

@@ -58,12 +58,12 @@ type Outcome struct {
 	// Depth is 0 if the job has started or no valve answered.
 	Position, Depth int
 
-	// Told is the result of the job, if the caller waited for it; nil if the job has not ended
+	// Result is the result of the job, if the caller waited for it; nil if the job has not ended
 	// or the caller did not wait.
-	Told *job.Told
-	// NotWaited is the reason why Told is nil although the caller wanted to wait: one of the
-	// NotWaited constants.
-	NotWaited string
+	Result *job.Result
+	// NoResult is the reason why Result is nil although the caller wanted to wait: one of the
+	// NoResult constants.
+	NoResult string
 
 	// Quota is the quota of the limiter or queue that decided.
 	Quota Quota

@@ -401,7 +401,7 @@ func TestAClientWaitsWithinItsShare(t *testing.T) {
 	weak.From, weak.Wait = Client{Name: "weak"}, time.Minute
 	for s.waiters.places.Reserve(weak.From, 1) == nil {
 	}
-	if o, err := s.Submit(t.Context(), weak); err != nil || o.NotWaited != NotWaitedBusy {
+	if o, err := s.Submit(t.Context(), weak); err != nil || o.NoResult != NoResultBusy {
 		t.Errorf("beyond its share it gets %+v, %v", o, err)
 	}
 	other := weak

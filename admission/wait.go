@@ -20,10 +20,10 @@ const (
 
 // Reasons why a waiting submission has no result of its job.
 const (
-	NotWaitedTime     = "time"     // the job did not end in time
-	NotWaitedRepeat   = "repeat"   // the job belongs to another submission, which gets the result
-	NotWaitedBusy     = "busy"     // too many submissions of this process or client wait
-	NotWaitedStopping = "stopping" // the process is about to end
+	NoResultTime     = "time"     // the job did not end in time
+	NoResultRepeat   = "repeat"   // the job belongs to another submission, which gets the result
+	NoResultBusy     = "busy"     // too many submissions of this process or client wait
+	NoResultStopping = "stopping" // the process is about to end
 )
 
 // Outcomes delivers the results of jobs, as [*queue.Broker] does.
@@ -89,7 +89,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 		return Outcome{}, &RequestError{WaitHeader, "nobody can wait here"}
 	}
 	if s.waiters.places.Reserve(r.From, 1) != nil {
-		return notWaited(NotWaitedBusy)(s.send(ctx, r, s.foretold)())
+		return noResult(NoResultBusy)(s.send(ctx, r, s.foretold)())
 	}
 	defer s.waiters.places.Release(r.From, 1)
 	waiting, err := s.waiters.outcomes.Await()
@@ -106,24 +106,24 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 		return o, err
 	}
 	if o.Duplicate {
-		return notWaited(NotWaitedRepeat)(o, nil)
+		return noResult(NoResultRepeat)(o, nil)
 	}
 	told, err := waiting.Outcome(until)
 	switch {
 	case err == nil:
-		o.Told = &told
+		o.Result = &told
 		return o, nil
 	case s.waiters.ending.Err() != nil:
-		return notWaited(NotWaitedStopping)(o, nil)
+		return noResult(NoResultStopping)(o, nil)
 	}
-	return notWaited(NotWaitedTime)(o, nil)
+	return noResult(NoResultTime)(o, nil)
 }
 
-// notWaited adds the reason why no wait took place to the outcome of a submission.
-func notWaited(why string) func(Outcome, error) (Outcome, error) {
+// noResult adds the reason why no wait took place to the outcome of a submission.
+func noResult(why string) func(Outcome, error) (Outcome, error) {
 	return func(o Outcome, err error) (Outcome, error) {
 		if err == nil && o.Verdict != Rejected {
-			o.NotWaited = why
+			o.NoResult = why
 		}
 		return o, err
 	}

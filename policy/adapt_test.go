@@ -8,12 +8,12 @@ import (
 // TestAdaptNeedsAnOutflow: below which it learns.
 func TestAdaptNeedsAnOutflow(t *testing.T) {
 	for text, bad := range map[string]bool{
-		`{"outflow":"10/s","adapt":{}}`:               false,
-		`{"outflow":"10/s","adapt":{"min":"1/s"}}`:    false,
-		`{"outflow":"10/s","adapt":{"min":"11/s"}}`:   true,
-		`{"outflow_total":"10/s","adapt":{}}`:         true,
-		`{"outflow":"10/s","queue":false,"adapt":{}}`: true,
-		`{"outflow":"10/s","adapt":{"mni":"1/s"}}`:    true,
+		`{"outflow":"10/s","adaptive_rate":{}}`:               false,
+		`{"outflow":"10/s","adaptive_rate":{"min":"1/s"}}`:    false,
+		`{"outflow":"10/s","adaptive_rate":{"min":"11/s"}}`:   true,
+		`{"outflow_total":"10/s","adaptive_rate":{}}`:         true,
+		`{"outflow":"10/s","queue":false,"adaptive_rate":{}}`: true,
+		`{"outflow":"10/s","adaptive_rate":{"mni":"1/s"}}`:    true,
 	} {
 		p, err := Parse([]byte(fmt.Sprintf(
 			`{"name":"api","algorithm":"leaking_bucket","capacity":10,%s`, text[1:])))

@@ -49,10 +49,10 @@ func (p Policy) WithDefaults() Policy {
 			}
 			p.Limits[i] = l
 		}
-		if p.Paced() && p.Guard == 0 {
-			p.Guard = Duration(50 * time.Millisecond)
+		if p.Paced() && p.WindowMargin == 0 {
+			p.WindowMargin = Duration(50 * time.Millisecond)
 			if w := p.shortestWindow(); w > 0 {
-				p.Guard = max(leastGuard, min(p.Guard, w/8))
+				p.WindowMargin = max(leastWindowMargin, min(p.WindowMargin, w/8))
 			}
 		}
 		if len(p.Limits) == 1 {

@@ -325,13 +325,14 @@ func (p Policy) checkStartLimits(c *checker) {
 	if w := p.shortestWindow(); w > 0 {
 		longest = min(longest, w/8)
 	}
-	if p.Guard < leastGuard || p.Guard > longest {
-		c.add("guard", "must be %s to %s, an eighth of the shortest window, not %s", leastGuard,
-			longest, p.Guard)
+	if p.WindowMargin < leastWindowMargin || p.WindowMargin > longest {
+		c.add("window_margin", "must be %s to %s, an eighth of the shortest window, not %s",
+			leastWindowMargin,
+			longest, p.WindowMargin)
 	}
 }
 
-const leastGuard = Duration(time.Millisecond)
+const leastWindowMargin = Duration(time.Millisecond)
 
 // shortestWindow returns the shortest window of the limits; 0: none.
 func (p Policy) shortestWindow() (shortest Duration) {
@@ -344,7 +345,7 @@ func (p Policy) shortestWindow() (shortest Duration) {
 }
 
 // leastWindow is the shortest window of a limit on starts, so that an eighth of it is a guard.
-const leastWindow = 8 * leastGuard
+const leastWindow = 8 * leastWindowMargin
 
 // checkStarts checks a limit on starts. The queue holds waiting jobs, so a leaking bucket here only
 // limits the rate.

@@ -65,13 +65,13 @@ type Policy struct {
 	// Shadow makes a door policy or a meter allow everything, and count the refusals.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// Guard extends the windows of limits on starts, because the target counts arrivals instead of
-	// starts; default 50ms, or an eighth of the shortest window.
-	Guard Duration `json:"guard,omitempty"`
+	// WindowMargin extends the windows of limits on starts, because the target counts arrivals
+	// instead of starts; default 50ms, or an eighth of the shortest window.
+	WindowMargin Duration `json:"window_margin,omitempty"`
 
-	// Adapt lets each bucket learn the rate at which its target throttles, below Outflow, for
-	// targets with an unknown limit.
-	Adapt *Adapt `json:"adapt,omitempty"`
+	// AdaptiveRate lets each bucket learn the rate at which its target throttles, below Outflow,
+	// for targets with an unknown limit.
+	AdaptiveRate *AdaptiveRate `json:"adaptive_rate,omitempty"`
 
 	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue start jobs
 	// together, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
@@ -108,9 +108,9 @@ type Policy struct {
 	// 150 bytes each.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// KeepDone is how long ended jobs are remembered, at most the last 100,000; not given, only
-	// dead letters and the ids of repeats are. 1s to 7d.
-	KeepDone Duration `json:"keep_done,omitempty"`
+	// ResultRetention is how long ended jobs are remembered, at most the last 100,000; not given,
+	// only dead letters and the ids of repeats are. 1s to 7d.
+	ResultRetention Duration `json:"result_retention,omitempty"`
 
 	// PriorityStep is the waiting time that one step of priority is worth: per step, a job
 	// overtakes jobs of lower priority that came up to this much earlier, so every job starts
@@ -189,13 +189,13 @@ type HTTPTarget struct {
 	// file have it.
 	Sign *Signing `json:"sign,omitempty"`
 
-	// Settle says where an answer reports the actual cost of its job, by the names of costs that
-	// limits count.
-	Settle Settle `json:"settle,omitempty"`
+	// CostFromResponse says where an answer reports the actual cost of its job, by the names of
+	// costs that limits count.
+	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
 
-	// Hints is whether a bucket pauses when an answer reports that the target's limit is used up,
-	// until it is not; default true.
-	Hints *bool `json:"hints,omitempty"`
+	// RateLimitHeaders is whether a bucket pauses when an answer reports that the target's limit is
+	// used up, until it is not; default true.
+	RateLimitHeaders *bool `json:"rate_limit_headers,omitempty"`
 
 	// Forward are the headers that producers may forward (default: all but those of a connection, a
 	// proxy, NATS and Penstock), Methods the methods of jobs, the first being the default (default:
@@ -206,23 +206,25 @@ type HTTPTarget struct {
 	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
 
-// ReadsHints reports whether rate-limit headers of answers are used.
-func (t *HTTPTarget) ReadsHints() bool { return t.Hints == nil || *t.Hints }
+// ReadsRateLimitHeaders reports whether rate-limit headers of answers are used.
+func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
+	return t.RateLimitHeaders == nil || *t.RateLimitHeaders
+}
 
 // Signing names the key file, on the drainer's machine, that requests are signed with.
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // at least 16 bytes
 }
 
-// Adapt configures how buckets learn the limit of their target.
-type Adapt struct {
+// AdaptiveRate configures how buckets learn the limit of their target.
+type AdaptiveRate struct {
 	// Min is the lowest rate, however often the target throttles; default a hundredth of the
 	// outflow.
 	Min algorithms.Rate `json:"min,omitzero"`
 }
 
-// DefaultAdaptMin is the default of Min as a part of the outflow.
-const DefaultAdaptMin = 0.01
+// DefaultAdaptiveMin is the default of Min as a part of the outflow.
+const DefaultAdaptiveMin = 0.01
 
 // Dead bounds a policy's dead letters.
 type Dead struct {

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Settle maps names of costs to the places in answers that report them.
-type Settle map[string]SettleFrom
+// CostFromResponse maps names of costs to the places in answers that report them.
+type CostFromResponse map[string]ResponseCost
 
-// SettleFrom is a header of the answer, or a number in its JSON body by its path, separated by
+// ResponseCost is a header of the answer, or a number in its JSON body by its path, separated by
 // dots.
-type SettleFrom struct {
+type ResponseCost struct {
 	Header string `json:"header,omitempty"` // of the answer
 	JSON   string `json:"json,omitempty"`   // such as usage.total_tokens
 }
 
 // check requires one place per cost, and a limit that counts it.
-func (s Settle) check(c *checker, limits Limits) {
+func (s CostFromResponse) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {
-		from, field := s[cost], "target.http.settle."+cost
+		from, field := s[cost], "target.http.cost_from_response."+cost
 		if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Cost == cost }) {
 			c.add(field, "no limit on starts counts a cost of this name")
 			continue

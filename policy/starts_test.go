@@ -37,11 +37,11 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 	for fields, reason := range map[string]string{
 		`"partitions":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s",` +
 			`"key":"global"}]`: "must be 1 with key: global",
-		`"guard":"10ms"`: "belongs to limits on starts",
-		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "a queue",
-		`"guard":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:  "1ms to 125ms",
-		`"shadow":true,"outflow":"5/s"`:                                                "give it to one of the limits",
-		`"burst":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:     "an outflow",
+		`"window_margin":"10ms"`: "belongs to limits on starts",
+		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:        "a queue",
+		`"window_margin":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "1ms to 125ms",
+		`"shadow":true,"outflow":"5/s"`:                                            "give it to one of the limits",
+		`"burst":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "an outflow",
 	} {
 		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
 			fields + `}`))

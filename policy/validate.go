@@ -62,7 +62,8 @@ const reservedName = "dead"
 
 // runFields are the fields for running queued jobs.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "keep_done", "priority_step", "target", "callbacks", "retry", "max_jobs",
+	"duplicate_window", "result_retention", "priority_step", "target", "callbacks", "retry",
+	"max_jobs",
 	"max_bytes", "dead"}
 
 // algorithmFields lists the required and optional fields of each algorithm, without the
@@ -116,8 +117,8 @@ func (p Policy) Validate() []Problem {
 	default:
 		known = p.checkAlgorithm(&c)
 	}
-	if p.Guard != 0 && (len(p.Limits) == 0 || !p.Paced()) {
-		c.add("guard", "belongs to limits on starts, of a leaking bucket with a queue")
+	if p.WindowMargin != 0 && (len(p.Limits) == 0 || !p.Paced()) {
+		c.add("window_margin", "belongs to limits on starts, of a leaking bucket with a queue")
 	}
 	switch {
 	case p.Weight == 0:
@@ -153,17 +154,17 @@ func (p Policy) checkAlgorithm(c *checker) bool {
 }
 
 func (p Policy) checkAdapt(c *checker) {
-	switch a := p.Adapt; {
+	switch a := p.AdaptiveRate; {
 	case a == nil:
 	case !p.Paced() || p.Outflow.IsZero():
-		c.add("adapt",
+		c.add("adaptive_rate",
 			"belongs to leaking buckets with a queue and an outflow, below which it learns")
 	case !a.Min.IsZero() && a.Min.Validate() != nil:
-		c.rate("adapt.min", a.Min)
+		c.rate("adaptive_rate.min", a.Min)
 	case p.Outflow.Validate() == nil && a.Min.PerSecond() > p.Outflow.PerSecond():
-		c.add("adapt.min", "must be at most the outflow (%s), not %s", p.Outflow, a.Min)
+		c.add("adaptive_rate.min", "must be at most the outflow (%s), not %s", p.Outflow, a.Min)
 	default:
-		c.drain("adapt.min", p.Capacity, a.Min)
+		c.drain("adaptive_rate.min", p.Capacity, a.Min)
 	}
 }
 
@@ -252,7 +253,7 @@ func (p Policy) checkNumbers(c *checker) {
 	c.duration("timeout", p.Timeout)
 	c.duration("max_age", p.MaxAge)
 	c.remembered("duplicate_window", p.DuplicateWindow)
-	c.remembered("keep_done", p.KeepDone)
+	c.remembered("result_retention", p.ResultRetention)
 	switch {
 	case p.Callbacks == "":
 	case !IsName(p.Callbacks):
@@ -340,7 +341,7 @@ func (p Policy) checkTarget(c *checker) {
 		p.Target.HTTP.Headers.check(c)
 		p.Target.HTTP.Sign.check(c)
 		p.Target.HTTP.checkProducers(c)
-		p.Target.HTTP.Settle.check(c, p.Limits)
+		p.Target.HTTP.CostFromResponse.check(c, p.Limits)
 	case p.Target.NATS != nil:
 		p.Target.NATS.check(c)
 		p.Target.NATS.Forward.check(c, "target.nats.forward")

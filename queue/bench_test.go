@@ -147,12 +147,13 @@ func BenchmarkLetters(b *testing.B) {
 			return err
 		}},
 		{"ms/replay-a-key", func() error {
-			_, err := producer.ReplaySome(b.Context(), "stripe", Some{Keyed: true, Key: "k0"})
+			_, err := producer.ReplaySome(b.Context(), "stripe", DeadLetterFilter{Keyed: true,
+				Key: "k0"})
 			return err
 		}},
 		{"ms/page-after", func() error { return page(letters, uint64(b.N/2)) }},
 		{"ms/discard-a-key", func() error {
-			_, err := letters.DiscardSome(b.Context(), Some{Keyed: true, Key: "k1"})
+			_, err := letters.DiscardSome(b.Context(), DeadLetterFilter{Keyed: true, Key: "k1"})
 			return err
 		}},
 		{"ms/discard-all", func() error {

@@ -209,7 +209,7 @@ func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 		}
 	}
 	ctx := natstest.Context(t)
-	if all, err := b.ScanJobs(ctx, "stripe", Where{}, 1, 100); err != nil || len(all) != 3 {
+	if all, err := b.ScanJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 3 {
 		t.Errorf("scanned %+v, %v", all, err)
 	}
 	if all, err := b.StoredJobs(ctx, "stripe", 0, "a", 1, 100); err != nil || len(all) != 3 {

@@ -96,7 +96,7 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	}
 }
 
-// Bury stores a dead letter and the job's end (see [Ends]), and returns when both are confirmed;
+// Bury stores a dead letter and the job's end (see [Results]), and returns when both are confirmed;
 // only then may the job be acknowledged. Burying the same job again within 10 minutes creates no
 // second letter, so repeat Bury on any error. When there is no room, Bury discards the policy's
 // oldest letters and returns their number.
@@ -120,7 +120,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 			if job.HeaderValue(d.Header, job.HeaderIdempotencyKey) != "" {
 				e.Sum = job.PayloadSum(d.Header, d.Body)
 			}
-			return discarded, b.Ends().Note(ctx, d.Policy, d.Seq, e)
+			return discarded, b.Results().Note(ctx, d.Policy, d.Seq, e)
 		}
 		if errors.Is(err, ErrTooLarge) && !d.Bodyless {
 			d.Bodyless = true

@@ -93,12 +93,12 @@ func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, 
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return nil
 	}
-	return b.Ends().Note(ctx, policy, j.Seq,
+	return b.Results().Note(ctx, policy, j.Seq,
 		job.Ended{How: how, Accepted: j.Stored, Sum: job.PayloadSum(j.Header, j.Body)})
 }
 
 func (b *Broker) tellDropped(policy string, j job.Arrived) {
-	b.Tell(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
+	b.PublishEvent(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
 		Tags: job.Tags(j.Header), Accepted: j.Stored})
-	b.TellOutcome(j.Header, job.Told{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
+	b.PublishResult(j.Header, job.Result{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
 }

@@ -59,20 +59,20 @@ const (
 	EventUncounted = "uncounted"
 	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
 	// processor (this process got no CPU time when they were due), no_worker, workers_busy,
-	// total_rate, limit, concurrency, paused, cooling, breaker or storage. Time held by one cause
-	// is told when it ends.
+	// total_rate, limit, concurrency, paused, throttled_by_target, breaker or storage. Time held by
+	// one cause is told when it ends.
 	EventLate = "late"
-	// EventLimitHeld, once a second: the limit on starts Name has held back buckets with waiting
+	// EventLimitBlocked, once a second: the limit on starts Name has blocked buckets with waiting
 	// jobs For this long, summed over buckets.
-	EventLimitHeld = "limit_held"
+	EventLimitBlocked = "limit_blocked"
 	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits on starts whose
 	// state this drainer keeps and that count all keys of the policy or are shared by policies.
 	EventLimitsLeft = "limits_left"
 	// EventOwnable: Value is 1 if this drainer may start the policy's jobs from now on, 0 if not.
 	EventOwnable = "ownable"
-	// EventWorkerless: Value is 1 while jobs of an owned policy have been due for some seconds
+	// EventWithoutWorkers: Value is 1 while jobs of an owned policy have been due for some seconds
 	// without any worker anywhere.
-	EventWorkerless = "workerless"
+	EventWithoutWorkers = "without_workers"
 	// EventOwned: Value partitions of the policy are this drainer's.
 	EventOwned = "owned"
 	// EventBreakers: Value breakers of the policy are open in this drainer: one per bucket, and one
@@ -89,7 +89,7 @@ const (
 	EventRecordsNewer = "records_newer"
 	// EventDiscarded: Value old dead letters of the policy made room for new ones.
 	EventDiscarded = "discarded"
-	// EventHistoryLost: the end of a job of a policy with keep_done was not recorded.
+	// EventHistoryLost: the end of a job of a policy with result_retention was not recorded.
 	EventHistoryLost = "history_lost"
 
 	// EventAdmitted: a submitted job got the verdict Name.
@@ -105,8 +105,8 @@ const (
 	EventAnswered = "answered"
 	// EventFollowed: this process follows the policies in Data, a policy.Entries, from now on.
 	EventFollowed = "followed"
-	// EventUnowned: Value is 1 while jobs of the policy wait and no drainer owns it.
-	EventUnowned = "unowned"
+	// EventWithoutDrainer: Value is 1 while jobs of the policy wait and no drainer owns it.
+	EventWithoutDrainer = "without_drainer"
 	// EventApplyFailed: Value is 1 while the policy's last change is not applied to its stream.
 	EventApplyFailed = "apply_failed"
 	// EventInventory, every few seconds: Data is a store.Inventory of the stored policies.
@@ -297,17 +297,17 @@ func (b *Broker) gate(policy string) *gate {
 func (b *Broker) Take(e Event) {
 	switch {
 	case slices.Contains(EventTypes, e.Type):
-		b.Tell(e.Policy, e)
-	case e.Type == EventLate && e.Name != job.HeldByPaused:
+		b.PublishEvent(e.Policy, e)
+	case e.Type == EventLate && e.Name != job.BlockedByPaused:
 		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
 	case e.Type == EventAdmitted && e.Name == "rejected":
 		b.Count(e.Policy, CountRefused, 1)
 	}
 }
 
-// Tell publishes an event without blocking and, for a job that ended, adds it to its policy's
-// history: see [Broker.KeepHistory].
-func (b *Broker) Tell(policy string, e Event) {
+// PublishEvent publishes an event without blocking and, for a job that ended, adds it to its
+// policy's history: see [Broker.KeepHistory].
+func (b *Broker) PublishEvent(policy string, e Event) {
 	b.chronicled(policy, e)
 	g := b.gate(policy)
 	g.telling.Lock()

@@ -53,7 +53,7 @@ func TestEventsWithoutListenersAreCheap(t *testing.T) {
 	tell := func(n int) uint64 {
 		before := b.nc.Stats().OutMsgs
 		for range n {
-			b.Tell("api", Event{Type: EventDone, Job: "api:1", Key: "k"})
+			b.PublishEvent("api", Event{Type: EventDone, Job: "api:1", Key: "k"})
 		}
 		return b.nc.Stats().OutMsgs - before
 	}

@@ -28,16 +28,16 @@ func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error 
 	return b.storeSchedule(ctx, s, jetstream.WithExpectLastSequencePerSubject(last))
 }
 
-// Filed lists the schedules that the files of a set have written, in the files' notation.
-type Filed struct {
+// AppliedFile lists the schedules that the files of a set have written, in the files' notation.
+type AppliedFile struct {
 	Texts []string
 	seq   uint64
 }
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// Filed reads the list of a set; an empty list is no error.
-func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
+// AppliedFile reads the list of a set; an empty list is no error.
+func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	stream, err := b.js.Stream(ctx, b.names.schedules())
@@ -60,9 +60,10 @@ func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
 	return f, nil
 }
 
-// SetFiled replaces the list of a set if it is unchanged since before was read; otherwise it
+// SetAppliedFile replaces the list of a set if it is unchanged since before was read; otherwise it
 // returns [ErrConflict].
-func (b *Broker) SetFiled(ctx context.Context, set string, before Filed, texts []string) error {
+func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
+	texts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	m := nats.NewMsg(b.filed(set))

@@ -33,9 +33,9 @@ const (
 	mostWindows = 64
 )
 
-// Past is an ended job in the history of its policy. A job that ran again after a crash may have
-// several.
-type Past struct {
+// HistoryEntry is an ended job in the history of its policy. A job that ran again after a crash may
+// have several.
+type HistoryEntry struct {
 	V        int        `json:"v"`
 	How      job.End    `json:"how"`
 	Reason   job.Reason `json:"reason,omitempty"` // dead: why
@@ -68,9 +68,9 @@ type kept struct {
 	opened atomic.Bool
 }
 
-// KeepHistory makes this broker keep the ended jobs reported by [Broker.Tell] in the policy's
-// history for the duration keep; 0 stops it. lost, which may be nil, is called for each job that
-// could not be kept.
+// KeepHistory makes this broker keep the ended jobs reported by [Broker.PublishEvent] in the
+// policy's history for the duration keep; 0 stops it. lost, which may be nil, is called for each
+// job that could not be kept.
 func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 	if keep == 0 {
 		b.chronicle.policies.Delete(policy)
@@ -96,7 +96,8 @@ func (b *Broker) chronicled(policy string, e Event) {
 		return
 	}
 	h := found.(*kept)
-	past := Past{V: job.FormatVersion, How: end, Reason: job.Reason(e.Reason), Error: e.Error,
+	past := HistoryEntry{V: job.FormatVersion, How: end, Reason: job.Reason(e.Reason),
+		Error:    e.Error,
 		Accepted: e.Accepted, Attempt: e.Attempt, DurationMS: e.DurationMS}
 	if e.Reply != nil {
 		past.Status = e.Reply.Status
@@ -178,8 +179,8 @@ func (b *Broker) openHistory(ctx context.Context, policy string) error {
 	return err
 }
 
-// History holds a policy's ended jobs, if the policy sets keep_done: for that time, and at most
-// 100,000 jobs and 64 MiB.
+// History holds a policy's ended jobs, if the policy sets result_retention: for that time, and at
+// most 100,000 jobs and 64 MiB.
 type History struct {
 	b      *Broker
 	policy string
@@ -189,7 +190,7 @@ type History struct {
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
 // Read returns an ended job, or [ErrNotFound] if it is not kept.
-func (h History) Read(ctx context.Context, seq uint64) (Past, error) {
+func (h History) Read(ctx context.Context, seq uint64) (HistoryEntry, error) {
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
 		"last_by_subj": h.b.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
 	if errors.Is(err, ErrNoStream) {
@@ -200,7 +201,7 @@ func (h History) Read(ctx context.Context, seq uint64) (Past, error) {
 		err = job.ErrVersion
 	}
 	if err != nil {
-		return Past{}, fmt.Errorf("history of job %s: %w", job.ID(h.policy, seq), err)
+		return HistoryEntry{}, fmt.Errorf("history of job %s: %w", job.ID(h.policy, seq), err)
 	}
 	return past, nil
 }
@@ -211,7 +212,7 @@ func (h History) Read(ctx context.Context, seq uint64) (Past, error) {
 // none, when more exist.
 // where it found fewer, even none.
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
-	found []Past, next uint64, err error) {
+	found []HistoryEntry, next uint64, err error) {
 
 	stream := h.b.names.historyStream(h.policy)
 	subject := ""
@@ -256,7 +257,7 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 
 // window returns the matching jobs between two IDs, in order.
 func (h History) window(ctx context.Context, stream, subject string, from, last uint64) (
-	found []Past, err error) {
+	found []HistoryEntry, err error) {
 
 	for from <= last {
 		read, err := h.b.js.Batch(ctx, stream, subject, from, int(last-from)+1)
@@ -273,7 +274,7 @@ func (h History) window(ctx context.Context, stream, subject string, from, last 
 	return found, nil
 }
 
-func (h History) past(m jsapi.Message) (past Past, ok bool) {
+func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
 	seq, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, h.b.names.history(h.policy)+"."), ".")
 	if err := json.Unmarshal(m.Data, &past); err != nil || past.V != job.FormatVersion {
 		return past, false

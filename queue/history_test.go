@@ -18,7 +18,7 @@ import (
 
 // end tells that a job of stripe is done.
 func end(b *Broker, seq uint64, k job.Key, reply *job.Reply) {
-	b.Tell("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k, Attempt: 1,
+	b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k, Attempt: 1,
 		Accepted: time.Unix(int64(seq), 0), Reply: reply})
 }
 
@@ -41,7 +41,7 @@ func TestAHistoryIsReadFromItsEnd(t *testing.T) {
 	}
 	end(b, 99, "a", nil) // nobody asked for it to be kept
 	b.KeepHistory("stripe", time.Hour, func() { t.Error("lost") })
-	b.Tell("stripe", Event{Type: EventStarted, Job: "stripe:98", Key: "a"}) // is no end
+	b.PublishEvent("stripe", Event{Type: EventStarted, Job: "stripe:98", Key: "a"}) // is no end
 	want := map[job.Key][]uint64{}
 	for seq := uint64(1); seq <= 60; seq++ {
 		key := job.Key("a.b")

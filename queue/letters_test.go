@@ -258,7 +258,7 @@ func TestReplay(t *testing.T) {
 	if _, err := p.Replay(ctx, "gone", gone); !errors.Is(err, ErrNoStream) {
 		t.Errorf("of a policy that is gone: %v", err)
 	}
-	if _, err := p.ReplaySome(ctx, "gone", Some{}); !errors.Is(err, ErrNoStream) {
+	if _, err := p.ReplaySome(ctx, "gone", DeadLetterFilter{}); !errors.Is(err, ErrNoStream) {
 		t.Errorf("all of a policy that is gone: %v", err)
 	}
 }
@@ -289,7 +289,7 @@ func TestReplayAll(t *testing.T) {
 	bury(t, b, DeadLetter{Policy: "signup", Key: "%!.x", Seq: 8})
 	bury(t, b, DeadLetter{Policy: "signup", Key: "b", Seq: 9, Body: []byte("b")})
 	bury(t, b, DeadLetter{Policy: "other", Key: "a", Seq: 1})
-	got, err := p.ReplaySome(ctx, "signup", Some{})
+	got, err := p.ReplaySome(ctx, "signup", DeadLetterFilter{})
 	if err != nil || got != (Replayed{Replayed: 3, Full: 2, Unfit: 1}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -323,11 +323,11 @@ func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	some := Some{Keyed: true, Key: "a", Reason: "deadline"}
+	some := DeadLetterFilter{Keyed: true, Key: "a", Reason: "deadline"}
 	if n, err := b.Letters("stripe").DiscardSome(natstest.Context(t), some); n != 3 || err != nil {
 		t.Errorf("discarded %d, %v", n, err)
 	}
-	some = Some{Keyed: true, Key: "a", Through: 5}
+	some = DeadLetterFilter{Keyed: true, Key: "a", Through: 5}
 	r, err := b.NewProducer(ProducerOptions{}).ReplaySome(natstest.Context(t), "stripe", some)
 	if r != (Replayed{Replayed: 2}) || err != nil {
 		t.Errorf("replayed %+v, %v", r, err)

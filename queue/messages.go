@@ -51,8 +51,8 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k
 	return found, nil
 }
 
-// Where selects jobs of a policy: those of a bucket, or all.
-type Where struct {
+// JobFilter selects jobs of a policy: those of a bucket, or all.
+type JobFilter struct {
 	Key       job.Key // empty: all of them
 	Partition int     // that holds the bucket
 }
@@ -70,7 +70,7 @@ func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 // ScanJobs reads up to n jobs that wait, back off or run, with their bodies, in order of
 // acceptance, starting at a sequence: fewer when their bodies are large, but at least one if any
 // exists.
-func (b *Broker) ScanJobs(ctx context.Context, policy string, w Where, from uint64, n int) (
+func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from uint64, n int) (
 	found []job.Arrived, err error) {
 
 	stream, subject := b.names.Stream(policy), ""

@@ -31,21 +31,21 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	}
 	const many = 3 * gateFree // of which most are not published, because nobody listens
 	for range many {
-		a.Tell("mail", Event{Type: EventStarted, Key: "k"})
+		a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
 	}
-	b.Tell("mail", Event{Type: EventStarted, Key: "k"})
-	a.Tell("mail", Event{Type: EventFailed, Key: "k"})
-	a.Tell("other", Event{Type: EventStarted, Key: "k"})
+	b.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
+	a.PublishEvent("mail", Event{Type: EventFailed, Key: "k"})
+	a.PublishEvent("other", Event{Type: EventStarted, Key: "k"})
 	b.Count("mail", CountDepth, 7)
 	a.Count("mail", CountDepth, 5)
 	a.Count("mail", CountDepth, 4)
 	pass(2)
-	a.Tell("mail", Event{Type: EventDone, Key: "k"})
-	a.Tell("mail", Event{Type: EventDead, Key: "k"})
+	a.PublishEvent("mail", Event{Type: EventDone, Key: "k"})
+	a.PublishEvent("mail", Event{Type: EventDead, Key: "k"})
 	b.Count("mail", CountRefused, 3)
 	b.Count("mail", CountLateMS, 1500)
 	pass(1)
-	a.Tell("mail", Event{Type: EventStarted, Key: "k"}) // of the minute that is not over
+	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"}) // of the minute that is not over
 	a.KeepMinutes()
 	day, err := b.Day(ctx, "mail")
 	if err != nil {
@@ -67,6 +67,6 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 func BenchmarkTell(b *testing.B) {
 	broker := newBroker(b)
 	for b.Loop() {
-		broker.Tell("mail", Event{Type: EventStarted, Key: "k"})
+		broker.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
 	}
 }

@@ -56,9 +56,9 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 	return r, nil
 }
 
-// ended is Ends.Read for a job of the present stream; a recreated stream counts from 1.
+// ended is Results.Read for a job of the present stream; a recreated stream counts from 1.
 func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
-	e, err := p.b.Ends().Read(ctx, policy, seq)
+	e, err := p.b.Results().Read(ctx, policy, seq)
 	if err != nil {
 		return job.Ended{}, err
 	}

@@ -58,7 +58,7 @@ func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 			if c.ended.Accepted.IsZero() {
 				c.ended.Accepted = time.Now()
 			}
-			if err := b.Ends().Note(ctx, "stripe", first.Seq, *c.ended); err != nil {
+			if err := b.Results().Note(ctx, "stripe", first.Seq, *c.ended); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	}
 	ended := job.Ended{How: job.EndDone, Accepted: time.Now(),
 		Sum: job.PayloadSum(done.Header, done.Body)}
-	if err := b.Ends().Note(ctx, "stripe", receipt.Seq, ended); err != nil {
+	if err := b.Results().Note(ctx, "stripe", receipt.Seq, ended); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := p.Publish(ctx, done); err != nil || !r.Duplicate {

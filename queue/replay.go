@@ -81,7 +81,7 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
 	}
 	e := job.Ended{How: job.EndReplayed, Letter: id, Job: receipt.Seq, Accepted: letter.Stored,
 		Sum: job.PayloadSum(letter.Header, letter.Body)}
-	if err := p.b.Ends().Note(ctx, policy, letter.Seq, e); err != nil {
+	if err := p.b.Results().Note(ctx, policy, letter.Seq, e); err != nil {
 		return Receipt{}, err
 	}
 	deleted, err := p.b.Letters(policy).delete(ctx, id)
@@ -142,7 +142,8 @@ type Replayed struct {
 // called; later letters are ignored, or a job that fails at once would be replayed without end.
 // Once a bucket is full, ReplaySome skips its remaining letters and continues with other buckets.
 // The result covers the work done until an error or the end of the context.
-func (p *Producer) ReplaySome(ctx context.Context, policy string, some Some) (Replayed, error) {
+func (p *Producer) ReplaySome(ctx context.Context, policy string, some DeadLetterFilter) (Replayed,
+	error) {
 	r, err := p.replaySome(ctx, policy, some)
 	if err != nil {
 		return r, fmt.Errorf("replay the dead letters of %s: %w", policy, err)
@@ -150,7 +151,8 @@ func (p *Producer) ReplaySome(ctx context.Context, policy string, some Some) (Re
 	return r, nil
 }
 
-func (p *Producer) replaySome(ctx context.Context, policy string, some Some) (r Replayed,
+func (p *Producer) replaySome(ctx context.Context, policy string,
+	some DeadLetterFilter) (r Replayed,
 	err error) {
 
 	admitted, err := p.admitted(ctx, policy)

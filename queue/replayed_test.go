@@ -80,7 +80,7 @@ func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	replayed := 0
 	for range 4 {
 		wg.Go(func() {
-			r, err := p.ReplaySome(ctx, "stripe", Some{})
+			r, err := p.ReplaySome(ctx, "stripe", DeadLetterFilter{})
 			if err != nil {
 				t.Error(err)
 			}

@@ -8,8 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Some selects dead letters of a policy: those that match every field. The zero value selects all.
-type Some struct {
+// DeadLetterFilter selects dead letters of a policy: those that match every field. The zero value
+// selects all.
+type DeadLetterFilter struct {
 	Keyed         bool // only the bucket Key
 	Key           job.Key
 	Reason        job.Reason // of death; empty: any
@@ -18,14 +19,15 @@ type Some struct {
 }
 
 // has reports whether a letter is selected.
-func (s Some) has(l StoredLetter) bool {
+func (s DeadLetterFilter) has(l StoredLetter) bool {
 	return (!s.Keyed || l.Key == s.Key) && (s.Reason == "" || string(s.Reason) == l.Reason) &&
 		!l.Buried.Before(s.Since) && (s.Before.IsZero() || l.Buried.Before(s.Before))
 }
 
 // each calls do for the selected letters that exist now, in order, a page at a time; later letters
 // are ignored. For one bucket it reads only that bucket's letters.
-func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) error) error {
+func (l Letters) each(ctx context.Context, some DeadLetterFilter,
+	do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
 		return nil
@@ -63,7 +65,8 @@ func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) erro
 
 // DiscardSome permanently deletes the selected letters one by one, and returns the number deleted
 // before an error or the end of the context.
-func (l Letters) DiscardSome(ctx context.Context, some Some) (discarded uint64, err error) {
+func (l Letters) DiscardSome(ctx context.Context, some DeadLetterFilter) (discarded uint64,
+	err error) {
 	if _, err := l.stream(); err != nil {
 		return 0, err
 	}

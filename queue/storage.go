@@ -53,7 +53,7 @@ type Storage struct {
 	Letters map[string]Fill // by policy
 	// Dead is the number of dead letters of each policy that has a stream of them.
 	Dead    map[string]uint64
-	History map[string]Fill // of those with keep_done
+	History map[string]Fill // of those with result_retention
 	// Lacks says which limits of the account are below what the policies may need; empty: none.
 	Lacks string
 	// Copies is by what the streams hold: jobs, dead_letters, history, or records, which are all
@@ -108,7 +108,7 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 	var histories []string
 	for i, p := range coming {
 		configs[i] = b.streamConfig(p.WithDefaults())
-		if p.KeepDone > 0 {
+		if p.ResultRetention > 0 {
 			histories = append(histories, b.names.historyStream(p.Name))
 		}
 	}

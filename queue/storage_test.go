@@ -235,7 +235,7 @@ func TestAccountLimitsBelowTheNeedOfPolicies(t *testing.T) {
 	t.Cleanup(nc.Close)
 	b := brokerOver(t, nc)
 	wide, kept := paced("wide", 10, 3), paced("kept", 10, 1)
-	wide.MaxBytes, kept.KeepDone = policy.GiB, policy.Duration(time.Hour)
+	wide.MaxBytes, kept.ResultRetention = policy.GiB, policy.Duration(time.Hour)
 	apply(t, b, wide)
 	tables := len(b.tables.all())
 	limit(tables+1, 2, 64<<20)

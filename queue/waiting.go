@@ -22,10 +22,10 @@ const headerTold = "Penstock-Outcome"
 // roomForHeader is the space reserved for the header of a message with a reply's body.
 const roomForHeader = 64 << 10
 
-// TellOutcome publishes how a job ended if its header names a waiter. A plain producer may have
+// PublishResult publishes how a job ended if its header names a waiter. A plain producer may have
 // written that header, so the outcome only ever goes to [Names.Outcome]. It is published once, by
 // core NATS: a waiter that misses it must look the job up.
-func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
+func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
 	if !job.IsWaiter(token) {
 		return
@@ -72,16 +72,16 @@ func (b *Broker) Await() (*Waiting, error) {
 }
 
 // Outcome waits for the end of the job and returns it.
-func (w *Waiting) Outcome(ctx context.Context) (job.Told, error) {
+func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	var m *nats.Msg
 	select {
 	case m = <-w.outcome:
 	case <-ctx.Done():
-		return job.Told{}, fmt.Errorf("wait for an outcome: %w", ctx.Err())
+		return job.Result{}, fmt.Errorf("wait for an outcome: %w", ctx.Err())
 	}
-	t, err := job.DecodeTold([]byte(m.Header.Get(headerTold)))
+	t, err := job.DecodeResult([]byte(m.Header.Get(headerTold)))
 	if err != nil {
-		return job.Told{}, fmt.Errorf("outcome of a job: %w", err)
+		return job.Result{}, fmt.Errorf("outcome of a job: %w", err)
 	}
 	if t.Reply != nil {
 		t.Reply.Body = m.Data

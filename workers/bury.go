@@ -37,7 +37,7 @@ func (l *letters) Bury(u valve.Burial) {
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
 	through := l.catalog.policies[letter.Policy].Callbacks
-	end := job.Told{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
+	end := job.Result{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
 	// then the process that ran the job has queued the callback, with the reply
 	called := u.Reason == job.ReasonPermanent
@@ -74,7 +74,7 @@ func (l *letters) Bury(u valve.Burial) {
 		}
 		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
 		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
-			l.broker.TellOutcome(letter.Header, end)
+			l.broker.PublishResult(letter.Header, end)
 		}
 		l.sink.Take(queue.Event{
 			Type: queue.EventDead, Policy: letter.Policy, Job: end.Job, Key: u.Key,

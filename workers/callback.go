@@ -55,14 +55,14 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 // settle queues the outcome of a run that ended its job, however long that takes; the worker stays
 // busy meanwhile. It returns false if the context ends first: the run then does not count, and is
 // repeated.
-func (c callback) settle(ctx context.Context, t job.Told) bool {
+func (c callback) settle(ctx context.Context, t job.Result) bool {
 	return c.to == "" ||
 		c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
 // queue tries once to queue an outcome. It returns an error if the result is unknown. If the
 // outcome can never be queued, it reports that and returns nil.
-func (c callback) queue(ctx context.Context, t job.Told) error {
+func (c callback) queue(ctx context.Context, t job.Result) error {
 	if c.to == "" {
 		return nil
 	}
@@ -106,7 +106,7 @@ func receiver(to *url.URL) (job.Key, error) {
 }
 
 // publish stores an outcome in the bucket of its host, so that receivers do not block each other.
-func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
+func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error {
 	key, err := receiver(to)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
 	return err
 }
 
-func (c callback) lose(t job.Told, reason string, err error) {
+func (c callback) lose(t job.Result, reason string, err error) {
 	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",
 		"policy", c.policy, "job", t.Job, "through", c.through, "reason", reason, "error", err)
 	c.sink.Take(queue.Event{Type: queue.EventCallbackLost, Policy: c.policy, Job: t.Job,

@@ -58,7 +58,7 @@ func (c *catalog) learn(set policy.Entries, now time.Time) {
 			continue
 		}
 		c.policies[name] = entry.Policy
-		c.keep(name, time.Duration(entry.Policy.KeepDone))
+		c.keep(name, time.Duration(entry.Policy.ResultRetention))
 		if handle := c.handlerOf(entry); handle != nil {
 			c.running[name] = observed(handle, c.attempt)
 		}

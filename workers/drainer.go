@@ -46,7 +46,7 @@ type Drainer struct {
 	*unreadable
 
 	// Used by the loop only.
-	core      *core.Core // nil with LendOnly
+	core      *core.Core // nil with WorkerOnly
 	bell      *alarm.Alarm
 	rings     <-chan struct{}  // of the bell
 	set       policy.Entries   // nil until known
@@ -139,7 +139,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d.performer = performer{d.backlogs, d.pool, d.remote,
 		&records{calls: c, nc: nc, tables: broker.Tables(), proof: d.proof,
 			unreadable: d.unreadable},
-		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Ends(),
+		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Results(),
 			catalog: d.catalog, backlogs: d.backlogs},
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
 			callbacks: owed, tallies: d.tallies},
@@ -174,7 +174,7 @@ func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
 	}
-	if d.options.LendOnly {
+	if d.options.WorkerOnly {
 		return nil
 	}
 	return errNoLease
@@ -214,7 +214,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	defer d.end()
 	defer close(d.stopped)
 	d.leave = ctx.Done()
-	if d.options.LendOnly {
+	if d.options.WorkerOnly {
 		return d.lend()
 	}
 	made, err := d.setUp(ctx)
@@ -259,7 +259,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 func (d *Drainer) tellLimits(now pace.Instant) {
 	for event, take := range map[string]func(func(policy, name string, took time.Duration)){
 		queue.EventLate: d.core.TakeLost,
-		queue.EventLimitHeld: func(tell func(string, string, time.Duration)) {
+		queue.EventLimitBlocked: func(tell func(string, string, time.Duration)) {
 			d.core.TakeHeld(now, tell)
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 )
 
 // DrainerState describes a drainer by its lease and its partitions, as of the lease's last renewal.
-// Processes with LendOnly have no lease.
+// Processes with WorkerOnly have no lease.
 type DrainerState struct {
 	ID        string    `json:"id"`
 	Host      string    `json:"host,omitempty"`
@@ -23,10 +23,10 @@ type DrainerState struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// Alive reports whether the lease is current. An expired one has not been declared dead yet by
 	// another drainer, or there is none.
-	Alive   bool  `json:"alive"`
-	LeaseMS int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
-	AgeMS   int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
-	Leaving bool  `json:"leaving"`      // it hands its partitions over
+	Alive    bool  `json:"alive"`
+	LeaseMS  int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
+	AgeMS    int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
+	Draining bool  `json:"draining"`     // it hands its partitions over
 	// Policies are the policies that it may own partitions of or has workers for.
 	Policies map[string]DrainerPolicy `json:"policies"`
 	// SharedLimits are the limits shared by policies whose state it keeps.
@@ -87,7 +87,7 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 			Alive:      err == nil && age <= r.Lease,
 			LeaseMS:    r.Lease,
 			AgeMS:      age,
-			Leaving:    r.Leaving,
+			Draining:   r.Leaving,
 			Policies:   map[string]DrainerPolicy{},
 			Unreadable: err != nil,
 		}

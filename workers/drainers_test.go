@@ -39,7 +39,7 @@ func TestLeasesListPartitionsAndWorkers(t *testing.T) {
 		var owned, busy, free []int
 		for _, d := range told {
 			p, known := d.Policies["api"]
-			if !known || !d.Alive || d.Leaving || d.Host == "" || d.PID == 0 || d.Version == "" ||
+			if !known || !d.Alive || d.Draining || d.Host == "" || d.PID == 0 || d.Version == "" ||
 				d.StartedAt.IsZero() ||
 				d.LeaseMS != 1000 || d.AgeMS > 1000 {
 				return false

@@ -84,7 +84,7 @@ func ExampleOptions_lendOnly() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	worker, err := workers.New(nc, workers.Options{LendOnly: true})
+	worker, err := workers.New(nc, workers.Options{WorkerOnly: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -83,8 +83,8 @@ func (j Job) Awaited() bool {
 		job.HeaderValue(j.Header, job.HeaderCallback) != "") && j.settled != nil
 }
 
-// Kept reports whether the policy keeps a history of ended jobs (keep_done), which includes the
-// status and the first [job.KeptReply] bytes of [Job.Reply].
+// Kept reports whether the policy keeps a history of ended jobs (result_retention), which includes
+// the status and the first [job.KeptReply] bytes of [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
 // Reply sets the job's result for waiting submitters and for the policy's history; without either

@@ -199,7 +199,7 @@ func TestLendOnlyEndsWithItsConnection(t *testing.T) {
 	_, nc, end := mail()
 	defer end()
 	ready := make(chan struct{})
-	d, err := workers.New(nc, workers.Options{LendOnly: true, Ready: func() { close(ready) }})
+	d, err := workers.New(nc, workers.Options{WorkerOnly: true, Ready: func() { close(ready) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 type journal struct {
 	*calls
 	attempts *kv.Table
-	ends     queue.Ends
+	ends     queue.Results
 	catalog  *catalog
 	backlogs *backlogs
 	core     *core.Core

@@ -39,6 +39,6 @@ func TestAnObserverGetsTheCausesOfLateStarts(t *testing.T) {
 	b.until("the observer has heard of that", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return heard["api: "+job.HeldByWorkersBusy] > busy/2
+		return heard["api: "+job.BlockedByWorkersBusy] > busy/2
 	})
 }

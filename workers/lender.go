@@ -30,8 +30,8 @@ type lender struct {
 	broker  *queue.Broker
 	catalog *catalog
 	jobs    context.Context // of all handlers
-	core    *core.Core      // nil with LendOnly
-	own     *remote         // of this drainer: its offers return here too; nil with LendOnly
+	core    *core.Core      // nil with WorkerOnly
+	own     *remote         // of this drainer: its offers return here too; nil with WorkerOnly
 
 	inbox        string // prefix of the subjects for replies to claims
 	sub          *nats.Subscription
@@ -71,7 +71,7 @@ type reservation struct {
 const (
 	// mostUnconfirmed bounds the unconfirmed outcomes whose workers already continue.
 	mostUnconfirmed = 256
-	// ownerEvery is how often a process with LendOnly checks that its policies have a drainer.
+	// ownerEvery is how often a process with WorkerOnly checks that its policies have a drainer.
 	ownerEvery = 3 * time.Second
 )
 

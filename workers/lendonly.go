@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// lend is the loop of a process with LendOnly. It has no core, so a turn is one event.
+// lend is the loop of a process with WorkerOnly. It has no core, so a turn is one event.
 func (d *Drainer) lend() error {
 	if err := d.lender.listen(); err != nil {
 		return err

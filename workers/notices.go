@@ -91,7 +91,7 @@ func (w *workerless) offered(policy string, local bool, result valve.OfferResult
 
 func (w *workerless) set(policy string, is bool) {
 	if w.notices.Tell(&noWorkers, policy, notice.If(is)) {
-		w.tell(queue.EventWorkerless, policy, queue.Whether(is))
+		w.tell(queue.EventWithoutWorkers, policy, queue.Whether(is))
 	}
 }
 

@@ -85,7 +85,7 @@ func TestAHandlerWithoutAQueuePolicyIsReported(t *testing.T) {
 		}
 		log := &logged{t: t}
 		var ran seen
-		stop := b.drain(Options{LendOnly: lendOnly, Logger: log.logger()},
+		stop := b.drain(Options{WorkerOnly: lendOnly, Logger: log.logger()},
 			map[string]Handler{"api": ran.handle, "door": ran.handle})
 		b.until("both are told", func() bool {
 			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
@@ -166,7 +166,7 @@ func TestAHandlerBesideATargetIsRefusedAndTheTargetRunsAllJobs(t *testing.T) {
 	var handler, target, lent, offered seen
 	b.drain(Options{Logger: log.logger(), Target: targetOf(target.handle)},
 		map[string]Handler{"api": handler.handle})
-	b.drain(Options{Logger: log.logger(), LendOnly: true}, map[string]Handler{"api": lent.handle})
+	b.drain(Options{Logger: log.logger(), WorkerOnly: true}, map[string]Handler{"api": lent.handle})
 	b.script("api", func(_ *scripted, _ *nats.Msg) {
 		_ = offered.handle(context.Background(), Job{})
 	})
@@ -213,7 +213,7 @@ func TestALendingProcessReportsAMissingDrainer(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	log := &logged{t: t}
 	var ran seen
-	b.drain(Options{LendOnly: true, Logger: log.logger()}, map[string]Handler{"api": ran.handle})
+	b.drain(Options{WorkerOnly: true, Logger: log.logger()}, map[string]Handler{"api": ran.handle})
 	b.until("it is told", func() bool {
 		return log.lines("level=WARN", "no drainer owns the policy", "policy=api") == 1
 	})
@@ -232,7 +232,7 @@ func TestJobsWithoutWorkersAreReported(t *testing.T) {
 	log := &logged{t: t}
 	var mu sync.Mutex
 	var observed []bool
-	b.valve(Options{Logger: log.logger(), Sink: on(queue.EventWorkerless, func(e queue.Event) {
+	b.valve(Options{Logger: log.logger(), Sink: on(queue.EventWithoutWorkers, func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		observed = append(observed, e.Value > 0)

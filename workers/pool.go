@@ -36,7 +36,7 @@ func (p *pool) Start(r valve.Run) {
 		return
 	}
 	handle := p.catalog.running[r.Part.Policy]
-	said := &settled{kept: p.catalog.policies[r.Part.Policy].KeepDone > 0}
+	said := &settled{kept: p.catalog.policies[r.Part.Policy].ResultRetention > 0}
 	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.born(r), said)
 }
 
@@ -162,7 +162,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 		if !owed.settle(p.jobs, t) {
 			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}
 		} else {
-			p.broker.TellOutcome(job.Header, t)
+			p.broker.PublishResult(job.Header, t)
 		}
 	}
 	p.sink.Take(job.ended(o, took))
@@ -171,8 +171,8 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 
 // told returns the result for waiters; ended is false if the job has not ended. Jobs whose attempts
 // are used up, and jobs that did not run, end when they are buried.
-func told(j Job, o record.Outcome) (t job.Told, ended bool) {
-	t = job.Told{Job: j.ID, Attempts: j.Attempt - 1}
+func told(j Job, o record.Outcome) (t job.Result, ended bool) {
+	t = job.Result{Job: j.ID, Attempts: j.Attempt - 1}
 	switch o.Kind {
 	case record.OutcomeDone:
 		t.End = job.EndDone

@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lend runs a process with LendOnly, and returns when it has subscribed.
+// lend runs a process with WorkerOnly, and returns when it has subscribed.
 func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
 	b.t.Helper()
 	ready := make(chan struct{})
-	o.LendOnly, o.Ready = true, func() { close(ready) }
+	o.WorkerOnly, o.Ready = true, func() { close(ready) }
 	stop = b.drain(o, handlers)
 	b.receive("the lender is ready", ready)
 	return stop

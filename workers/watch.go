@@ -27,7 +27,7 @@ func (d *Drainer) watchConnection() {
 		for {
 			select {
 			case s := <-status:
-				if !d.options.LendOnly {
+				if !d.options.WorkerOnly {
 					d.send(d.connected(s == nats.CONNECTED))
 				}
 				d.post(func(pace.Instant) { d.closed = s == nats.CLOSED })

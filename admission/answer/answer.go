@@ -59,8 +59,8 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	if o.Duplicate {
 		body = append(body, `,"duplicate":true`...)
 	}
-	if o.NotWaited != "" {
-		body = append(append(append(body, `,"not_waited":"`...), o.NotWaited...), '"')
+	if o.NoResult != "" {
+		body = append(append(append(body, `,"no_result":"`...), o.NoResult...), '"')
 	}
 	return append(body, '}')
 }
@@ -100,13 +100,13 @@ func Submitted(o admission.Outcome) Answer {
 		return refusal(state, refusals[o.Refused], encode(more))
 	}
 	fields := state.fields(contentJSON)
-	if o.Told != nil {
-		return Answer{Status: 200, Header: fields, Body: o.Told.Document(), Late: true}
+	if o.Result != nil {
+		return Answer{Status: 200, Header: fields, Body: o.Result.Document(), Late: true}
 	}
 	if o.Duplicate {
 		fields = append(fields, Field{"Idempotent-Replayed", "true"})
 	}
-	return Answer{Status: status, Header: fields, Late: o.NotWaited != "",
+	return Answer{Status: status, Header: fields, Late: o.NoResult != "",
 		Body: appendAccepted(make([]byte, 0, usualBody), o)}
 }
 

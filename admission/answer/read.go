@@ -28,14 +28,14 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 		Position  int               `json:"position"`
 		Depth     int               `json:"depth"`
 		Duplicate bool              `json:"duplicate"`
-		NotWaited string            `json:"not_waited"`
+		NoResult  string            `json:"no_result"`
 		End       job.End           `json:"end"`
 	}
 	if err := json.Unmarshal(body, &a); err != nil || a.Job == "" {
 		return admission.Outcome{}, fmt.Errorf("%w: %.100q", errForeign, body)
 	}
 	o := admission.Outcome{Verdict: a.Verdict, Job: a.Job, Duplicate: a.Duplicate,
-		Position: a.Position, Depth: a.Depth, NotWaited: a.NotWaited, Remaining: -1}
+		Position: a.Position, Depth: a.Depth, NoResult: a.NoResult, Remaining: -1}
 	if a.DelayMS != nil {
 		o.Delay, o.DelayKnown = time.Duration(*a.DelayMS)*time.Millisecond, true
 	}
@@ -44,7 +44,7 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 		if err != nil {
 			return o, fmt.Errorf("%w: %w", errForeign, err)
 		}
-		o.Verdict, o.Told = admission.Allowed, &told
+		o.Verdict, o.Result = admission.Allowed, &told
 	}
 	return o, nil
 }

@@ -26,7 +26,7 @@ func TestManageBuckets(t *testing.T) {
 	receipt := i.publish("stripe", "tenant 7", nil)
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
-			`{"key":"tenant 7","partition":%d,"depth":1,"held_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
+			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
 	// A drainer that still reads the queue knows less than JetStream.
 	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
 		func(q job.Question, reply func(job.Answer)) {
@@ -36,7 +36,7 @@ func TestManageBuckets(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200, `"depth":1,`, `"reading":true,`,
-		`"held_by":"storage"`)
+		`"blocked_by":"storage"`)
 	stopReading()
 	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 200, `{"key":"tenant 7","removed":1}`)
 
@@ -55,8 +55,9 @@ func TestManageBuckets(t *testing.T) {
 			}
 			if q.By == job.ByLate { // a pause is no fault
 				for _, state := range []job.BucketState{
-					{Key: "late", LateMS: map[string]int64{job.HeldByCooling: int64(500 + first)}},
-					{Key: "rests", LateMS: map[string]int64{job.HeldByPaused: 60_000}}} {
+					{Key: "late", LateMS: map[string]int64{job.BlockedByThrottled: int64(500 +
+						first)}},
+					{Key: "rests", LateMS: map[string]int64{job.BlockedByPaused: 60_000}}} {
 					state.Key = job.Key(prefix) + state.Key
 					a.Buckets = append(a.Buckets, state)
 				}
@@ -65,7 +66,7 @@ func TestManageBuckets(t *testing.T) {
 			for n := q.Offset; n < min(q.Offset+q.Limit, held); n++ {
 				a.Buckets = append(a.Buckets,
 					job.BucketState{Key: job.Key(fmt.Sprintf("%s-%04d", prefix, n)),
-						Depth: 2*(held-n) + first, Waiting: 1, Rate: 0.5, ExpectMS: &expect})
+						Depth: 2*(held-n) + first, Waiting: 1, Rate: 0.5, ETAMS: &expect})
 			}
 			return a
 		}
@@ -78,7 +79,7 @@ func TestManageBuckets(t *testing.T) {
 	}
 	i.expect("GET", "/v1/buckets/stripe?limit=3", "", 200,
 		`{"buckets":[{"key":"b-0000","partition":1,"depth":2401,"waiting":1,"delayed":0,"running":0,"rate":0.5,`+
-			`"paused":false,"expect_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
+			`"paused":false,"eta_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
 		`{"key":"b-0001"`,
 		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
@@ -150,7 +151,7 @@ func TestManageOneBucket(t *testing.T) {
 		case q.Op == job.OpBucket && q.Key == job.Key(key):
 			return job.Answer{Bucket: &job.BucketState{Key: q.Key, Depth: 7, Waiting: 4, Delayed: 2,
 				Running: 1, Rate: 2.5,
-				Paused: true, CoolingMS: 100, HeadAgeMS: 1500}}
+				Paused: true, ThrottledMS: 100, HeadAgeMS: 1500}}
 		case q.Op == job.OpPurge && q.Key == job.Key(key):
 			return job.Answer{Removed: 6}
 		}
@@ -158,7 +159,7 @@ func TestManageOneBucket(t *testing.T) {
 	})
 	i.expect("GET", "/v1/buckets/stripe/"+key, "", 200,
 		fmt.Sprintf(`{"key":%q,"partition":3,"depth":7,"waiting":4,"delayed":2,`+
-			`"running":1,"rate":2.5,"paused":true,"cooling_ms":100,"head_age_ms":1500,"expect_ms":null}`, key))
+			`"running":1,"rate":2.5,"paused":true,"throttled_ms":100,"head_age_ms":1500,"eta_ms":null}`, key))
 	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":6}`, key))
 	i.expect("POST", "/v1/purge/stripe", "", 400, `a whole policy is not purged at once`)
 	i.expect("POST", "/v1/purge/nobody/x", "", 404)

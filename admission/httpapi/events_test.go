@@ -77,7 +77,7 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 		{Type: queue.EventDone, Key: "bob", Job: "mail:1", DurationMS: 5},
 		{Type: queue.EventDone, Key: "ann", Job: "mail:2"},
 	} {
-		broker.Tell("mail", e)
+		broker.PublishEvent("mail", e)
 	}
 	first := strings.TrimPrefix(all.expect("id: "), "id: ")
 	all.expect("event: started")
@@ -109,7 +109,7 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 	}
 
 	clients.Store(clientsOf(t, "all rights: [read], policies: ['*']")())
-	broker.Tell("mail", queue.Event{Type: queue.EventDone, Key: "ann", Job: "mail:3"})
+	broker.PublishEvent("mail", queue.Event{Type: queue.EventDone, Key: "ann", Job: "mail:3"})
 	if data := one.expect("data: "); data != `data: {"reason":"ask again"}` {
 		t.Errorf("who may no longer see anything sees %s", data)
 	}

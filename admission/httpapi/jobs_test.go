@@ -25,13 +25,13 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:7", "", 404, `job stripe:7 has finished, or never was`)
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200,
 		`{"job":"stripe:1","key":"`+key+`","partition":1,"state":"stored",`+
-			`"position":null,"expect_ms":null,"held_by":"no_drainer","accepted_at":"20`,
+			`"position":null,"eta_ms":null,"blocked_by":"no_drainer","accepted_at":"20`,
 		`"deadline":"`+deadline+`","cost":1,"priority":3,"size":4}`)
 	i.expect("DELETE", "/v1/jobs/stripe:6", "", 200, `"job":"stripe:6"`, `"state":"cancelled"`)
 
 	position, expect := 4, int64(1200)
 	states := map[uint64]*job.State{
-		1: {Seq: 1, State: job.Waiting, Position: &position, ExpectMS: &expect},
+		1: {Seq: 1, State: job.Waiting, Position: &position, ETAMS: &expect},
 		2: {Seq: 2, State: job.Running, Attempts: 2, LastError: "status 500"},
 		3: {Seq: 3, State: job.Finishing},
 		4: {Seq: 4, State: job.Delayed, Attempts: 1},
@@ -48,12 +48,12 @@ func TestManageJobs(t *testing.T) {
 		return a
 	})
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200,
-		`"state":"waiting","position":4,"expect_ms":1200,"attempts":0,`)
+		`"state":"waiting","position":4,"eta_ms":1200,"attempts":0,`)
 	i.expect("GET", "/v1/jobs/stripe%3A2", "", 200, `"state":"running"`,
 		`"attempts":2,"last_error":"status 500"`)
 	i.expect("GET", "/v1/jobs/stripe:5", "", 200, `"state":"stored"`)
 	i.expect("DELETE", "/v1/jobs/stripe:1", "", 200,
-		`"state":"cancelled","position":null,"expect_ms":null`)
+		`"state":"cancelled","position":null,"eta_ms":null`)
 	i.expect("DELETE", "/v1/jobs/stripe:2", "", 409, `job stripe:2 runs and cannot be cancelled`)
 	i.expect("DELETE", "/v1/jobs/stripe:3", "", 409, `job stripe:3 has just ended`)
 	i.expect("DELETE", "/v1/jobs/stripe:4", "", 200, `"state":"cancelled"`, `"attempts":1`)
@@ -85,7 +85,7 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:42", "", 200,
 		`{"job":"stripe:42","key":"tenant 7","state":"dead",`+
 			`"accepted_at":"2026-03-01T12:00:00Z","letter":1,"reason":"attempts","last_error":"status 500","attempts":5,`+
-			`"buried_at":"20`, `"size":5}`)
+			`"dead_at":"20`, `"size":5}`)
 	i.expect("POST", "/v1/dead/stripe/1/replay", "", 202)
 	i.expect("GET", "/v1/jobs/stripe:42", "", 200, `"state":"replayed"`, `"replayed_as":"stripe:1"`)
 
@@ -120,7 +120,7 @@ func TestManageDeadLetters(t *testing.T) {
 
 	i.expect("GET", "/v1/dead/stripe", "", 200,
 		`{"letters":[{"id":1,"key":"tenant 7","job":"stripe:42","reason":"attempts",`+
-			`"error":"status 500","attempts":5,"accepted_at":"2026-03-01T12:00:00Z","buried_at":"20`,
+			`"error":"status 500","attempts":5,"accepted_at":"2026-03-01T12:00:00Z","dead_at":"20`,
 		`"size":5},{"id":2,`, `{"id":3,`)
 	i.expect("GET", "/v1/dead/stripe?limit=1", "", 200, `"id":1`, `],"next":1}`)
 	i.expect("GET", "/v1/dead/stripe?limit=1&after=2", "", 200, `[{"id":3,`, `}]}`)
@@ -176,7 +176,7 @@ func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
 	}
 	// without a drainer: those of the bucket alone, with what is stored of them
 	list := "/v1/jobs/stripe/" + key
-	i.expect("GET", list+"?limit=2", "", 200, `{"jobs":[{"job":"stripe:1",`, `"state":"stored"`, `"held_by":"no_drainer"`, `"job":"stripe:3"`, `],"next":3}`)
+	i.expect("GET", list+"?limit=2", "", 200, `{"jobs":[{"job":"stripe:1",`, `"state":"stored"`, `"blocked_by":"no_drainer"`, `"job":"stripe:3"`, `],"next":3}`)
 	i.expect("GET", list+"?limit=2&after=3", "", 200, `{"jobs":[{"job":"stripe:5",`,
 		`"job":"stripe:7"`, `"next":7}`)
 	last := i.expect("GET", list+"?limit=3&after=7", "", 200, `"stripe:13"`)

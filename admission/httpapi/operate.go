@@ -207,7 +207,7 @@ func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
 }
 
 // some reads a selection of dead letters.
-func (at *place) some() (some queue.Some) {
+func (at *place) some() (some queue.DeadLetterFilter) {
 	var err error
 	if some.Keyed = at.query.Has("key"); some.Keyed {
 		if some.Key, err = job.EncodeKey(at.query.Get("key")); err != nil {

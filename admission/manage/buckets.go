@@ -63,7 +63,7 @@ func (b *Bucket) size(by string) (n int64) {
 		return b.HeadAgeMS
 	case job.ByLate:
 		for cause, ms := range b.LateMS {
-			if cause != job.HeldByPaused {
+			if cause != job.BlockedByPaused {
 				n += ms
 			}
 		}
@@ -292,10 +292,10 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	case !answered:
 		b.Unanswered = []int{b.Partition}
 		if depth > 0 {
-			b.By = job.HeldByNoDrainer
+			b.By = job.BlockedByNoDrainer
 		}
 	case depth > 0 && b.By == "":
-		b.By = job.HeldByStorage
+		b.By = job.BlockedByStorage
 	}
 	return b, nil
 }

@@ -56,7 +56,7 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	if job, err := s.Cancel(ctx, "stripe", one); err != nil || job.State != JobCancelled {
 		t.Errorf("cancelled: %+v, %v", job, err)
 	}
-	if ended, err := s.broker.Ends().Read(ctx, "stripe", one); err != nil ||
+	if ended, err := s.broker.Results().Read(ctx, "stripe", one); err != nil ||
 		ended.How != job.EndCancelled {
 		t.Errorf("the job ended as %+v, %v", ended, err)
 	}

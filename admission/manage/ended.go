@@ -27,13 +27,13 @@ type EndedJob struct {
 	LastError string     `json:"last_error,omitempty"`
 	Attempts  *int       `json:"attempts,omitempty"`
 	Tags      []string   `json:"tags,omitempty"`
-	BuriedAt  *time.Time `json:"buried_at,omitempty"`
+	DeadAt    *time.Time `json:"dead_at,omitempty"`
 	Size      *int       `json:"size,omitempty"` // bytes of the body
 
 	// id of the job made from the dead letter
 	ReplayedAs string `json:"replayed_as,omitempty"`
 
-	// From the history of a policy with keep_done.
+	// From the history of a policy with result_retention.
 
 	ID         uint64     `json:"id,omitempty"` // in the history
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
@@ -52,7 +52,7 @@ type EndedJobs struct {
 
 // History lists at most limit jobs that ended before the given history id, or the last ones if
 // before is 0; of one key, or of all if key is empty. A page may be short or empty although there
-// are more, because the search is bounded. Without keep_done there is no history.
+// are more, because the search is bounded. Without result_retention there is no history.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
 	limit int) (EndedJobs, error) {
 
@@ -77,7 +77,7 @@ func (s *Service) History(ctx context.Context, name string, key job.Key, before 
 }
 
 // past adds the facts of a history.
-func (j *EndedJob) past(p queue.Past) {
+func (j *EndedJob) past(p queue.HistoryEntry) {
 	key := p.Key.Raw()
 	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, p.How, p.Accepted, &p.Ended, p.ID
 	j.Reason, j.LastError, j.Status = string(p.Reason), p.Error, p.Status
@@ -106,7 +106,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// Ended returns how a job ended, or ErrNotFound if that is not remembered; see [queue.Ends.Read]
+// Ended returns how a job ended, or ErrNotFound if that is not remembered; see [queue.Results.Read]
 // and [queue.History]. The policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -122,7 +122,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	} else if !errors.Is(err, queue.ErrNotFound) {
 		return EndedJob{}, translate(err)
 	}
-	end, err := s.broker.Ends().Read(ctx, name, seq)
+	end, err := s.broker.Results().Read(ctx, name, seq)
 	switch {
 	case errors.Is(err, queue.ErrNotFound) && j.ID > 0:
 		return j, nil
@@ -151,7 +151,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	}
 	l := letter(found)
 	j.Key, j.Letter, j.Reason, j.LastError = &l.Key, l.ID, l.Reason, l.Error
-	j.Attempts, j.BuriedAt, j.Tags, j.Size = &l.Attempts, &l.BuriedAt, l.Tags, &l.Size
+	j.Attempts, j.DeadAt, j.Tags, j.Size = &l.Attempts, &l.DeadAt, l.Tags, &l.Size
 	return j, nil
 }
 

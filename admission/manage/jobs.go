@@ -32,9 +32,9 @@ type Job struct {
 	Position *int `json:"position"`
 	// Calls is the number of calls that wait in its bucket, and have nine of ten starts.
 	Calls int `json:"calls,omitempty"`
-	// ExpectMS is the time to its start in milliseconds; nil while unknown: paused, held by
+	// ETAMS is the time to its start in milliseconds; nil while unknown: paused, held by
 	// concurrency, no drainer.
-	ExpectMS  *int64 `json:"expect_ms"`
+	ETAMS     *int64 `json:"eta_ms"`
 	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
 	job.Hold
@@ -134,7 +134,7 @@ func (s *Service) standing(ctx context.Context, name string, partition int,
 	for i, stored := range found {
 		jobs[i] = storedJob(name, stored)
 		if err != nil {
-			jobs[i].By = job.HeldByNoDrainer
+			jobs[i].By = job.BlockedByNoDrainer
 		} else if len(a.States) > 0 && a.States[0].Seq == stored.Seq {
 			jobs[i].set(&a.States[0])
 			a.States = a.States[1:]
@@ -158,7 +158,7 @@ func storedJob(policy string, stored job.Arrived) Job {
 }
 
 func (j *Job) set(state *job.State) {
-	j.State, j.Position, j.ExpectMS = state.State, state.Position, state.ExpectMS
+	j.State, j.Position, j.ETAMS = state.State, state.Position, state.ETAMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
 	j.Calls = state.Calls
 	if e := state.Edit; e != nil {
@@ -219,7 +219,7 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	a, err := s.ask(look, name, j.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})
 	switch {
 	case err != nil:
-		j.By = job.HeldByNoDrainer
+		j.By = job.BlockedByNoDrainer
 		return j, nil
 	case a.Job == nil:
 		return s.stored(ctx, name, seq) // may have finished since
@@ -285,11 +285,11 @@ func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
 	case err != nil:
 		return Job{}, err
 	case a.Removed > 0:
-		s.broker.TellOutcome(j.header, job.Told{Job: j.Job, End: job.EndCancelled})
+		s.broker.PublishResult(j.header, job.Result{Job: j.Job, End: job.EndCancelled})
 		if a.Job != nil {
 			j.set(a.Job)
 		}
-		j.State, j.Position, j.ExpectMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
+		j.State, j.Position, j.ETAMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
 		return j, nil
 	}
 	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "cancelled")

@@ -23,7 +23,7 @@ type DeadLetter struct {
 	Error      string    `json:"error,omitempty"`
 	Attempts   int       `json:"attempts"`
 	AcceptedAt time.Time `json:"accepted_at"`
-	BuriedAt   time.Time `json:"buried_at"`
+	DeadAt     time.Time `json:"dead_at"`
 	Tags       []string  `json:"tags,omitempty"`
 	Size       int       `json:"size"` // bytes of the body
 
@@ -90,7 +90,7 @@ func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, erro
 func letter(l queue.StoredLetter) DeadLetter {
 	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq), Reason: l.Reason,
 		Error:    l.Error,
-		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried,
+		Attempts: l.Attempts, AcceptedAt: l.Stored, DeadAt: l.Buried,
 		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
@@ -206,7 +206,7 @@ type Replayed struct {
 
 // ReplaySome replays the selected dead letters in order until Options.BulkTimeout. A full bucket
 // does not hold up others.
-func (s *Service) ReplaySome(ctx context.Context, name string, some queue.Some) (
+func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Replayed, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
@@ -251,7 +251,7 @@ type Discarded struct {
 
 // DiscardSome deletes the selected dead letters permanently until Options.BulkTimeout. Selections
 // by id only, and of all letters, are deleted at once.
-func (s *Service) DiscardSome(ctx context.Context, name string, some queue.Some) (
+func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Discarded, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
@@ -275,8 +275,9 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.Some)
 	return done, nil
 }
 
-func (s *Service) discard(ctx context.Context, name string, some queue.Some) (uint64, error) {
-	if some == (queue.Some{Through: some.Through}) {
+func (s *Service) discard(ctx context.Context, name string, some queue.DeadLetterFilter) (uint64,
+	error) {
+	if some == (queue.DeadLetterFilter{Through: some.Through}) {
 		return s.broker.Letters(name).DiscardThrough(ctx, some.Through)
 	}
 	return s.broker.Letters(name).DiscardSome(ctx, some)

@@ -120,7 +120,7 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 		err = admission.NoQueue(name)
 	}
 	if err == nil { // for jobs dropped without a drainer
-		s.broker.KeepHistory(name, time.Duration(entry.Policy.KeepDone), nil)
+		s.broker.KeepHistory(name, time.Duration(entry.Policy.ResultRetention), nil)
 	}
 	return entry, err
 }

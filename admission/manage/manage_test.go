@@ -117,7 +117,7 @@ func TestReplayAllInParts(t *testing.T) {
 		}
 	}
 	waittest.Until(t, "all letters are replayed", func() bool {
-		r, err := s.ReplaySome(t.Context(), "stripe", queue.Some{})
+		r, err := s.ReplaySome(t.Context(), "stripe", queue.DeadLetterFilter{})
 		if err != nil && !errors.Is(err, admission.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	if _, err := s.Replay(t.Context(), "stripe", 1); !errors.Is(err, admission.ErrConflict) {
 		t.Errorf("replay for a retired policy: %v", err)
 	}
-	if _, err := s.ReplaySome(t.Context(), "stripe", queue.Some{}); !errors.Is(err,
+	if _, err := s.ReplaySome(t.Context(), "stripe", queue.DeadLetterFilter{}); !errors.Is(err,
 		admission.ErrConflict) {
 		t.Errorf("replay all for a retired policy: %v", err)
 	}
@@ -218,7 +218,7 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	if _, err := s.Replay(t.Context(), "gone", id); !errors.Is(err, admission.ErrConflict) {
 		t.Errorf("a replay for a policy that is gone: %v", err)
 	}
-	if _, err := s.ReplaySome(t.Context(), "gone", queue.Some{}); !errors.Is(err,
+	if _, err := s.ReplaySome(t.Context(), "gone", queue.DeadLetterFilter{}); !errors.Is(err,
 		admission.ErrConflict) {
 		t.Errorf("all of them: %v", err)
 	}

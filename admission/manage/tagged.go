@@ -41,9 +41,9 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	if err != nil {
 		return done, err
 	}
-	where, began, start := queue.Where{}, time.Now(), after
+	where, began, start := queue.JobFilter{}, time.Now(), after
 	if key != nil {
-		where = queue.Where{Key: *key, Partition: s.partitionOf(entry.Policy, *key)}
+		where = queue.JobFilter{Key: *key, Partition: s.partitionOf(entry.Policy, *key)}
 	}
 	last, err := s.broker.LastJob(ctx, name)
 	for err == nil && after < last {

@@ -48,7 +48,7 @@ func (s *Service) Apply(ctx context.Context, f File) error {
 }
 
 func (s *Service) apply(ctx context.Context, f File) error {
-	before, err := s.broker.Filed(ctx, f.Set)
+	before, err := s.broker.AppliedFile(ctx, f.Set)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Service) apply(ctx context.Context, f File) error {
 			return err
 		}
 	}
-	return s.broker.SetFiled(ctx, f.Set, before, texts)
+	return s.broker.SetAppliedFile(ctx, f.Set, before, texts)
 }
 
 // write stores the entries that are not yet written, and returns the stored schedules that no entry

@@ -296,5 +296,6 @@ func (s *Service) ticked(t queue.Tick, outcome string) {
 }
 
 func (s *Service) tell(t queue.Tick, event, why string) {
-	s.broker.Tell(t.Policy, queue.Event{Type: event, Key: t.Key, Reason: t.Name + ": " + why})
+	s.broker.PublishEvent(t.Policy, queue.Event{Type: event, Key: t.Key, Reason: t.Name + ": " +
+		why})
 }

@@ -66,7 +66,7 @@ func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 	want := w.number + uint64(n)
 	w.mu.Unlock()
 	for i := range n {
-		broker.Tell("mail", queue.Event{Type: queue.EventStarted, Key: "k",
+		broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Key: "k",
 			Job: fmt.Sprintf("mail:%d", i+1), WaitMS: int64(i)})
 	}
 	waittest.Until(t, "the events are heard", func() bool {
@@ -80,9 +80,9 @@ func TestAListenerGetsItsEvents(t *testing.T) {
 	w, broker := open(t)
 	everything := listen(t, w, "", all)
 	dead := listen(t, w, "", func(e Event) bool { return e.Type == queue.EventDead })
-	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
+	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
 		WaitMS: 7, Attempt: 1})
-	broker.Tell("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
+	broker.PublishEvent("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
 		Reason: "deadline"})
 	first, second := everything.next(t), everything.next(t)
 	if first.Policy != "mail" || first.Key != "a b" || first.WaitMS != 7 || first.At.IsZero() {
@@ -302,7 +302,7 @@ func TestStatsIncludeShadowLimits(t *testing.T) {
 		For: 2 * time.Second})
 	w.Take(queue.Event{Type: queue.EventShadowed, Policy: "mail", Name: "next", Value: 1,
 		For: time.Second})
-	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
+	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
 		Shadow: map[string]int64{"pace": 250}})
 	waittest.Until(t, "the event is counted", func() bool {
 		s := stats()
@@ -353,7 +353,8 @@ func TestAStartHasItsInstant(t *testing.T) {
 	w, broker := open(t)
 	l := listen(t, w, "", all)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
-	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "k", At: at})
+	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "k",
+		At: at})
 	if e := l.next(t); !e.At.Equal(at) {
 		t.Errorf("told of a start at %v, want %v", e.At, at)
 	}

@@ -27,7 +27,7 @@ policies:
     duplicate_window: 1m
     target: &target {http: {url: "http://%s"}}
     retry: {max_attempts: 2, backoff: 100ms}
-  - {<<: *queue, name: kept, partitions: 4, keep_done: 2m, concurrency: 2, adapt: {min: 1/m}}
+  - {<<: *queue, name: kept, partitions: 4, result_retention: 2m, concurrency: 2, adaptive_rate: {min: 1/m}}
   - {<<: *queue, name: shared, outflow_total: 50/s}
   - {<<: *queue, name: bad}
   - {<<: *queue, name: slow, outflow: 1/m, capacity: 5}
@@ -146,7 +146,7 @@ func (s *soak) deeds() []deed {
 		{"policies made and deleted", 0.2, func(ask asker, n int) {
 			path := fmt.Sprintf("/v1/policies/new-%d", n)
 			ask("PUT", path, `{"algorithm":"leaking_bucket","outflow":"5/s","capacity":20,
-				"keep_done":"1m","target":{"http":{"url":"`+s.target+`"}}}`)
+				"result_retention":"1m","target":{"http":{"url":"`+s.target+`"}}}`)
 			for i := range 5 {
 				ask("POST", fmt.Sprintf("/v1/jobs/new-%d/%d", n, i), "{}")
 			}

@@ -214,7 +214,7 @@ policies:
     outflow: 1/d
     capacity: 10
     callbacks: red-hooks
-    keep_done: 1h
+    result_retention: 1h
     target: {http: {url: %[1]q, path_prefix: /v1, methods: [POST], forward: [Accept]}}
   - {name: blue, algorithm: leaking_bucket, outflow: 1/d, capacity: 10, target: {http: {url: %[1]q}}}
   - {name: red-hooks, algorithm: leaking_bucket, outflow: 1/s, capacity: 9, target: {http: {url: "{callback}"}}}

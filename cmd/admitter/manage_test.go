@@ -33,14 +33,14 @@ type bucketDocument struct {
 	Depth      int
 	Waiting    *int
 	Paused     bool
-	ExpectMS   *int64 `json:"expect_ms"`
+	ETAMS      *int64 `json:"eta_ms"`
 	Unanswered []int
 }
 
 type jobDocument struct {
 	State    string
 	Position *int
-	ExpectMS *int64 `json:"expect_ms"`
+	ETAMS    *int64 `json:"eta_ms"`
 }
 
 // allowLoopback lets policies that are made over the API have targets on this machine.
@@ -84,10 +84,10 @@ func TestManage(t *testing.T) {
 	eventually(t, "another bucket's job runs", func() bool { return calls.Load() == 1 })
 	eventually(t, "the paused ones wait", func() bool {
 		b := bucket("a")
-		return b.Depth == 5 && b.Waiting != nil && *b.Waiting == 5 && b.ExpectMS == nil
+		return b.Depth == 5 && b.Waiting != nil && *b.Waiting == 5 && b.ETAMS == nil
 	})
 	job := operate[jobDocument](p, "GET", "/v1/jobs/"+ids[3], "", 200)
-	if job.State != "waiting" || job.Position == nil || *job.Position != 3 || job.ExpectMS != nil {
+	if job.State != "waiting" || job.Position == nil || *job.Position != 3 || job.ETAMS != nil {
 		t.Errorf("a paused job: %+v", job)
 	}
 	list := operate[struct {

@@ -83,7 +83,7 @@ policies:
 	}
 
 	type state struct {
-		By        string    `json:"held_by"`
+		By        string    `json:"blocked_by"`
 		Until     time.Time `json:"until"`
 		LastError string    `json:"last_error"`
 		Attempts  int       `json:"attempts"`

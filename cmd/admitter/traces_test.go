@@ -74,7 +74,7 @@ func TestAJobIsOneTrace(t *testing.T) {
 		return len(c.by["attempt"]) == 2 && len(c.by["wait"]) == 1 && len(c.by["submit"]) == 1
 	})
 	told := p.ask("GET", "/metrics", "", "Accept", "application/openmetrics-text").body
-	for _, metric := range []string{"penstock_start_lateness_seconds", "penstock_wait_seconds"} {
+	for _, metric := range []string{"penstock_start_lag_seconds", "penstock_wait_seconds"} {
 		exemplar := regexp.MustCompile(`(?m)^` + metric + `_bucket\{.*\} [0-9]+ # \{trace_id="` +
 			trace + `"\} `)
 		if !exemplar.MatchString(told) {

@@ -26,8 +26,8 @@ func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	eventually(t, "nothing says that no drainer owns stripe",
-		metric(`penstock_policy_unowned{policy="stripe"} 1`))
-	if metric(`penstock_policy_unowned{policy="search"} 1`)() {
+		metric(`penstock_policy_without_drainer{policy="stripe"} 1`))
+	if metric(`penstock_policy_without_drainer{policy="search"} 1`)() {
 		t.Error("search has no jobs that could wait")
 	}
 
@@ -45,7 +45,7 @@ func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- drainer.Run(ctx) }()
 	eventually(t, "nothing says that a drainer owns stripe", func() bool {
-		return !metric(`penstock_policy_unowned{policy="stripe"} 1`)()
+		return !metric(`penstock_policy_without_drainer{policy="stripe"} 1`)()
 	})
 	cancel()
 	if err := <-done; err != nil {

@@ -13,7 +13,7 @@ type jobAnswer struct {
 	State     string `json:"state"`
 	Position  *int   `json:"position"`
 	Calls     int    `json:"calls"`
-	ExpectMS  *int64 `json:"expect_ms"`
+	ETAMS     *int64 `json:"eta_ms"`
 	Attempts  *int   `json:"attempts"`
 	LastError string `json:"last_error"`
 	job.Hold
@@ -30,7 +30,7 @@ type jobAnswer struct {
 
 	Letter     uint64     `json:"letter"`
 	Reason     string     `json:"reason"`
-	BuriedAt   *time.Time `json:"buried_at"`
+	DeadAt     *time.Time `json:"dead_at"`
 	ReplayedAs string     `json:"replayed_as"`
 	EndedAt    *time.Time `json:"ended_at"`
 	DurationMS *int64     `json:"duration_ms"`

@@ -53,7 +53,7 @@ func (a *app) deadPolicies(ctx context.Context) error {
 func (a *app) letterTable(page manage.DeadLetters) error {
 	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|BURIED|ERROR", page.Letters,
 		func(l manage.DeadLetter) row {
-			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.BuriedAt,
+			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.DeadAt,
 				line(l.Error, 100)}
 		})
 	if err == nil && page.Next != nil {
@@ -100,7 +100,7 @@ func (a *app) deadShow() *cobra.Command {
 func (a *app) letter(l manage.DeadLetter) error {
 	return a.message([]row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
 		{"reason", l.Reason}, {"error", line(l.Error, 1000)}, {"failed attempts", l.Attempts},
-		{"accepted", l.AcceptedAt}, {"buried", l.BuriedAt},
+		{"accepted", l.AcceptedAt}, {"buried", l.DeadAt},
 		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 

@@ -106,7 +106,7 @@ func (a *app) moreBuckets(shown, total int) error {
 	return a.printf("%d of %s\n", shown, count(total, "bucket", "buckets"))
 }
 
-const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|RATE|OLDEST|NEXT IN|HELD BY"
+const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|RATE|OLDEST|NEXT IN|BLOCKED BY"
 
 func bucketRow(b *manage.Bucket) row {
 	if b.BucketState == nil {
@@ -116,8 +116,8 @@ func bucketRow(b *manage.Bucket) row {
 	if b.HeadAgeMS > 0 {
 		oldest = short(milliseconds(b.HeadAgeMS))
 	}
-	if b.ExpectMS != nil {
-		next = short(milliseconds(*b.ExpectMS))
+	if b.ETAMS != nil {
+		next = short(milliseconds(*b.ETAMS))
 	}
 	held := b.By
 	if b.Until != nil {
@@ -183,10 +183,10 @@ func (j *jobAnswer) rows() []row {
 	now := time.Now()
 	return fields("job", j.Job, "key", keyName(j.Key), "state", j.State, "before it", j.Position,
 		"calls in its bucket", unless(j.Calls == 0, j.Calls),
-		"starts in", took(j.ExpectMS), "held by", j.By, "until", j.Until,
+		"starts in", took(j.ETAMS), "blocked by", j.By, "until", j.Until,
 		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
 		"failed attempts", j.Attempts, "reason", j.Reason, "last error", line(j.LastError, 300),
-		"buried", j.BuriedAt, "dead letter", unless(j.Letter == 0, j.Letter),
+		"buried", j.DeadAt, "dead letter", unless(j.Letter == 0, j.Letter),
 		"replayed as", j.ReplayedAs, "ended", j.EndedAt, "took", took(j.DurationMS),
 		"answer", j.answered(300), "deadline", j.Deadline, "not before", j.NotBefore,
 		"cost", unless(j.Cost <= 1, j.Cost), "priority", unless(j.Priority == 0, j.Priority),
@@ -209,7 +209,7 @@ func (a *app) history() *cobra.Command {
 		Use:   "history POLICY [--key KEY]",
 		Short: "List the jobs that have ended, the last one first",
 		Long: "Lists the jobs of a policy that have ended, or of one of its buckets, the last\n" +
-			"one first. The policy must say keep_done: for how long they are to be known.",
+			"one first. The policy must say result_retention: for how long they are to be known.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := path("history", a.policy)
 			if cmd.Flags().Changed("key") {
@@ -226,7 +226,7 @@ func (a *app) history() *cobra.Command {
 
 func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
 	if len(page.Jobs) == 0 {
-		return a.printf("none is known: a policy keeps them if it says keep_done\n")
+		return a.printf("none is known: a policy keeps them if it says result_retention\n")
 	}
 	return list(a, "JOB|KEY|STATE|ENDED|WAITED AND RAN|FAILED|ANSWER", page.Jobs,
 		func(j jobAnswer) row {
@@ -260,9 +260,9 @@ func (a *app) drainerTable(all struct{ Drainers []workers.DrainerState }) error 
 		state := "alive"
 		switch {
 		case !d.Alive:
-			state = "silent"
-		case d.Leaving:
-			state = "leaving"
+			state = "unresponsive"
+		case d.Draining:
+			state = "draining"
 		}
 		begin := row{d.ID, fmt.Sprintf("%s:%d", cmp.Or(line(d.Host, 60), "?"), d.PID),
 			line(d.Version, 30), time.Since(d.StartedAt), state}

@@ -174,7 +174,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 		j["position"] != 1.0 {
 		t.Errorf("the job is %v", j)
 	}
-	i.says(0, words("job slow:4"), "before it", "held by", "5 bytes")
+	i.says(0, words("job slow:4"), "before it", "blocked by", "5 bytes")
 	i.says(0, words("why slow:4"),
 		"slow:4 of big waits for its turn: 1 before it at 1/h, starts at")
 	i.says(0, words("buckets slow"), "KEY", "big", "rate until")
@@ -198,11 +198,11 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("pause slow --key big"), "big of slow is paused")
 	i.until("an operator paused the bucket; penstock resume slow --key big lets it go on", "why",
 		"slow:4")
-	i.says(0, words("resume slow --key big"), "big of slow goes on")
+	i.says(0, words("resume slow --key big"), "big of slow is resumed")
 	i.says(0, words("pause slow"), "slow is paused")
 	i.until("an operator paused the policy; penstock resume slow lets it go on", "why", "slow")
 	i.says(0, words("policies ls"), "paused")
-	i.says(0, words("resume slow"), "slow goes on")
+	i.says(0, words("resume slow"), "slow is resumed")
 
 	i.says(0, words("submit slow x --key big"), "queued slow:5")
 	i.says(0, words("submit slow x --key big"), "queued slow:6")

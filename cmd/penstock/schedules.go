@@ -206,7 +206,7 @@ the same key and name is replaced.`,
 func (a *app) schedulesPause(paused bool) *cobra.Command {
 	use, short, done, query := "pause", "Pause a schedule", "is paused", "1"
 	if !paused {
-		use, short, done, query = "resume", "Resume a paused schedule", "goes on", "0"
+		use, short, done, query = "resume", "Resume a paused schedule", "is resumed", "0"
 	}
 	return a.scheduleChange(use, short, http.MethodPatch, done, url.Values{"paused": {query}})
 }

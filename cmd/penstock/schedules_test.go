@@ -33,7 +33,7 @@ schedules:
 	if !s.Paused || s.When != "@every 90s" || s.Body == nil {
 		t.Errorf("got %+v", s)
 	}
-	i.says(0, words("schedules resume mail --key acme --name ping"), "goes on")
+	i.says(0, words("schedules resume mail --key acme --name ping"), "is resumed")
 	i.document(0, &s, "schedules", "resume", "mail", "--key", "acme", "--name", "ping")
 	var all schedulesAnswer
 	i.document(0, &all, "schedules", "ls")

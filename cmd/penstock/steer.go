@@ -88,7 +88,7 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 func (a *app) pause(paused bool) *cobra.Command {
 	name, short, done := "pause", "Hold the jobs of a policy back, or of one key", "is paused"
 	if !paused {
-		name, short, done = "resume", "Resume the jobs of a policy, or of one key", "goes on"
+		name, short, done = "resume", "Resume the jobs of a policy, or of one key", "is resumed"
 	}
 	var key string
 	cmd := a.ofPolicy(&cobra.Command{

@@ -147,7 +147,7 @@ func (v *view) text(width, height int) string {
 			rows = append(rows, row{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}
-		_ = table(&b, "BUCKET|DEPTH|RUNNING|CALLS|RATE|LIMIT|OLDEST|NEXT IN|HELD BY", rows)
+		_ = table(&b, "BUCKET|DEPTH|RUNNING|CALLS|RATE|LIMIT|OLDEST|NEXT IN|BLOCKED BY", rows)
 	}
 	return cut(b.String(), width)
 }

@@ -47,14 +47,14 @@ func (a *app) why() *cobra.Command {
 
 // reason is the answer of why with --json.
 type reason struct {
-	Job    string     `json:"job,omitempty"`
-	Policy string     `json:"policy"`
-	Key    *string    `json:"key,omitempty"`
-	State  string     `json:"state,omitempty"`
-	HeldBy string     `json:"held_by,omitempty"`
-	Until  *time.Time `json:"until,omitempty"`
-	Starts *time.Time `json:"starts_at,omitempty"`
-	Why    string     `json:"why"`
+	Job       string     `json:"job,omitempty"`
+	Policy    string     `json:"policy"`
+	Key       *string    `json:"key,omitempty"`
+	State     string     `json:"state,omitempty"`
+	BlockedBy string     `json:"blocked_by,omitempty"`
+	Until     *time.Time `json:"until,omitempty"`
+	Starts    *time.Time `json:"starts_at,omitempty"`
+	Why       string     `json:"why"`
 }
 
 func (a *app) tell(r reason) error {
@@ -81,8 +81,8 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 	if news := q.news(); news != "" {
 		why += "; " + news
 	}
-	return a.tell(reason{Job: j.Job, Policy: q.policy, Key: &j.Key, State: j.State, HeldBy: j.By,
-		Until: j.Until, Starts: q.in(j.ExpectMS), Why: why})
+	return a.tell(reason{Job: j.Job, Policy: q.policy, Key: &j.Key, State: j.State, BlockedBy: j.By,
+		Until: j.Until, Starts: q.in(j.ETAMS), Why: why})
 }
 
 // deepest is the number of buckets that why explains.
@@ -110,8 +110,8 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 		if err := a.limits(ctx, &q); err != nil {
 			return err
 		}
-		err := a.tell(reason{Policy: q.policy, Key: &b.Key, HeldBy: b.By, Until: b.Until,
-			Starts: q.in(b.ExpectMS), Why: q.bucket(&b)})
+		err := a.tell(reason{Policy: q.policy, Key: &b.Key, BlockedBy: b.By, Until: b.Until,
+			Starts: q.in(b.ETAMS), Why: q.bucket(&b)})
 		if err != nil {
 			return err
 		}
@@ -124,9 +124,10 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	}
 	switch {
 	case len(page.Unanswered) > 0:
-		err = a.tell(reason{Policy: a.policy, HeldBy: job.HeldByNoDrainer, Why: "no drainer " +
-			"answers for " + partitions(page.Unanswered) + " of " + a.policy +
-			": what waits there starts when there is one"})
+		err = a.tell(reason{Policy: a.policy, BlockedBy: job.BlockedByNoDrainer,
+			Why: "no drainer " +
+				"answers for " + partitions(page.Unanswered) + " of " + a.policy +
+				": what waits there starts when there is one"})
 	case page.Total == 0:
 		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
 	case page.Total > len(page.Buckets) && !a.json:
@@ -177,7 +178,8 @@ const recent = 24 * time.Hour
 // news reports a recent change of the policy that may explain the wait.
 func (q *question) news() string {
 	switch q.hold.By {
-	case job.HeldByPaused, job.HeldByPolicyPaused, job.HeldByNoDrainer, job.HeldByStorage:
+	case job.BlockedByPaused, job.BlockedByPolicyPaused, job.BlockedByNoDrainer,
+		job.BlockedByStorage:
 		return ""
 	}
 	if q.last == nil || q.now.Sub(q.last.At) >= recent {
@@ -224,8 +226,8 @@ func (q *question) job(j *jobAnswer) string {
 	switch j.State {
 	case job.Waiting:
 		switch q.hold.By {
-		case "", job.HeldByRate, job.HeldByTotalRate:
-			return name + " waits for its turn: " + q.turn(j) + q.starts(j.ExpectMS)
+		case "", job.BlockedByRate, job.BlockedByTotalRate:
+			return name + " waits for its turn: " + q.turn(j) + q.starts(j.ETAMS)
 		}
 		before := ""
 		if j.Position != nil && *j.Position > 0 || j.Calls > 0 {
@@ -233,7 +235,7 @@ func (q *question) job(j *jobAnswer) string {
 		}
 		return name + " waits: " + q.cause() + before
 	case job.Delayed:
-		if q.hold.By == job.HeldByNotBefore || j.Attempts != nil && *j.Attempts == 0 {
+		if q.hold.By == job.BlockedByNotBefore || j.Attempts != nil && *j.Attempts == 0 {
 			return name + " is not due yet: it starts" + q.at(firstOf(j.NotBefore, q.hold.Until)) +
 				" at the earliest"
 		}
@@ -248,7 +250,7 @@ func (q *question) job(j *jobAnswer) string {
 	case job.Finishing:
 		return name + " has ended, and that is being written down"
 	case "stored":
-		if q.hold.By == job.HeldByNoDrainer {
+		if q.hold.By == job.BlockedByNoDrainer {
 			return name + " is stored and waits: " + q.cause()
 		}
 		return name + " is stored, and a drainer takes it up in a moment"
@@ -289,7 +291,7 @@ func ahead(j *jobAnswer) string {
 func (q *question) turn(j *jobAnswer) string {
 	line := ahead(j)
 	switch {
-	case q.hold.By == job.HeldByTotalRate && !q.total.IsZero():
+	case q.hold.By == job.BlockedByTotalRate && !q.total.IsZero():
 		return line + " in its bucket, at " + q.total.String() + " for all keys together"
 	case !q.rate.IsZero():
 		return line + " at " + q.rate.String()
@@ -337,47 +339,47 @@ func (q *question) because() string {
 func (q *question) cause() string {
 	resume := "; penstock resume " + q.policy
 	switch q.hold.By {
-	case job.HeldByRate:
+	case job.BlockedByRate:
 		return "the bucket keeps to its rate" + amount(q.rate)
-	case job.HeldByTotalRate:
+	case job.BlockedByTotalRate:
 		return "the policy keeps to its rate for all keys together" + amount(q.total)
-	case job.HeldByConcurrency:
+	case job.BlockedByConcurrency:
 		if q.concurrency > 0 {
 			return fmt.Sprintf("as many jobs of its bucket run as may (%d)", q.concurrency)
 		}
 		return "as many jobs of its bucket run as may"
-	case job.HeldByPaused:
+	case job.BlockedByPaused:
 		return "an operator paused the bucket" + resume + " --key " + word(q.key) +
 			" lets it go on"
-	case job.HeldByPolicyPaused:
+	case job.BlockedByPolicyPaused:
 		return "an operator paused the policy" + resume + " lets it go on"
-	case job.HeldByCooling:
+	case job.BlockedByThrottled:
 		return "the target asked for a pause, which ends" + q.at(q.hold.Until) + q.because()
-	case job.HeldByBreaker:
+	case job.BlockedByBreaker:
 		return "the target is down, and one job looks" + q.at(q.hold.Until) +
 			" whether it is back" + q.because()
-	case job.HeldByBackoff:
+	case job.BlockedByBackoff:
 		return "what the bucket holds has failed, and is tried again" + q.at(q.hold.Until) +
 			q.because()
-	case job.HeldByNotBefore:
+	case job.BlockedByNotBefore:
 		return "it is not due; the first job is" + q.at(q.hold.Until)
-	case job.HeldByNoWorker:
+	case job.BlockedByNoWorker:
 		return "nobody has workers for policy " + q.policy +
 			": it has no target, and no program runs its jobs"
-	case job.HeldByWorkersBusy:
+	case job.BlockedByWorkersBusy:
 		return "the workers all have jobs, or as many of this bucket as it may have"
-	case job.HeldByNoDrainer:
+	case job.BlockedByNoDrainer:
 		return "no drainer answers for its partition"
-	case job.HeldByStorage:
+	case job.BlockedByStorage:
 		return "its drainer cannot write to JetStream, or is still reading the queue"
 	}
-	if limit, ok := strings.CutPrefix(q.hold.By, job.HeldByLimit); ok && q.hold.Until == nil {
+	if limit, ok := strings.CutPrefix(q.hold.By, job.BlockedByLimit); ok && q.hold.Until == nil {
 		return "the limit " + limit + " is shared with other policies, and another drainer keeps it"
 	} else if ok {
 		return "the limit " + limit + " is used up, and lets the next job start" +
 			q.at(q.hold.Until)
 	}
-	return "held by " + q.hold.By
+	return "blocked by " + q.hold.By
 }
 
 func amount(rate algorithms.Rate) string {
@@ -413,11 +415,11 @@ func (q *question) bucket(b *manage.Bucket) string {
 	case b.Waiting > 0:
 		text += ": its next job starts now"
 	}
-	if b.ExpectMS != nil {
-		if b.Depth+calls == 0 && *b.ExpectMS < 1000 {
+	if b.ETAMS != nil {
+		if b.Depth+calls == 0 && *b.ETAMS < 1000 {
 			text += ", and one accepted now starts at once"
 		} else if b.Depth+calls > 1 {
-			text += "; a job accepted now would start" + q.at(q.in(b.ExpectMS))
+			text += "; a job accepted now would start" + q.at(q.in(b.ETAMS))
 		}
 	}
 	return text

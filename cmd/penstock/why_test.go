@@ -17,22 +17,23 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		total:       algorithms.Rate{Count: 100, Per: time.Second},
 		concurrency: 20, lastError: "target answered 503:"}
 	for by, want := range map[string]string{
-		job.HeldByRate:         "the bucket keeps to its rate of 48/s",
-		job.HeldByTotalRate:    "the policy keeps to its rate for all keys together of 100/s",
-		job.HeldByConcurrency:  "as many jobs of its bucket run as may (20)",
-		job.HeldByPaused:       `an operator paused the bucket; penstock resume mail --key 'a b' lets it go on`,
-		job.HeldByPolicyPaused: "an operator paused the policy; penstock resume mail lets it go on",
-		job.HeldByCooling:      `the target asked for a pause, which ends at 14:32:07: target answered 503`,
-		job.HeldByBreaker:      `the target is down, and one job looks at 14:32:07 whether it is back: target answered 503`,
-		job.HeldByBackoff:      `what the bucket holds has failed, and is tried again at 14:32:07: target answered 503`,
-		job.HeldByNotBefore:    "it is not due; the first job is at 14:32:07",
-		job.HeldByNoWorker:     `nobody has workers for policy mail: it has no target, and no program runs its jobs`,
-		job.HeldByWorkersBusy:  `the workers all have jobs, or as many of this bucket as it may have`,
-		job.HeldByNoDrainer:    "no drainer answers for its partition",
-		job.HeldByStorage:      `its drainer cannot write to JetStream, or is still reading the queue`,
+		job.BlockedByRate:        "the bucket keeps to its rate of 48/s",
+		job.BlockedByTotalRate:   "the policy keeps to its rate for all keys together of 100/s",
+		job.BlockedByConcurrency: "as many jobs of its bucket run as may (20)",
+		job.BlockedByPaused:      `an operator paused the bucket; penstock resume mail --key 'a b' lets it go on`,
+		job.BlockedByPolicyPaused: "" +
+			"an operator paused the policy; penstock resume mail lets it go on",
+		job.BlockedByThrottled:   `the target asked for a pause, which ends at 14:32:07: target answered 503`,
+		job.BlockedByBreaker:     `the target is down, and one job looks at 14:32:07 whether it is back: target answered 503`,
+		job.BlockedByBackoff:     `what the bucket holds has failed, and is tried again at 14:32:07: target answered 503`,
+		job.BlockedByNotBefore:   "it is not due; the first job is at 14:32:07",
+		job.BlockedByNoWorker:    `nobody has workers for policy mail: it has no target, and no program runs its jobs`,
+		job.BlockedByWorkersBusy: `the workers all have jobs, or as many of this bucket as it may have`,
+		job.BlockedByNoDrainer:   "no drainer answers for its partition",
+		job.BlockedByStorage:     `its drainer cannot write to JetStream, or is still reading the queue`,
 		"limit:tokens": "the limit tokens is used up, and lets the next job start at " +
 			"14:32:07",
-		"moon": "held by moon",
+		"moon": "blocked by moon",
 	} {
 		q.hold = job.Hold{By: by, Until: &later}
 		if got := q.cause(); got != want {
@@ -46,16 +47,17 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job  jobAnswer
 		want string
 	}{
-		{jobAnswer{State: job.Waiting, Position: n(214), ExpectMS: ms(7000)},
+		{jobAnswer{State: job.Waiting, Position: n(214), ETAMS: ms(7000)},
 			"mail:42 of a b waits for its turn: 214 before it at 48/s, starts at 14:32:07"},
-		{jobAnswer{State: job.Waiting, Position: n(2), Calls: 1, ExpectMS: ms(7000)},
+		{jobAnswer{State: job.Waiting, Position: n(2), Calls: 1, ETAMS: ms(7000)},
 			"mail:42 of a b waits for its turn: 2 before it, beside 1 call at 48/s, " +
 				"starts at 14:32:07"},
-		{jobAnswer{State: job.Waiting, Position: n(0), ExpectMS: ms(0)},
+		{jobAnswer{State: job.Waiting, Position: n(0), ETAMS: ms(0)},
 			"mail:42 of a b waits for its turn: it is the next at 48/s, starts now"},
-		{jobAnswer{State: job.Waiting, Position: n(3), Hold: job.Hold{By: job.HeldByTotalRate}},
+		{jobAnswer{State: job.Waiting, Position: n(3), Hold: job.Hold{By: job.BlockedByTotalRate}},
 			`mail:42 of a b waits for its turn: 3 before it in its bucket, at 100/s for all keys together`},
-		{jobAnswer{State: job.Waiting, Position: n(3), Hold: job.Hold{By: job.HeldByConcurrency}},
+		{jobAnswer{State: job.Waiting, Position: n(3),
+			Hold: job.Hold{By: job.BlockedByConcurrency}},
 			"mail:42 of a b waits: as many jobs of its bucket run as may (20); 3 before it"},
 		{jobAnswer{State: job.Delayed, Attempts: n(0), NotBefore: &tomorrow},
 			"mail:42 of a b is not due yet: it starts at 2026-11-24 14:32:00 at the earliest"},

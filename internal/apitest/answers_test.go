@@ -51,7 +51,7 @@ const slow = `{"algorithm":"leaking_bucket","outflow":"1/d","capacity":%d,"targe
 
 func (s *server) policies(url string) {
 	fast := `{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100,` +
-		`"keep_done":"1h","target":{"http":{"url":"` + url + `","forward":["X-Trace"]}}}`
+		`"result_retention":"1h","target":{"http":{"url":"` + url + `","forward":["X-Trace"]}}}`
 	s.ask("PUT", "/v1/policies/fast?dry_run=1", fast, 200)
 	s.ask("PUT", "/v1/policies/fast", fast, 201)
 	s.ask("PUT", "/v1/policies/fast", strings.Replace(fast, "1000/s", "900/s", 1), 200)

@@ -289,7 +289,7 @@ func (c *clients) letters(ctx context.Context) error {
 					ID               uint64
 					Key, Job, Reason string
 					Attempts         int
-					BuriedAt         time.Time `json:"buried_at"`
+					DeadAt           time.Time `json:"dead_at"`
 				}
 				Next uint64
 			}
@@ -299,7 +299,7 @@ func (c *clients) letters(ctx context.Context) error {
 			for _, l := range page.Letters {
 				h.letters = append(h.letters,
 					letter{bucket{rule.name, l.Key}, l.Job, l.Reason, l.Attempts,
-						l.BuriedAt.Sub(c.w.began)})
+						l.DeadAt.Sub(c.w.began)})
 				after = l.ID
 			}
 			more = page.Next != 0

@@ -10,9 +10,9 @@ import (
 
 // bucket is what a test reads of a bucket's state.
 type bucket struct {
-	Depth    int
-	HeldBy   string `json:"held_by"`
-	Override struct {
+	Depth     int
+	BlockedBy string `json:"blocked_by"`
+	Override  struct {
 		Outflow     string
 		Concurrency int
 		Paused      bool
@@ -40,7 +40,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.press("Pause")
 	b.press("Pause it")
 	b.sees("mail/acme is paused.", "wait until an operator resumes it", "Resume")
-	w.becomes("it is paused", "mail/acme", func(b bucket) bool { return b.HeldBy == "paused" })
+	w.becomes("it is paused", "mail/acme", func(b bucket) bool { return b.BlockedBy == "paused" })
 
 	b.press("Own pace")
 	b.sees("A pace of its own for acme")
@@ -63,7 +63,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	w.becomes("it is empty", "mail/acme", func(b bucket) bool { return b.Depth == 0 })
 	b.holds(`document.getElementById("purge").disabled`)
 	b.press("Resume")
-	b.sees("mail/acme goes on.", "It is empty")
+	b.sees("mail/acme is resumed.", "It is empty")
 }
 
 // TestCallsAreShownBesideJobs: one has started, and two wait until it ends.
@@ -99,8 +99,9 @@ func TestAPolicyIsPaused(t *testing.T) {
 	b.sees("mail is paused by an operator")
 	b.open("policy/mail")
 	b.press("Resume")
-	b.sees("mail goes on.")
-	w.becomes("it goes on", "mail/acme", func(b bucket) bool { return b.HeldBy != "policy_paused" })
+	b.sees("mail is resumed.")
+	w.becomes("it goes on", "mail/acme",
+		func(b bucket) bool { return b.BlockedBy != "policy_paused" })
 }
 
 // TestAKeyIsFoundByTheKeyboardAlone: from the overview, without a mouse.

@@ -176,14 +176,14 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	waittest.Until(t, "all buckets are late for their target", func() bool {
 		var list struct {
 			Buckets []struct {
-				HeldBy string           `json:"held_by"`
-				LateMS map[string]int64 `json:"late_ms"`
+				BlockedBy string           `json:"blocked_by"`
+				LateMS    map[string]int64 `json:"late_ms"`
 			}
 		}
 		w.ask("GET", "/v1/buckets?by=late&limit=100", "", &list)
 		late := 0
 		for _, b := range list.Buckets {
-			if b.HeldBy == "breaker" && b.LateMS["breaker"] >= 500 {
+			if b.BlockedBy == "breaker" && b.LateMS["breaker"] >= 500 {
 				late++
 			}
 		}

@@ -88,7 +88,7 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 // TestTheHistoryShowsHowJobsEnded, of a bucket and of its policy, and a job what it came to.
 func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
-		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"keep_done":"1h"}`)},
+		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
 		map[string]workers.Handler{"mail": func(_ context.Context, j workers.Job) error {
 			j.Reply(201, nil, append([]byte("sent to "), j.Body...))
 			if string(j.Body) == "nobody" {

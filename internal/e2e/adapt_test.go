@@ -33,7 +33,7 @@ func TestABucketLearnsTheLimitOfARealTarget(t *testing.T) {
 	}))
 	defer target.Close()
 	c := newCluster(t, fmt.Sprintf("  - {name: api, algorithm: leaking_bucket, outflow: 100/s, "+
-		"capacity: 50, adapt: {min: 50/s}, target: {http: {url: %q}}}", target.URL))
+		"capacity: 50, adaptive_rate: {min: 50/s}, target: {http: {url: %q}}}", target.URL))
 	own, err := os.ReadFile(c.config())
 	if err != nil {
 		t.Fatal(err)

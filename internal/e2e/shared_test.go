@@ -23,14 +23,14 @@ func TestPoliciesShareALimit(t *testing.T) {
 	c := newCluster(t, `  - name: import
     algorithm: leaking_bucket
     capacity: 1000
-    guard: 250ms # a busy machine is as a slow network
+    window_margin: 250ms # a busy machine is as a slow network
     target: {http: {url: "`+server.URL+`"}}
     limits: [{shared: account}]
   - name: mail
     algorithm: leaking_bucket
     outflow: 50/s
     capacity: 1000
-    guard: 250ms
+    window_margin: 250ms
     target: {http: {url: "`+server.URL+`"}}
     limits: [{shared: account}]
 shared_limits:

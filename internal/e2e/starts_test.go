@@ -75,8 +75,8 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 	c := newCluster(t, `  - name: llm
     algorithm: leaking_bucket
     capacity: 1000
-    target: {http: {url: "`+server.URL+`", settle: {tokens: {json: usage.total_tokens}}}}
-    guard: 250ms # a busy machine is as a slow network
+    target: {http: {url: "`+server.URL+`", cost_from_response: {tokens: {json: usage.total_tokens}}}}
+    window_margin: 250ms # a busy machine is as a slow network
     limits:
       - {name: requests, algorithm: sliding_log, limit: 20, window: 2s}
       - {name: tokens, algorithm: sliding_log, limit: 150, window: 3s, cost: tokens}

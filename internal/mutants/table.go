@@ -2711,7 +2711,7 @@ func (Synced)`,
 	},
 	{
 		name: "letter-without-its-end", file: "queue/deadletter.go",
-		old: "return discarded, b.Ends().Note(ctx, d.Policy, d.Seq, e)",
+		old: "return discarded, b.Results().Note(ctx, d.Policy, d.Seq, e)",
 		new: `_ = e
 			return discarded, nil`,
 		by: "./queue TestTheEndOfAJobLeadsToItsLetter",
@@ -3456,14 +3456,14 @@ func (Synced)`,
 	// Waiting for the end of a job.
 
 	{
-		name: "outcome-told-to-any-subject", file: "queue/job/told.go",
+		name: "outcome-told-to-any-subject", file: "queue/job/result.go",
 		old: "return len(token) == waiterToken",
 		new: "return true",
 		by:  ". TestOutcomesGoToTheirOwnWaiters",
 	},
 	{
 		name: "outcome-kept-from-who-waits", file: "workers/pool.go",
-		old: "p.broker.TellOutcome(job.Header, t)",
+		old: "p.broker.PublishResult(job.Header, t)",
 		new: "_ = t",
 		by:  ". TestASubmissionCanWaitForTheEndOfItsJob",
 	},

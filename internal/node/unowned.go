@@ -68,7 +68,7 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 			a.partition++
 		}
 		if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
-			o.Sink.Take(queue.Event{Type: queue.EventUnowned, Policy: name,
+			o.Sink.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: name,
 				Value: queue.Whether(a.missing > 1)})
 		}
 	}

@@ -97,9 +97,10 @@ func (r *Registry) Admission() queue.Sink {
 			Help: "What became of ticks of schedules: submitted, refused (each time that the " +
 				"bucket was full) or missed.",
 			Labels: policyOutcome, Of: []string{queue.EventTicked}},
-		promsink.Metric{Name: "penstock_policy_unowned",
+		promsink.Metric{Name: "penstock_policy_without_drainer",
 			Help:   "1 while jobs of the policy wait and no drainer owns it.",
-			Labels: policyOutcome[:1], Of: []string{queue.EventUnowned}, Gauge: true, While: true},
+			Labels: policyOutcome[:1], Of: []string{queue.EventWithoutDrainer}, Gauge: true,
+			While: true},
 		promsink.Metric{Name: "penstock_apply_failed",
 			Help: "1 while the last change of the policy cannot be applied to its stream, which " +
 				"stays as it was.",

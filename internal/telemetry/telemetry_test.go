@@ -75,7 +75,7 @@ func TestMetrics(t *testing.T) {
 		{Type: queue.EventStarted, For: -time.Second, Accepted: at.Add(time.Second), At: at},
 		{Type: queue.EventReturned, Name: "rate"},
 		{Type: queue.EventLate, Name: "processor", For: 1500 * time.Millisecond},
-		{Type: queue.EventLimitHeld, Name: "daily", For: 3 * time.Second},
+		{Type: queue.EventLimitBlocked, Name: "daily", For: 3 * time.Second},
 		{Type: queue.EventDone, Name: "done"},
 		{Type: queue.EventOwned, Value: 8},
 		{Type: queue.EventOwned, Value: 5},
@@ -117,14 +117,15 @@ func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T)
 	}
 	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
 	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(true)})
-	a.Take(queue.Event{Type: queue.EventUnowned, Policy: "stripe", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: "stripe",
+		Value: queue.Whether(true)})
 	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "stripe", Value: queue.Whether(true)})
 	got := scrape(t, r)
 	for _, want := range []string{
 		`penstock_admissions_total{policy="stripe",verdict="queued"} 1`,
 		`penstock_admissions_total{policy="stripe",verdict="rejected"} 0`,
 		`penstock_checks_total{allowed="false",policy="signup"} 0`,
-		`penstock_policy_unowned{policy="stripe"} 1`,
+		`penstock_policy_without_drainer{policy="stripe"} 1`,
 		`penstock_apply_failed{policy="stripe"} 1`,
 		`penstock_http_errors_total{status="503"} 0`,
 		`penstock_nats_errors_total{status="429"} 0`,
@@ -133,9 +134,10 @@ func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T)
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	a.Take(queue.Event{Type: queue.EventUnowned, Policy: "stripe", Value: queue.Whether(false)})
+	a.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: "stripe",
+		Value: queue.Whether(false)})
 	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "gone", Value: queue.Whether(true)})
-	if got := scrape(t, r); strings.Contains(got, "unowned{") || strings.Contains(got, `"gone"`) {
+	if got := scrape(t, r); strings.Contains(got, "without_drainer{") || strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
 	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{}})

@@ -43,8 +43,8 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// toldDocument is a [Told] as JSON.
-type toldDocument struct {
+// resultDocument is a [Result] as JSON.
+type resultDocument struct {
 	Job      string         `json:"job"`
 	End      End            `json:"end"`
 	Reason   Reason         `json:"reason,omitempty"`
@@ -63,8 +63,8 @@ type replyDocument struct {
 
 // Document returns the job's end as JSON: the reply to the waiting submitter, and the body of a
 // callback.
-func (t Told) Document() []byte {
-	d := toldDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
+func (t Result) Document() []byte {
+	d := resultDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
 	if r := t.Reply; r != nil {
 		d.Reply = &replyDocument{Status: r.Status, Header: r.Header, Cut: r.Cut}
 		switch body := string(r.Body); {
@@ -82,13 +82,13 @@ func (t Told) Document() []byte {
 	return data
 }
 
-// ParseDocument parses what [Told.Document] returns.
-func ParseDocument(data []byte) (Told, error) {
-	var d toldDocument
+// ParseDocument parses what [Result.Document] returns.
+func ParseDocument(data []byte) (Result, error) {
+	var d resultDocument
 	if err := json.Unmarshal(data, &d); err != nil {
-		return Told{}, err
+		return Result{}, err
 	}
-	t := Told{V: FormatVersion, Job: d.Job, End: d.End, Reason: d.Reason, Error: d.Error,
+	t := Result{V: FormatVersion, Job: d.Job, End: d.End, Reason: d.Reason, Error: d.Error,
 		Attempts: d.Attempts}
 	if r := d.Reply; r != nil {
 		t.Reply = &Reply{Status: r.Status, Header: r.Header, Body: r.Bytes, Cut: r.Cut}

@@ -12,24 +12,24 @@ const (
 
 // What keeps a job from starting, or a bucket from starting its next job.
 const (
-	HeldByRate         = "rate"          // of its bucket
-	HeldByLimit        = "limit:"        // on starts; its name follows
-	HeldByTotalRate    = "total_rate"    // of all buckets together
-	HeldByConcurrency  = "concurrency"   // as many of the bucket's jobs run as may
-	HeldByPaused       = "paused"        // the bucket, by an operator
-	HeldByPolicyPaused = "policy_paused" // its whole policy
-	HeldByCooling      = "cooling"       // the target asked for a pause
+	BlockedByRate         = "rate"                // of its bucket
+	BlockedByLimit        = "limit:"              // on starts; its name follows
+	BlockedByTotalRate    = "total_rate"          // of all buckets together
+	BlockedByConcurrency  = "concurrency"         // as many of the bucket's jobs run as may
+	BlockedByPaused       = "paused"              // the bucket, by an operator
+	BlockedByPolicyPaused = "policy_paused"       // its whole policy
+	BlockedByThrottled    = "throttled_by_target" // the target asked for a pause
 	// the target is down: one job at a time probes it
-	HeldByBreaker   = "breaker"
-	HeldByBackoff   = "backoff"    // its last attempt failed
-	HeldByNotBefore = "not_before" // its submitter wants it later
-	HeldByNoWorker  = "no_worker"  // no drainer or worker runs it
+	BlockedByBreaker   = "breaker"
+	BlockedByBackoff   = "backoff"    // its last attempt failed
+	BlockedByNotBefore = "not_before" // its submitter wants it later
+	BlockedByNoWorker  = "no_worker"  // no drainer or worker runs it
 	// all workers are busy, or the bucket has as many as it may have
-	HeldByWorkersBusy = "workers_busy"
-	HeldByNoDrainer   = "no_drainer" // its partition has no owner; reported by admitters
+	BlockedByWorkersBusy = "workers_busy"
+	BlockedByNoDrainer   = "no_drainer" // its partition has no owner; reported by admitters
 	// a write is pending (the drainer's lease, a job's end, or a checkpoint without which nothing
 	// more starts under limits), or the queue is being read
-	HeldByStorage = "storage"
+	BlockedByStorage = "storage"
 )
 
 // LateByProcessor marks lateness without another cause: the drainer had no processor time when the
@@ -62,7 +62,7 @@ type BucketState struct {
 	Rate       float64 `json:"rate"`              // starts per second over the last seconds
 	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
 	// milliseconds by which starts were delayed in the last minute beyond the outflow, by cause: a
-	// HeldBy constant, LateByLimit or LateByProcessor
+	// BlockedBy constant, LateByLimit or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
 	// remaining units of the limits on its starts; only for a single bucket, not in lists
 	Limits []LimitLeft `json:"limits,omitempty"`
@@ -71,11 +71,11 @@ type BucketState struct {
 	// by an operator: the bucket, or its whole policy
 	Paused bool `json:"paused"`
 	// milliseconds until the pause that the target asked for ends
-	CoolingMS int64 `json:"cooling_ms,omitempty"`
+	ThrottledMS int64 `json:"throttled_ms,omitempty"`
 	// milliseconds since the oldest waiting job was accepted
 	HeadAgeMS int64 `json:"head_age_ms,omitempty"`
 	// milliseconds to the start of a job accepted now; nil: see State
-	ExpectMS *int64 `json:"expect_ms"`
+	ETAMS *int64 `json:"eta_ms"`
 	Hold
 	// of the last unsuccessful run, until a run succeeds
 	LastError string `json:"last_error,omitempty"`
@@ -90,8 +90,8 @@ type LimitLeft struct {
 
 // Hold is what keeps a job from starting, or a bucket from starting its next job.
 type Hold struct {
-	// By is one of the HeldBy constants; empty when nothing holds it, or nothing waits.
-	By    string     `json:"held_by,omitempty"`
+	// By is one of the BlockedBy constants; empty when nothing holds it, or nothing waits.
+	By    string     `json:"blocked_by,omitempty"`
 	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: unknown
 }
 
@@ -107,7 +107,7 @@ type State struct {
 	// calls that wait in its bucket, and have nine of ten starts
 	Calls int `json:"calls,omitempty"`
 	// milliseconds to its start; nil if unknown
-	ExpectMS   *int64    `json:"expect_ms"`
+	ETAMS      *int64    `json:"eta_ms"`
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock

@@ -122,7 +122,7 @@ func (a *Auditor) heard(name string, e queue.Event) {
 			"limit", b.Window.Limit, "units", b.Window.Units, "most", b.Window.Most, "window",
 			time.Duration(b.Window.Length), "from", b.Window.From, "to", b.Window.To, "starts",
 			b.Starts)
-		a.broker.Tell(b.Policy, queue.Event{Type: queue.EventLimitBroken, Key: b.Key,
+		a.broker.PublishEvent(b.Policy, queue.Event{Type: queue.EventLimitBroken, Key: b.Key,
 			Job: b.Starts[len(b.Starts)-1], Reason: b.String()})
 	}
 }

@@ -52,7 +52,7 @@ func TestABrokenLimitIsReported(t *testing.T) {
 	defer stop()
 	at := time.Now()
 	for i := range 60 {
-		kit.Broker().Tell("stripe", queue.Event{Type: queue.EventStarted, Key: "k",
+		kit.Broker().PublishEvent("stripe", queue.Event{Type: queue.EventStarted, Key: "k",
 			Job: fmt.Sprint("stripe:", i), At: at.Add(time.Duration(i) * 10 * time.Millisecond)})
 	}
 	select {

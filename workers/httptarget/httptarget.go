@@ -134,7 +134,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	// The status decides. If the rest of the response is lost, the request was served all the same
 	// and must not be repeated.
 	most := int64(mostAnswer)
-	from := t.policy.HTTP.Settle
+	from := t.policy.HTTP.CostFromResponse
 	for _, at := range from {
 		if at.JSON != "" {
 			most = mostSettled
@@ -153,7 +153,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		body = []byte(redact.Text(string(body), hidden))
 	}
 	now, left := time.Now(), noHints
-	if t.policy.HTTP.ReadsHints() {
+	if t.policy.HTTP.ReadsRateLimitHeaders() {
 		left = hints.Pause(response.Header, now)
 		j.CoolDown(left)
 	}

@@ -132,8 +132,9 @@ func TestARefusalWhenNothingIsLeftIsAPause(t *testing.T) {
 			w.WriteHeader(c.status)
 		})
 		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: policy.Policy{
-			Name:   "api",
-			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base, Hints: c.hints}}}})
+			Name: "api",
+			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base,
+				RateLimitHeaders: c.hints}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

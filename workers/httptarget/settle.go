@@ -17,7 +17,7 @@ const mostSettled = 8 << 20
 
 // settle reports the job's actual costs from Penstock's headers and the places that the policy
 // names. If a value is missing or not a number, the estimate stands.
-func settle(j workers.Job, from policy.Settle, header http.Header, body []byte) {
+func settle(j workers.Job, from policy.CostFromResponse, header http.Header, body []byte) {
 	for cost, used := range job.ReadUsed(header) {
 		j.Settle(cost, used)
 	}

@@ -34,14 +34,14 @@ func ExampleNew() {
 	// Output:
 	// penstock_attempts_total 6
 	// penstock_dead_letters_discarded_total 1
-	// penstock_hints_total 1
 	// penstock_history_lost_total 1
 	// penstock_jobs_total 3
 	// penstock_lease_held 1
+	// penstock_rate_limit_headers_total 1
 	// penstock_records_damaged_total 1
 	// penstock_records_newer 1
 	// penstock_start_delay_seconds_total 1
-	// penstock_start_lateness_seconds 1
+	// penstock_start_lag_seconds 1
 	// penstock_starts_returned_total 3
 	// penstock_starts_total 1
 	// penstock_wait_seconds 1

@@ -49,9 +49,9 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Labels: []string{"policy", "cause"}, Of: []string{queue.EventLate},
 			Add: promsink.Seconds, Zeros: promsink.Zeros{
 				first: {"processor"}}},
-		promsink.Metric{Name: "penstock_limit_held_seconds_total",
+		promsink.Metric{Name: "penstock_limit_blocked_seconds_total",
 			Help:   "Time for which a limit on starts held back buckets with waiting jobs, summed.",
-			Labels: limit, Of: []string{queue.EventLimitHeld}, Add: promsink.Seconds},
+			Labels: limit, Of: []string{queue.EventLimitBlocked}, Add: promsink.Seconds},
 		promsink.Metric{Name: "penstock_attempts_total",
 			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
 				"(not started after all) or uncounted (interrupted).",
@@ -64,7 +64,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Labels: outcome, Of: []string{queue.EventDone, queue.EventDead,
 				queue.EventCancelled}, Zeros: promsink.Zeros{ownable: {"dead"},
 				first: {"done", "cancelled"}}},
-		promsink.Metric{Name: "penstock_hints_total",
+		promsink.Metric{Name: "penstock_rate_limit_headers_total",
 			Help: "Answers that did not throttle and said that nothing is left of the target's " +
 				"limit: the bucket pauses.",
 			Labels: policy, Of: []string{queue.EventDone, queue.EventFailed,
@@ -81,10 +81,10 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Help: "Buckets in this process that are slower than their outflow, because of what " +
 				"they have learnt of their target's limit.",
 			Labels: policy, Of: []string{queue.EventLowered}, Gauge: true},
-		promsink.Metric{Name: "penstock_policy_workerless",
+		promsink.Metric{Name: "penstock_policy_without_workers",
 			Help: "1 while jobs are due that no worker takes, neither in the process that owns " +
 				"their partition nor elsewhere.",
-			Labels: policy, Of: []string{queue.EventWorkerless}, Gauge: true},
+			Labels: policy, Of: []string{queue.EventWithoutWorkers}, Gauge: true},
 		promsink.Metric{Name: "penstock_lease_held",
 			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
 			Of:   []string{queue.EventLease}, Gauge: true},
@@ -105,8 +105,8 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Labels: policy, Of: []string{queue.EventDiscarded}, Add: promsink.Value,
 			Zeros: zero},
 		promsink.Metric{Name: "penstock_history_lost_total",
-			Help: "Jobs of policies with keep_done whose end the history does not have, because " +
-				"the server did not take it, or not in time.",
+			Help: "Ended jobs of policies with result_retention that the history lacks, because " +
+				"the server did not take them, or not in time.",
 			Labels: policy, Of: []string{queue.EventHistoryLost}, Zeros: zero},
 	)
 	starts(s)
@@ -124,7 +124,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 // starts adds what takes more than one figure of a start.
 func starts(s *promsink.Sink) {
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "penstock_start_lateness_seconds",
+		Name: "penstock_start_lag_seconds",
 		Help: "Time from the instant that the valve had set for a start to the start.",
 		Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1,
 			.25, .5, 1, 2.5, 5,

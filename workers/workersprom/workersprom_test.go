@@ -88,7 +88,7 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 	}
 	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
 	o.Take(queue.Event{Type: queue.EventReturned, Policy: "stripe", Name: "lease"})
-	o.Take(queue.Event{Type: queue.EventLate, Policy: "stripe", Name: "cooling",
+	o.Take(queue.Event{Type: queue.EventLate, Policy: "stripe", Name: "throttled_by_target",
 		For: 3 * time.Second})
 	o.Take(queue.Event{Type: queue.EventFailed, Policy: "stripe", Name: "failed"})
 	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
@@ -96,14 +96,14 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 	o.Take(queue.Event{Type: queue.EventDead, Policy: "stripe"})
 	all := values(t, r)
 	for name, want := range map[string]float64{
-		"penstock_starts_total{stripe}":                      2,
-		"penstock_starts_returned_total{stripe,lease}":       1,
-		"penstock_start_delay_seconds_total{cooling,stripe}": 3,
-		"penstock_attempts_total{failed,stripe}":             1,
-		"penstock_attempts_total{permanent,stripe}":          1,
-		"penstock_jobs_total{dead,stripe}":                   1,
-		"penstock_wait_seconds{stripe}":                      2,
-		"penstock_start_lateness_seconds{}":                  2,
+		"penstock_starts_total{stripe}":                                  2,
+		"penstock_starts_returned_total{stripe,lease}":                   1,
+		"penstock_start_delay_seconds_total{throttled_by_target,stripe}": 3,
+		"penstock_attempts_total{failed,stripe}":                         1,
+		"penstock_attempts_total{permanent,stripe}":                      1,
+		"penstock_jobs_total{dead,stripe}":                               1,
+		"penstock_wait_seconds{stripe}":                                  2,
+		"penstock_start_lag_seconds{}":                                   2,
 	} {
 		if all[name] != want {
 			t.Errorf("%s is %v, want %v", name, all[name], want)

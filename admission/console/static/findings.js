@@ -3,7 +3,7 @@
 
 import { count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, changed, held, heldBy, late } from "./words.js";
+import { HARMLESS, changed, held, blockedBy, late } from "./words.js";
 
 const MOST = 3; // sentences to one question
 const NEAR = 0.8; // of its capacity: a bucket that full is soon to refuse
@@ -47,7 +47,7 @@ function tardy(buckets) {
 }
 
 /** down says that a bucket waits for its target, which "Failing?" tells of. */
-const down = (b) => b.held_by === "breaker";
+const down = (b) => b.blocked_by === "breaker";
 
 function deep(policies, buckets) {
   const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, p.queue?.capacity ?? p.capacity]));
@@ -63,9 +63,9 @@ function deep(policies, buckets) {
 function slowed(policies, buckets) {
   return policies.flatMap((p) => {
     const name = p.policy.name, what = changed(p.last_change);
-    const b = what && buckets.find((b) => b.policy === name && b.expect_ms >= LONG && HARMLESS.includes(b.held_by));
+    const b = what && buckets.find((b) => b.policy === name && b.eta_ms >= LONG && HARMLESS.includes(b.blocked_by));
     return b ? [{ level: "warn", link: to.bucket(name, b.key),
-      text: `${name} ${what}. A job that came now for ${key(b.key)} would start in ${span(b.expect_ms)}.` }] : [];
+      text: `${name} ${what}. A job that came now for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];
   });
 }
 
@@ -90,16 +90,16 @@ function stuck(policies, buckets, depths) {
   const paused = policies.filter((p) => p.paused && depths[p.policy.name]).map((p) => ({ level: "warn",
     link: to.policy(p.policy.name),
     text: `${p.policy.name} is paused by an operator: ${plural(depths[p.policy.name], "job")} wait.` }));
-  const held1 = buckets.filter((b) => b.held_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.held_by))
-    .filter((b) => !b.running || b.held_by === "paused").filter((b) => b.held_by !== "backoff" || b.head_age_ms > 60_000)
+  const held1 = buckets.filter((b) => b.blocked_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.blocked_by))
+    .filter((b) => !b.running || b.blocked_by === "paused").filter((b) => b.blocked_by !== "backoff" || b.head_age_ms > 60_000)
     .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0));
-  return [...paused, ...together(held1, (b) => b.held_by).map(([b, ...more]) => ({
-    level: b.held_by === "paused" || b.held_by === "cooling" ? "warn" : "bad",
+  return [...paused, ...together(held1, (b) => b.blocked_by).map(([b, ...more]) => ({
+    level: b.blocked_by === "paused" || b.blocked_by === "throttled_by_target" ? "warn" : "bad",
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
     text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` + (b.calls ? ` and ${plural(b.calls, "waiting call")}` : "") +
       (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
       (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} alike` : "") +
-      `: ${heldBy(b.held_by)}.` }))];
+      `: ${blockedBy(b.blocked_by)}.` }))];
 }
 
 function unowned(unanswered, depths, drainers) {
@@ -114,10 +114,10 @@ function unowned(unanswered, depths, drainers) {
 
 /** state is how a bucket is, in a word or two and a level. */
 export function state(b) {
-  const by = b.held_by ?? "";
+  const by = b.blocked_by ?? "";
   if (b.reading) return { text: "being read", level: "warn" };
   if (!by) return { text: b.running ? "running" : b.depth || b.calls ? "starting" : "idle", level: "" };
   if (HARMLESS.includes(by)) return { text: "keeps its pace", level: "" };
-  return { text: held(by), level: ["paused", "policy_paused", "cooling", "concurrency", "backoff"].includes(by) ||
+  return { text: held(by), level: ["paused", "policy_paused", "throttled_by_target", "concurrency", "backoff"].includes(by) ||
     by.startsWith("limit:") ? "warn" : "bad" };
 }

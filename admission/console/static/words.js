@@ -8,7 +8,7 @@ const HELD = {
   concurrency: "as many of its jobs run as may run at once",
   paused: "an operator paused it",
   policy_paused: "an operator paused the whole policy",
-  cooling: "the target asked for a pause",
+  throttled_by_target: "the target asked for a pause",
   breaker: "the target is down: one job at a time looks whether it is back, and no attempt counts",
   backoff: "all that it holds has failed and will be tried again",
   not_before: "all that it holds is not due yet",
@@ -18,8 +18,8 @@ const HELD = {
   storage: "its drainer cannot write its lease or an outcome, or still reads the queue",
 };
 
-/** heldBy says what keeps a bucket, or a job, from starting. */
-export function heldBy(by, until) {
+/** blockedBy says what keeps a bucket, or a job, from starting. */
+export function blockedBy(by, until) {
   if (!by) return "";
   const words = by.startsWith("limit:") ?
     `the limit ${by.slice(6)} is used up` + (until ? "" : ", or kept by another drainer") : HELD[by] ?? by;
@@ -32,16 +32,16 @@ export const HARMLESS = ["rate", "total_rate", "not_before"];
 const short = {
   total_rate: "rate of all keys", policy_paused: "policy paused", breaker: "target down",
   not_before: "not due", no_worker: "no worker", workers_busy: "workers busy",
-  no_drainer: "no drainer", cooling: "target asked for a pause",
+  no_drainer: "no drainer", throttled_by_target: "target asked for a pause",
 };
 
-/** held is heldBy in a word or two. */
+/** held is blockedBy in a word or two. */
 export const held = (by) => short[by] ?? (by ?? "").replace("limit:", "limit ");
 
 const LATE = {
   processor: "its drainer's machine was busy", rate: "its rate",
   workers_busy: "all workers had jobs", no_worker: "there were no workers",
-  storage: "its drainer waited for storage", cooling: "the target asked for a pause",
+  storage: "its drainer waited for storage", throttled_by_target: "the target asked for a pause",
   concurrency: "as many of its jobs ran as may run at once", breaker: "the target was down",
   total_rate: "other keys had their turns",
 };

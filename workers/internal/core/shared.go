@@ -37,14 +37,14 @@ func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]str
 			if p.Stored.Before(q.Stored) {
 				q.Stored = p.Stored
 			}
-			guard := max(q.Guard, p.Guard)
+			guard := max(q.WindowMargin, p.WindowMargin)
 			if before, told := newest[name]; !told || p.says(before) > 0 {
 				newest[name] = p
 				l.Shared = ""
 				q.Policy = policy.Policy{Name: name, Limits: policy.Limits{l},
 					Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1}}
 			}
-			q.Guard = guard
+			q.WindowMargin = guard
 			joinLines(lines, p.Name, name)
 		}
 	}

@@ -21,14 +21,15 @@ func sharingPolicy(name string, most int64, stored int64, limits ...string) Queu
 func TestTheSharedLimitInForce(t *testing.T) {
 	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
 		sharingPolicy("c", 7, 102, "account")
-	c.Retired, a.Guard = true, policy.Duration(90*time.Millisecond)
+	c.Retired, a.WindowMargin = true, policy.Duration(90*time.Millisecond)
 	for _, told := range [][]QueuePolicy{{a, b, c}, {c, b, a}, {b, a, c}} {
 		all, _ := withShared(told)
 		if len(all) != 4 {
 			t.Fatalf("%d policies", len(all))
 		}
 		of := all[3]
-		if of.Name != "=account" || of.Limits[0].Limit != 6 || of.Guard != a.Guard || !of.Own ||
+		if of.Name != "=account" || of.Limits[0].Limit != 6 || of.WindowMargin != a.WindowMargin ||
+			!of.Own ||
 			!of.Stored.Equal(a.Stored) || of.Limits[0].Shared != "" {
 			t.Errorf("%+v", of)
 		}

@@ -63,10 +63,10 @@ func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 
 // repeak gives a policy peaks beside its rates, and if it learns a least rate.
 func (w *world) repeak(p *policy.Policy) {
-	if p.Adapt != nil {
+	if p.AdaptiveRate != nil {
 		least := p.Outflow
 		least.Per *= 4
-		p.Adapt = &policy.Adapt{Min: least}
+		p.AdaptiveRate = &policy.AdaptiveRate{Min: least}
 	}
 	p.Peak, p.PeakTotal = somePeak(w, p.Outflow), somePeak(w, p.OutflowTotal)
 }
@@ -87,7 +87,7 @@ func (w *world) vary(p *policy.Policy) {
 		}
 	}
 	if !p.Outflow.IsZero() && w.chance(0.3) {
-		p.Adapt = &policy.Adapt{}
+		p.AdaptiveRate = &policy.AdaptiveRate{}
 	}
 	w.repeak(p)
 	w.set.slow[p.Name] = w.chance(0.35)

@@ -27,7 +27,7 @@ func limitWorld(seed uint64, s sabotage) *world {
 			}
 			p.Limits = append(p.Limits, l)
 		}
-		if rng.IntN(3) == 0 && p.Adapt == nil {
+		if rng.IntN(3) == 0 && p.AdaptiveRate == nil {
 			p.Outflow, p.Peak, p.Burst = algorithms.Rate{}, algorithms.Rate{}, 0
 		}
 		*p = p.WithDefaults()

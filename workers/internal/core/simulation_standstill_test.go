@@ -278,7 +278,7 @@ func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
 		rate := own.rate
-		if a := b.told.Adapt; a != nil {
+		if a := b.told.AdaptiveRate; a != nil {
 			rate = min(rate, a.Min.PerSecond())
 		}
 		most += time.Duration(float64(b.cost+1)/rate*1e9) + time.Second/4

@@ -275,7 +275,7 @@ func turnsWorld(seed uint64, s sabotage) *world {
 	return newWorldWith(seed, s, func(w *world) {
 		w.policies = w.policies[:1]
 		p := &w.policies[0]
-		p.Partitions, p.Burst, p.Adapt = 1, 0, nil
+		p.Partitions, p.Burst, p.AdaptiveRate = 1, 0, nil
 		p.Outflow, p.Peak = algorithms.Rate{}, algorithms.Rate{}
 		for _, name := range []string{"l0", "l1"}[:1+rng.IntN(2)] {
 			l := policy.Limit{Name: name, Key: policy.KeyGlobal}

@@ -66,7 +66,7 @@ func limitsOf(p policy.Policy, together bool) *Limits {
 }
 
 func newLimits(p policy.Policy, all policy.Limits) *Limits {
-	l := &Limits{guard: time.Duration(p.Guard), mostOff: math.MaxInt64, budgets: Units{}}
+	l := &Limits{guard: time.Duration(p.WindowMargin), mostOff: math.MaxInt64, budgets: Units{}}
 	var names []string
 	for _, of := range all {
 		made := limit{name: of.Name, cost: of.Cost}

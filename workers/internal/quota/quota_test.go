@@ -162,7 +162,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		p := drawn(rng)
-		l, guard := quota.New(p), time.Duration(p.Guard)
+		l, guard := quota.New(p), time.Duration(p.WindowMargin)
 		var all []arrival
 		var set *quota.Set
 		type underWay struct {
@@ -405,7 +405,7 @@ func TestTheRemainderMayStart(t *testing.T) {
 		{Algorithm: policy.FixedWindow, Limit: 10, Window: minute},
 		{Algorithm: policy.SlidingCounter, Limit: 10, Window: minute},
 	} {
-		l := quota.New(policy.Policy{Guard: policy.Duration(time.Millisecond),
+		l := quota.New(policy.Policy{WindowMargin: policy.Duration(time.Millisecond),
 			Limits: policy.Limits{{Name: "l", Cost: "tokens", Rule: rule}}})
 		left := func(s *quota.Set, at quota.Now) (n int64) {
 			l.Left(s, at, func(name string, left, most int64) {

@@ -19,15 +19,15 @@ const (
 // bounds returns the lowest and highest rate that a bucket may learn.
 func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	most = p.Rate.PerSecond()
-	if min := v.Policy.Adapt.Min; !min.IsZero() {
+	if min := v.Policy.AdaptiveRate.Min; !min.IsZero() {
 		return min.PerSecond(), most
 	}
-	return most * policy.DefaultAdaptMin, most
+	return most * policy.DefaultAdaptiveMin, most
 }
 
 // learn records that a target throttled a run, which began at an instant of this valve; 0: unknown.
 func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
-	if v.Policy.Adapt == nil || b.pace == nil {
+	if v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return
 	}
 	l := b.learnt
@@ -109,7 +109,7 @@ func (v *Valve) Lowered() int { return v.lowered }
 
 // inheritLearnt restores a predecessor's learnt rate.
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
-	if text == "" || v.Policy.Adapt == nil || b.pace == nil {
+	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return
 	}
 	l := &learnt{under: v.limitsOf(b.key)}

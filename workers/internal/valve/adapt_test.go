@@ -16,7 +16,7 @@ import (
 
 func adapting(outflow string) policy.Policy {
 	p := leaky("api", outflow)
-	p.Adapt = &policy.Adapt{}
+	p.AdaptiveRate = &policy.AdaptiveRate{}
 	p.Capacity = policy.MaxCapacity
 	return p
 }

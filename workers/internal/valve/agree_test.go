@@ -67,7 +67,7 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 			case len(runs) == 0 && by == "":
 				t.Fatalf("seed %d, %+v: job %d does not start at %v though nothing holds it", seed,
 					p.Limits, head.Seq, b.now.Since(origin))
-			case len(runs) == 0 && by != job.HeldByStorage && (!known || until <= b.now ||
+			case len(runs) == 0 && by != job.BlockedByStorage && (!known || until <= b.now ||
 				b.now.Add(wait).Since(until) < -200*ms):
 				t.Fatalf("seed %d, %+v: job %d is held by %s until %v, and expected at %v, %t",
 					seed, p.Limits, head.Seq, by, until.Since(origin),

@@ -75,7 +75,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 		}, keys / walkPiece / 11, func(a *asked) {
 			answer := a.answers[0]
 			if answer.Total < keys-100 || len(answer.Buckets) != 500 ||
-				answer.Buckets[0].ExpectMS == nil {
+				answer.Buckets[0].ETAMS == nil {
 				t.Errorf("%d buckets of %d: %+v", len(answer.Buckets), answer.Total,
 					answer.Buckets[0])
 			}
@@ -99,7 +99,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 		"a bucket": {func(a *asked) {
 			a.ask(job.Question{Op: job.OpBucket, Key: "k7"})
 		}, keys / walkPiece / 11, func(a *asked) {
-			if b := a.answers[0].Bucket; b == nil || b.Depth != 1 || b.ExpectMS == nil {
+			if b := a.answers[0].Bucket; b == nil || b.Depth != 1 || b.ETAMS == nil {
 				t.Errorf("%+v", a.answers[0])
 			}
 		}},

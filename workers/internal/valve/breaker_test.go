@@ -527,7 +527,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 				if dead != want {
 					t.Errorf("%d jobs have died, want %d; %s", dead, want, b.reasons())
 				}
-				if held[job.HeldByBackoff] != answered {
+				if held[job.BlockedByBackoff] != answered {
 					t.Errorf("they are held by %v", held)
 				}
 			})

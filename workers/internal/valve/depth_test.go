@@ -190,8 +190,8 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 		})
 	}
 	s := b.p.jobState(6, b.now)
-	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ExpectMS == nil ||
-		*s.ExpectMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
+	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ETAMS == nil ||
+		*s.ETAMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
 		t.Errorf("job 6 stands so: %+v", s)
 	}
 	if wait, known := b.p.expect(11, b.now); !known || wait != time.Second {
@@ -394,11 +394,11 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b.start()
 	first := b.wall().Add(due(1))
 	s := b.p.bucketState("k", b.now)
-	if s.Delayed != jobs || s.By != job.HeldByNotBefore || !s.Until.Equal(first) {
+	if s.Delayed != jobs || s.By != job.BlockedByNotBefore || !s.Until.Equal(first) {
 		t.Errorf("their bucket stands so: %+v", s)
 	}
 	if j := b.p.jobState(5, b.now); j.State != job.Delayed ||
-		*j.ExpectMS != due(5).Milliseconds() {
+		*j.ETAMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}
 	if b.p.cancel(7, b.now) != 1 || b.p.cancel(7, b.now) != 0 {

@@ -147,7 +147,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	}
 	for i, s := range l.states {
 		if want := job.Key(fmt.Sprintf("tenant.%06d", 6+7*(100+i))); s.Key != want ||
-			s.Depth != 7 || s.ExpectMS == nil {
+			s.Depth != 7 || s.ETAMS == nil {
 			t.Errorf("%d: %+v, want %s", i, s, want)
 		}
 	}

@@ -32,11 +32,14 @@ const (
 )
 
 // reasonNames are the reasons' names in metrics and answers.
-var reasonNames = [reasons]string{byProcessor: job.LateByProcessor, byNoWorker: job.HeldByNoWorker,
-	byWorkersBusy: job.HeldByWorkersBusy, byTotalRate: job.HeldByTotalRate,
-	byLimit: job.LateByLimit, byConcurrency: job.HeldByConcurrency, byPaused: job.HeldByPaused,
-	byCooling: job.HeldByCooling, byBreaker: job.HeldByBreaker, byStorage: job.HeldByStorage,
-	byRate: job.HeldByRate}
+var reasonNames = [reasons]string{byProcessor: job.LateByProcessor,
+	byNoWorker:    job.BlockedByNoWorker,
+	byWorkersBusy: job.BlockedByWorkersBusy, byTotalRate: job.BlockedByTotalRate,
+	byLimit: job.LateByLimit, byConcurrency: job.BlockedByConcurrency,
+	byPaused:  job.BlockedByPaused,
+	byCooling: job.BlockedByThrottled, byBreaker: job.BlockedByBreaker,
+	byStorage: job.BlockedByStorage,
+	byRate:    job.BlockedByRate}
 
 // hold is what a gate answers. It is in force before until.
 type hold struct {
@@ -135,11 +138,11 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	switch {
 	case h.by == byPaused:
 	case h.by == byStorage || !v.open:
-		return job.HeldByStorage, 0
+		return job.BlockedByStorage, 0
 	case b.queued() == 0 && len(b.later) > 0 && b.later[0].at == v.laterAt(b):
 		return b.later[0].held(), b.later[0].at
 	case b.queued() == 0:
-		return job.HeldByNotBefore, v.laterAt(b)
+		return job.BlockedByNotBefore, v.laterAt(b)
 	default:
 		h = v.hold(b, now)
 	}
@@ -147,15 +150,15 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case h.until <= now:
 		return "", 0
 	case h.by == byLimit:
-		by = job.HeldByLimit + h.limit
+		by = job.BlockedByLimit + h.limit
 		if h.until < pace.Never && len(b.ready) > 0 {
 			// debt beyond one window is paid in the next
 			h.until = max(h.until, v.limited(b, 0, 0, b.ready[0].takes(), now))
 		}
 	case h.by == byPaused && v.paused:
-		by = job.HeldByPolicyPaused
+		by = job.BlockedByPolicyPaused
 	case h.by == byBreaker && v.othersAnswer(b):
-		by = job.HeldByBackoff
+		by = job.BlockedByBackoff
 	default:
 		by = reasonNames[h.by]
 	}
@@ -169,20 +172,20 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 // held returns what a delayed job waits for.
 func (j *heldJob) held() string {
 	if j.Attempts > 0 {
-		return job.HeldByBackoff
+		return job.BlockedByBackoff
 	}
-	return job.HeldByNotBefore
+	return job.BlockedByNotBefore
 }
 
 // heldJob is held for a single job. A job that is not due waits for its date, unless it is paused.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
-		return job.HeldByStorage, 0
+		return job.BlockedByStorage, 0
 	case stageWaiting, stageDelayed:
 		by, until = v.held(j.Bucket, now)
 	}
-	if j.stage == stageDelayed && by != job.HeldByPaused && by != job.HeldByPolicyPaused {
+	if j.stage == stageDelayed && by != job.BlockedByPaused && by != job.BlockedByPolicyPaused {
 		return j.held(), j.at
 	}
 	return by, until

@@ -30,13 +30,13 @@ func TestHoldsOfAJob(t *testing.T) {
 			b.start()
 			return b.arrive("a")
 		},
-			want: job.HeldByRate, until: 100 * ms},
+			want: job.BlockedByRate, until: 100 * ms},
 		"its rate, behind others": {prepare: func(b *valveBench) *heldJob {
 			b.arrive("a")
 			b.start()
 			b.arrive("a", cost(9))
 			return b.arrive("a")
-		}, want: job.HeldByRate, until: time.Second},
+		}, want: job.BlockedByRate, until: time.Second},
 		"the rate of all": {policy: func(p *policy.Policy) {
 			p.OutflowTotal, p.Outflow = p.Outflow, p.OutflowTotal
 		},
@@ -45,29 +45,29 @@ func TestHoldsOfAJob(t *testing.T) {
 				b.start()
 				return b.arrive("a")
 			},
-			want: job.HeldByTotalRate, until: 100 * ms},
+			want: job.BlockedByTotalRate, until: 100 * ms},
 		"its bucket's concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },
 			prepare: func(b *valveBench) *heldJob {
 				b.arrive("a")
 				b.start()
 				return b.arrive("a")
 			},
-			want: job.HeldByConcurrency, until: unknown},
+			want: job.BlockedByConcurrency, until: unknown},
 		"a pause of its bucket": {prepare: func(b *valveBench) *heldJob {
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
 			return b.arrive("a")
-		}, want: job.HeldByPaused, until: unknown},
+		}, want: job.BlockedByPaused, until: unknown},
 		"a pause of all": {prepare: func(b *valveBench) *heldJob {
 			b.v.setPolicy(b.v.Policy, true, b.now)
 			return b.arrive("a", later(time.Minute))
-		}, want: job.HeldByPolicyPaused, until: unknown},
+		}, want: job.BlockedByPolicyPaused, until: unknown},
 		"a target that throttles": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0],
 				record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Minute,
 					Error: "429"})
 			return j
-		}, want: job.HeldByCooling, until: time.Minute},
+		}, want: job.BlockedByThrottled, until: time.Minute},
 		"a target that is down": {prepare: func(b *valveBench) *heldJob {
 			var last *heldJob
 			for range 10 {
@@ -75,7 +75,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			}
 			b.until(time.Second, b.down)
 			return last
-		}, want: job.HeldByBreaker, until: 1150 * ms},
+		}, want: job.BlockedByBreaker, until: 1150 * ms},
 		"targets that are down": {prepare: func(b *valveBench) *heldJob {
 			for _, key := range []string{"b", "c", "d"} {
 				b.arrive(key)
@@ -84,7 +84,7 @@ func TestHoldsOfAJob(t *testing.T) {
 				b.down(r)
 			}
 			return b.arrive("a")
-		}, want: job.HeldByBreaker, until: 750 * ms},
+		}, want: job.BlockedByBreaker, until: 750 * ms},
 		"a probe": {prepare: func(b *valveBench) *heldJob {
 			for range 10 {
 				b.arrive("a")
@@ -93,50 +93,50 @@ func TestHoldsOfAJob(t *testing.T) {
 			b.now = b.p.buckets["a"].target.at
 			b.start()
 			return b.p.jobs[10]
-		}, want: job.HeldByBreaker, until: unknown},
+		}, want: job.BlockedByBreaker, until: unknown},
 		"its backoff": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "oops"})
 			b.record()
 			return j
-		}, want: job.HeldByBackoff, until: 750 * ms},
+		}, want: job.BlockedByBackoff, until: 750 * ms},
 		"its attempt's recording": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "oops"})
 			return j
-		}, want: job.HeldByStorage, until: unknown},
+		}, want: job.BlockedByStorage, until: unknown},
 		"its own date": {prepare: func(b *valveBench) *heldJob {
 			return b.arrive("a", later(time.Hour))
 		},
-			want: job.HeldByNotBefore, until: time.Hour},
+			want: job.BlockedByNotBefore, until: time.Hour},
 		"no worker anywhere": {prepare: func(b *valveBench) *heldJob {
 			b.v.Local = false
 			j := b.arrive("a")
 			b.v.Offered(OfferNobody, b.now)
 			return j
-		}, want: job.HeldByNoWorker, until: unknown},
+		}, want: job.BlockedByNoWorker, until: unknown},
 		"workers elsewhere that are busy": {prepare: func(b *valveBench) *heldJob {
 			b.v.Local = false
 			j := b.arrive("a")
 			b.v.Offered(OfferBusy, b.now)
 			return j
-		}, want: job.HeldByWorkersBusy, until: unknown},
+		}, want: job.BlockedByWorkersBusy, until: unknown},
 		"workers here that are busy": {policy: func(p *policy.Policy) { p.Workers = 1 },
 			prepare: func(b *valveBench) *heldJob {
 				b.arrive("b")
 				b.start()
 				return b.arrive("a")
 			},
-			want: job.HeldByWorkersBusy, until: unknown},
+			want: job.BlockedByWorkersBusy, until: unknown},
 		"a lease in doubt": {prepare: func(b *valveBench) *heldJob {
 			b.v.Advance(b.now, 0)
 			return b.arrive("a")
-		}, want: job.HeldByStorage, until: unknown},
+		}, want: job.BlockedByStorage, until: unknown},
 		"a queue that is being read": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.p.state = partitionOpening
 			return j
-		}, want: job.HeldByStorage, until: unknown},
+		}, want: job.BlockedByStorage, until: unknown},
 		"nothing, as it runs": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.start()
@@ -160,11 +160,11 @@ func TestHoldsOfAJob(t *testing.T) {
 				t.Errorf("held by %q until %v, want %q until %v", state.By, until, c.want, c.until)
 			}
 			bucket := b.p.bucketState("a", b.now)
-			if bucket.By != c.want && c.want != job.HeldByStorage {
+			if bucket.By != c.want && c.want != job.BlockedByStorage {
 				t.Errorf("its bucket is held by %q", bucket.By)
 			}
 			switch c.want {
-			case job.HeldByCooling, job.HeldByBackoff:
+			case job.BlockedByThrottled, job.BlockedByBackoff:
 				if bucket.LastError == "" {
 					t.Error("its bucket does not tell the last error")
 				}

@@ -32,7 +32,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	if b == nil {
 		if !l.paused {
 			b = newBucket(p, key, l)
-			s.ExpectMS = p.v.expectBucket(b, 0, oneSlot, now)
+			s.ETAMS = p.v.expectBucket(b, 0, oneSlot, now)
 		}
 		return s
 	}
@@ -49,8 +49,8 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	s.Rate = b.rate.Now(b.pace, pace.Few, now)
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
 	s.LateMS = p.v.lateMS(b, now)
-	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
-	s.ExpectMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
+	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
+	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := p.v.held(b, now)
 	s.Hold, s.LastError = p.v.untilWhen(by, until), b.lastError
@@ -208,26 +208,26 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	switch j.stage {
 	case stageWaiting:
 		position, slots := j.position()
-		s.State, s.Position, s.ExpectMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
+		s.State, s.Position, s.ETAMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
 		if c := j.Bucket.callers; c != nil {
 			s.Calls = c.len()
 		}
-		if s.ExpectMS != nil && position > 0 &&
-			(by == job.HeldByRate || by == job.HeldByTotalRate ||
-				strings.HasPrefix(by, job.HeldByLimit)) {
+		if s.ETAMS != nil && position > 0 &&
+			(by == job.BlockedByRate || by == job.BlockedByTotalRate ||
+				strings.HasPrefix(by, job.BlockedByLimit)) {
 			// not when the first of them starts
-			until = now.Add(time.Duration(*s.ExpectMS) * time.Millisecond)
+			until = now.Add(time.Duration(*s.ETAMS) * time.Millisecond)
 		}
 	case stageDelayed:
 		s.State = job.Delayed
 		if !j.Bucket.paused {
 			wait := ceilMillis(max(0, j.at.Since(now)))
-			s.ExpectMS = &wait
+			s.ETAMS = &wait
 		}
 	case stageRunning:
-		s.State, s.ExpectMS = job.Running, &zero
+		s.State, s.ETAMS = job.Running, &zero
 	default:
-		s.State, s.ExpectMS = job.Finishing, &zero
+		s.State, s.ETAMS = job.Finishing, &zero
 	}
 	s.Hold = p.v.untilWhen(by, until)
 	return s

@@ -83,10 +83,10 @@ func TestExpectedStarts(t *testing.T) {
 			told := map[uint64]time.Duration{}
 			for seq, j := range b.p.jobs {
 				state := b.p.jobState(seq, b.now)
-				if state.State != job.Waiting || state.ExpectMS == nil {
+				if state.State != job.Waiting || state.ETAMS == nil {
 					t.Fatalf("job %d: %+v", j.Seq, state)
 				}
-				told[seq] = time.Duration(*state.ExpectMS) * time.Millisecond
+				told[seq] = time.Duration(*state.ETAMS) * time.Millisecond
 			}
 			begin := b.now
 			b.until(30*time.Second, func(r Run) {
@@ -119,7 +119,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *heldJob) int64 {
-				ms := b.p.jobState(j.Seq, b.now).ExpectMS
+				ms := b.p.jobState(j.Seq, b.now).ETAMS
 				wait, known := b.p.expect(j.Seq, b.now)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
 					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
@@ -132,8 +132,8 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			if got := state(tail); got != 10_600 {
 				t.Errorf("a job behind 53 slots at 5/s is told %d ms, want 10600", got)
 			}
-			if s := b.p.bucketState("a", b.now); s.ExpectMS == nil ||
-				*s.ExpectMS != 15_000 {
+			if s := b.p.bucketState("a", b.now); s.ETAMS == nil ||
+				*s.ETAMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
 			b.p.cancel(2, b.now)
@@ -227,7 +227,7 @@ func TestSlotsAreCounted(t *testing.T) {
 func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.p.expect(j.Seq, b.now)
-		ms := b.p.jobState(j.Seq, b.now).ExpectMS
+		ms := b.p.jobState(j.Seq, b.now).ETAMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
 			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
 		}
@@ -254,7 +254,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
 			}
 		}
-		if s := b.p.bucketState("b", b.now); s.ExpectMS != nil {
+		if s := b.p.bucketState("b", b.now); s.ETAMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
 		b.v.claims.offering++
@@ -358,16 +358,16 @@ func TestNoForecast(t *testing.T) {
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
 	b.arrive("paused")
 	for _, key := range []job.Key{"held", "paused"} {
-		if s := b.p.bucketState(key, b.now); s.ExpectMS != nil {
-			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ExpectMS)
+		if s := b.p.bucketState(key, b.now); s.ETAMS != nil {
+			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ETAMS)
 		}
 	}
 	if s := b.p.bucketState("paused", b.now); !s.Paused || s.Waiting != 1 ||
 		s.Depth != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := b.p.bucketState("nobody", b.now); s.ExpectMS == nil ||
-		*s.ExpectMS != 0 || s.Depth != 0 {
+	if s := b.p.bucketState("nobody", b.now); s.ETAMS == nil ||
+		*s.ETAMS != 0 || s.Depth != 0 {
 		t.Errorf("an empty bucket: %+v", s)
 	}
 }
@@ -387,8 +387,8 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 		if b.v.Breakers().Open() == 0 {
 			t.Fatalf("%s: no breaker is open", name)
 		}
-		if s := b.p.bucketState("asked", b.now); s.ExpectMS != nil {
-			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ExpectMS)
+		if s := b.p.bucketState("asked", b.now); s.ETAMS != nil {
+			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ETAMS)
 		}
 	}
 }

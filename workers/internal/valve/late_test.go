@@ -42,7 +42,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 				b.until(until, b.done)
 				b.done(running)
 				b.start()
-			}, want: map[string]time.Duration{job.HeldByWorkersBusy: 1900 * ms}},
+			}, want: map[string]time.Duration{job.BlockedByWorkersBusy: 1900 * ms}},
 		"nobody": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.Local = false
@@ -52,48 +52,48 @@ func TestCausesOfLateStarts(t *testing.T) {
 			}
 			b.v.Local = true
 			b.at(until).start()
-		}, want: map[string]time.Duration{job.HeldByNoWorker: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByNoWorker: 1900 * ms}},
 		"concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },
 			run: func(b *valveBench, running Run) {
 				b.until(until, b.done)
 				b.done(running)
 				b.start()
-			}, want: map[string]time.Duration{job.HeldByConcurrency: 1900 * ms}},
+			}, want: map[string]time.Duration{job.BlockedByConcurrency: 1900 * ms}},
 		"a pause": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
 			b.at(until)
 			b.v.SetOverride("a", policy.Override{}, b.now)
-		}, want: map[string]time.Duration{job.HeldByPaused: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a pause that lasts": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
 			b.at(until)
-		}, want: map[string]time.Duration{job.HeldByPaused: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a cool-down": {run: func(b *valveBench, running Run) {
 			b.end(running, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: until - from})
 			b.at(until).start()
-		}, want: map[string]time.Duration{job.HeldByCooling: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByThrottled: 1900 * ms}},
 		"the lease": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.Advance(b.now, 0)
 			b.at(until)
 			b.v.Resume(b.now)
-		}, want: map[string]time.Duration{job.HeldByStorage: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},
 		"the lease, until now": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.at(from + 100*ms)
 			b.v.place(b.p.buckets["a"], b.now)
 			b.at(until)
 			b.v.Advance(b.now, 0)
-		}, want: map[string]time.Duration{job.HeldByStorage: 1900 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},
 		"the target": {run: func(b *valveBench, running Run) {
 			b.down(running)
 			for b.now < origin.Add(until) && !b.p.buckets["a"].down() {
 				b.until(b.now.Since(origin)+100*ms, b.down)
 			}
 			b.at(until)
-		}, want: map[string]time.Duration{job.HeldByBreaker: 1600 * ms}},
+		}, want: map[string]time.Duration{job.BlockedByBreaker: 1600 * ms}},
 		"a limit": {policy: slowed(2), run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.until(until, noted(b))
@@ -109,7 +109,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 					b.arrive("b")
 				}
 				b.until(until, b.done)
-			}, want: map[string]time.Duration{job.HeldByTotalRate: second}},
+			}, want: map[string]time.Duration{job.BlockedByTotalRate: second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := leaky("api", "10/s")
@@ -185,7 +185,7 @@ func TestLostTimeIsReportedOnce(t *testing.T) {
 			now = now.Add(piece)
 			v.noteLost(b, byBreaker, piece, now)
 		}
-		if got := v.lateMS(b, now)[job.HeldByBreaker]; got < 59_000 || got > 60_000 {
+		if got := v.lateMS(b, now)[job.BlockedByBreaker]; got < 59_000 || got > 60_000 {
 			t.Errorf("late all the time, %v long at a time: %d ms in the last minute", piece, got)
 		}
 	}

@@ -159,7 +159,7 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 		t.Fatalf("%s starts though nobody here knows what is left", got)
 	}
 	a := b.p.buckets["a"]
-	if by, until := b.v.held(a, b.now); by != job.HeldByLimit+"account" || until != 0 {
+	if by, until := b.v.held(a, b.now); by != job.BlockedByLimit+"account" || until != 0 {
 		t.Errorf("held by %q until %v", by, until)
 	}
 	if ms := b.v.expectBucket(a, 0, oneSlot, b.now); ms != nil {

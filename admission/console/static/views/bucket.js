@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { changed, eta, heldBy, late } from "../words.js";
+import { changed, eta, blockedBy, late } from "../words.js";
 
 const KEPT = 12; // events that are listed
 
@@ -53,7 +53,7 @@ export function view({ p, paused, last, b, override }, page) {
           ` of ${override.concurrency ?? p.concurrency}` : "")],
         ["Calls", b.calls || b.calls_running ? calls(b) : null],
         ["Oldest waits for", b.head_age_ms ? span(b.head_age_ms) : null],
-        ["A job now starts", b.waiting === undefined ? null : eta(b.expect_ms)]),
+        ["A job now starts", b.waiting === undefined ? null : eta(b.eta_ms)]),
       facts(
         ["Starts, 5 s", b.rate === undefined ? null : rate(b.rate)],
         ["Starts, a minute", b.rate_1m ? rate(b.rate_1m) : null],
@@ -64,7 +64,7 @@ export function view({ p, paused, last, b, override }, page) {
         ["Partition", p.partitions > 1 ? b.partition : null])),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`),
-        p.keep_done ? link(to.history(name, key), "Jobs that have ended") : null),
+        p.result_retention ? link(to.history(name, key), "Jobs that have ended") : null),
       table("Last events of the bucket", [
         { head: "At", cell: (e) => clock(e.at) },
         { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
@@ -83,7 +83,7 @@ const told = (e) => [
 
 /** sentence says how the bucket is, in one. */
 function sentence(b, paused) {
-  if (b.held_by === "no_drainer") return `It holds ${plural(b.depth, "job")}, and no drainer owns its partition: start one.`;
+  if (b.blocked_by === "no_drainer") return `It holds ${plural(b.depth, "job")}, and no drainer owns its partition: start one.`;
   if (b.unanswered) return "It is empty, and no drainer owns its partition.";
   if (b.paused || paused) {
     return `It is paused${paused ? " with its whole policy" : ""}: ` +
@@ -92,9 +92,9 @@ function sentence(b, paused) {
   const inCalls = (b.calls ?? 0) + (b.calls_running ?? 0);
   if (!b.depth && !inCalls) return "It is empty: a job starts at once.";
   const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
-  if (!b.held_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
-  return `${all} and ${heldBy(b.held_by, b.held_by === "rate" ? null : b.until)}.` +
-    (b.expect_ms > 1000 ? ` A job that came now would start in ${span(b.expect_ms)}.` : "");
+  if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
+  return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.` +
+    (b.eta_ms > 1000 ? ` A job that came now would start in ${span(b.eta_ms)}.` : "");
 }
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
@@ -105,7 +105,7 @@ function actions(name, key, b, override, page) {
   const waits = b.depth - (b.running ?? 0);
   return [
     override.paused ?
-      action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} goes on.`), { why, id: "resume" }) :
+      action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
       action("Pause", async () => {
         if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} of it will wait until it is resumed. ` +
           "What runs goes on, and new jobs are taken until the bucket is full.", "Pause it")) {

@@ -30,7 +30,7 @@ export function view({ drainers, policies }) {
       { head: "Drainer", cell: (d) => `${d.host}:${d.pid}` },
       { head: "State", cell: (d) => d.unreadable ? h("span", { class: "state warn" }, "of another version") :
         !d.alive ? h("span", { class: "state bad" }, "lease over") :
-          d.leaving ? h("span", { class: "state warn" }, "leaving") : h("span", { class: "state" }, "alive") },
+          d.draining ? h("span", { class: "state warn" }, "draining") : h("span", { class: "state" }, "alive") },
       { head: "Lease renewed", number: true, cell: (d) => `${span(d.lease_age_ms)} ago, lasts ${span(d.lease_ms)}` },
       { head: "Partitions", number: true, cell: (d) => count(Object.values(d.policies).reduce((n, p) => n + p.owned.length, 0)) },
       ...(drainers.some((d) => d.shared_limits) ?

@@ -16,7 +16,7 @@ export async function load([policy, key], page) {
   const { before = [0] } = page.state, at = key === undefined ? [policy] : [policy, key];
   const [p, found] = await Promise.all([get(path("policies", policy)),
     get(withQuery(path("history", ...at), { before: before.at(-1) || "", limit: PAGE }))]);
-  return { keep: p.policy.keep_done, ...found };
+  return { keep: p.policy.result_retention, ...found };
 }
 
 export function view({ keep, jobs, next }, page) {
@@ -29,7 +29,7 @@ export function view({ keep, jobs, next }, page) {
     h("h1", null, "History of ", key === undefined ? link(to.policy(policy), policy) :
       link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
     h("p", { class: "quiet" }, keep ? `How jobs ended in the last ${keep}, the last one first; of 100,000 jobs at most.` :
-      "The policy keeps none: with keep_done: 1h it would keep for an hour how its jobs ended."),
+      "The policy keeps none: with result_retention: 1h it would keep for an hour how its jobs ended."),
     table("Jobs that have ended, the last one first", [
       { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
       { head: "Ended", cell: (j) => clock(j.ended_at) },

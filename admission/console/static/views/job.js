@@ -4,7 +4,7 @@ import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { eta, heldBy } from "../words.js";
+import { eta, blockedBy } from "../words.js";
 
 export const title = ([id]) => id;
 
@@ -45,13 +45,13 @@ export function view(j, page) {
         ["Accepted", clock(j.accepted_at)],
         ["Before it", j.position === null || j.position === undefined ? null : count(j.position)],
         ["Calls in its bucket", j.calls && count(j.calls)],
-        ["Starts", j.expect_ms === undefined || !waits ? null : eta(j.expect_ms)],
+        ["Starts", j.eta_ms === undefined || !waits ? null : eta(j.eta_ms)],
         ["Failed attempts", j.attempts === undefined ? null : count(j.attempts), j.attempts ? "bad" : ""],
         ["Last error", j.last_error, "bad"]),
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
         ["Cost", j.cost], ["Priority", j.priority || null], ["Changed", j.changed ? "by an operator" : null], ["Body", j.size === undefined ? null : bytes(j.size)],
-        ["Reason", j.reason, "bad"], ["Buried", j.buried_at && clock(j.buried_at)],
+        ["Reason", j.reason, "bad"], ["Buried", j.dead_at && clock(j.dead_at)],
         ["Ended", j.ended_at && clock(j.ended_at)],
         ["Took", j.duration_ms === undefined ? null : span(j.duration_ms)],
         ["Answer", j.status])),
@@ -71,9 +71,9 @@ function sentence(j) {
     case "cancelled": case "purged": return `It was ${j.state} by an operator.`;
   }
   const before = j.position ? ` ${count(j.position)} jobs of its bucket start before it.` : "";
-  const turn = ["rate", "total_rate"].includes(j.held_by);
+  const turn = ["rate", "total_rate"].includes(j.blocked_by);
   return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
-    `${j.held_by && !turn ? ": " + heldBy(j.held_by, j.until) : ""}.${before}`;
+    `${j.blocked_by && !turn ? ": " + blockedBy(j.blocked_by, j.until) : ""}.${before}`;
 }
 
 /** answer is the first KiB of what the target of a job that has ended answered. */

@@ -42,9 +42,9 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
       retired ? h("span", { class: "tag" }, "retired") : null,
       h("div", { class: "actions" },
         buckets ? paused ?
-          action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} goes on.`), { why, id: "resume" }) :
+          action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
-        p.keep_done ? link(to.history(name), "History") : null,
+        p.result_retention ? link(to.history(name), "History") : null,
         buckets ? link(to.dead(name), "Dead letters") : null)),
     h("div", { class: "columns" },
       facts(
@@ -93,7 +93,7 @@ const columns = (name) => [
   { head: "Starts", number: true, cell: (b) => rate(b.rate_1m ?? b.rate) },
   { head: "Outflow", number: true, cell: (b) => b.outflow ? rate(b.outflow) : "–" },
   { head: "Oldest", number: true, cell: (b) => b.head_age_ms ? span(b.head_age_ms) : "–" },
-  { head: "A job now starts", number: true, cell: (b) => eta(b.expect_ms) },
+  { head: "A job now starts", number: true, cell: (b) => eta(b.eta_ms) },
   { head: "State", cell: (b) => {
     const is = state(b), lost = late(b.late_ms);
     return [h("span", { class: "state " + is.level }, is.text),

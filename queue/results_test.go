@@ -22,7 +22,7 @@ func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
 	p := b.NewProducer(ProducerOptions{})
 	put := paced("stripe", 5, 2)
 	apply(t, b, put)
-	if _, err := b.Ends().Read(ctx, "stripe", 7); !errors.Is(err, ErrNotFound) {
+	if _, err := b.Results().Read(ctx, "stripe", 7); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a job that never was: %v", err)
 	}
 	stored := time.Now().UTC()
@@ -31,7 +31,7 @@ func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
 		DeadLetter{Policy: "stripe", Key: "a", Seq: 7, Stored: stored, Reason: "attempts",
 			Header: header,
 			Body:   []byte("x")})
-	e, err := b.Ends().Read(ctx, "stripe", 7)
+	e, err := b.Results().Read(ctx, "stripe", 7)
 	if err != nil || e.How != job.EndDead || e.Letter != id || !e.Accepted.Equal(stored) ||
 		e.Sum != job.PayloadSum(nil, []byte("x")) {
 		t.Errorf("got %+v, %v; want letter %d", e, err, id)
@@ -40,7 +40,7 @@ func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err = b.Ends().Read(ctx, "stripe", 7); err != nil || e.How != job.EndReplayed ||
+	if e, err = b.Results().Read(ctx, "stripe", 7); err != nil || e.How != job.EndReplayed ||
 		e.Job != receipt.Seq || e.Letter != id {
 		t.Errorf("got %+v, %v; want it replayed as %d", e, err, receipt.Seq)
 	}
@@ -48,16 +48,16 @@ func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
 
 func TestADoneJobIsRememberedForAWhile(t *testing.T) {
 	b := newBroker(t)
-	if err := b.Ends().NoteDone("stripe", 3, job.Ended{Accepted: time.Now(), Sum: "x"},
+	if err := b.Results().NoteDone("stripe", 3, job.Ended{Accepted: time.Now(), Sum: "x"},
 		time.Second); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the job is known to be done", func() bool {
-		e, err := b.Ends().Read(natstest.Context(t), "stripe", 3)
+		e, err := b.Results().Read(natstest.Context(t), "stripe", 3)
 		return err == nil && e.How == job.EndDone && e.Sum == "x"
 	})
 	waittest.Until(t, "it is forgotten", func() bool {
-		_, err := b.Ends().Read(natstest.Context(t), "stripe", 3)
+		_, err := b.Results().Read(natstest.Context(t), "stripe", 3)
 		return errors.Is(err, ErrNotFound)
 	})
 }
@@ -118,12 +118,12 @@ func TestRepeatsAreRecognizedAfterARestart(t *testing.T) {
 		!r.Duplicate {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := b.Ends().NoteDone("stripe", 9, job.Ended{Accepted: time.Now()},
+	if err := b.Results().NoteDone("stripe", 9, job.Ended{Accepted: time.Now()},
 		time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "done jobs are noted again", func() bool {
-		e, err := b.Ends().Read(natstest.Context(t), "stripe", 9)
+		e, err := b.Results().Read(natstest.Context(t), "stripe", 9)
 		return err == nil && e.How == job.EndDone
 	})
 }

@@ -41,8 +41,8 @@ type Reply struct {
 	Cut bool `json:"body_too_large,omitempty"`
 }
 
-// Told is the end of a job, as published to its waiting submitter.
-type Told struct {
+// Result is the end of a job, as published to its waiting submitter.
+type Result struct {
 	V      int    `json:"v"`
 	Job    string `json:"job"` // its id
 	End    End    `json:"end"` // [EndDone], [EndDead] or [EndCancelled]
@@ -53,8 +53,8 @@ type Told struct {
 	Reply    *Reply `json:"reply,omitempty"`
 }
 
-// Encode returns the input of [DecodeTold]; it leaves out the body of a reply.
-func (t Told) Encode() []byte {
+// Encode returns the input of [DecodeResult]; it leaves out the body of a reply.
+func (t Result) Encode() []byte {
 	t.V = FormatVersion
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -63,8 +63,8 @@ func (t Told) Encode() []byte {
 	return data
 }
 
-// DecodeTold parses an encoded Told. It returns [ErrVersion] for another format.
-func DecodeTold(data []byte) (t Told, err error) {
+// DecodeResult parses an encoded Result. It returns [ErrVersion] for another format.
+func DecodeResult(data []byte) (t Result, err error) {
 	if err = json.Unmarshal(data, &t); err == nil && t.V != FormatVersion {
 		err = fmt.Errorf("%w: %d", ErrVersion, t.V)
 	}

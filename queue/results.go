@@ -25,19 +25,19 @@ func endedKey(policy string, seq uint64) string {
 	return policy + "." + strconv.FormatUint(seq, 10)
 }
 
-// Ends records how jobs ended, at most 100,000 jobs of each kind: for 14 days, every dead letter
+// Results records how jobs ended, at most 100,000 jobs of each kind: for 14 days, every dead letter
 // and every cancelled or purged job with an Idempotency-Key; in memory, while the policy
 // recognizes repeats, every completed job with an Idempotency-Key.
-type Ends struct {
+type Results struct {
 	ended, done *kv.Table
 	replicas    int
 }
 
-// Ends returns the records of the installation's ended jobs.
-func (b *Broker) Ends() Ends { return Ends{b.tables.ended, b.tables.done, b.replicas} }
+// Results returns the records of the installation's ended jobs.
+func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
 // Read returns how a job ended, or [ErrNotFound] if it has not ended or is not remembered.
-func (ends Ends) Read(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
+func (ends Results) Read(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
 	e, err := readEnded(ctx, ends.ended, policy, seq)
 	if errors.Is(err, ErrNotFound) {
 		e, err = readEnded(ctx, ends.done, policy, seq)
@@ -68,7 +68,7 @@ func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job
 
 // Note records for 14 days the end of an unsuccessful job. Call it before the job's
 // acknowledgement, and repeat it on any error.
-func (ends Ends) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
+func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
 	if err := ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL); err != nil {
 		return fmt.Errorf("note the end of job %s: %w", job.ID(policy, seq), err)
 	}
@@ -78,7 +78,7 @@ func (ends Ends) Note(ctx context.Context, policy string, seq uint64, e job.Ende
 // NoteDone records for ttl that a job with an Idempotency-Key is done. It does not wait for the
 // server; losing the record does little harm: a repeat of the job is then recognized without
 // comparing its payload.
-func (ends Ends) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
+func (ends Results) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
 	e.How = job.EndDone
 	ttl = max(ttl, time.Second).Truncate(time.Second)
 	if err := ends.done.SetNoWait(endedKey(policy, seq), e.Encode(), ttl); err != nil {
