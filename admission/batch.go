@@ -34,7 +34,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 		for r, err := range requests {
 			wait := decided(Outcome{}, err)
 			if err == nil {
-				wait = s.send(ctx, r, s.stored)
+				wait = s.send(ctx, &r, s.stored)
 			}
 			under <- wait
 			select {

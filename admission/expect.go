@@ -2,8 +2,11 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -14,6 +17,8 @@ const (
 	// maxQuestions bounds one request to a valve. Further questions start another request,
 	// concurrent with the one in progress.
 	maxQuestions = job.MaxExpected
+	// absence is how long a partition is not asked again after it had no valve.
+	absence = 100 * time.Millisecond
 )
 
 // expectations asks valves when jobs start. Questions to a partition that arrive during a
@@ -23,7 +28,7 @@ type expectations struct {
 	within time.Duration // askTimeout, longer in a test
 
 	mu     sync.Mutex
-	silent map[partition]time.Time // end of the silence of partitions whose valve did not answer
+	silent map[partition]time.Time // when to ask partitions again whose valve did not answer
 	lines  map[partition]*line     // partitions with a request in progress
 }
 
@@ -59,6 +64,9 @@ func newExpectations(valves Valves) *expectations {
 // ask returns when the job starts.
 func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	b := e.join(p, job)
+	if b == nil {
+		return start{}
+	}
 	select {
 	case <-b.done:
 		return b.starts[job]
@@ -67,11 +75,15 @@ func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	}
 }
 
-// join adds the question to the partition's next batch, and ensures that the batch is sent.
+// join adds the question to the partition's next batch, and ensures that the batch is sent. It
+// returns nil if no valve answered a moment ago.
 func (e *expectations) join(p partition, job uint64) *batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lines[p]
+	if l == nil && time.Now().Before(e.silent[p]) {
+		return nil
+	}
 	if l == nil {
 		l = &line{}
 		e.lines[p] = l
@@ -114,6 +126,9 @@ func (e *expectations) send(p partition, b *batch) {
 	defer cancel()
 	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
 		job.Question{Op: job.OpExpect, Jobs: b.jobs})
+	if errors.Is(err, nats.ErrNoResponders) {
+		e.skip(p, absence)
+	}
 	if err != nil || answer.Error != "" {
 		return
 	}
@@ -122,6 +137,13 @@ func (e *expectations) send(p partition, b *batch) {
 		b.starts[s.Seq] = start{s.Known, max(0, time.Duration(s.DelayMS)*time.Millisecond),
 			s.Position, s.Depth}
 	}
+}
+
+// skip lets no questions go to a partition for a while.
+func (e *expectations) skip(p partition, d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.silent[p] = time.Now().Add(d)
 }
 
 // silence is how long refusals skip a valve that did not answer, so that a missing valve delays
@@ -143,9 +165,7 @@ func (e *expectations) start(ctx context.Context, p partition,
 	room.Op = job.OpRoom
 	answer, err := e.valves.AskValve(ctx, p.policy, p.number, room)
 	if err != nil {
-		e.mu.Lock()
-		e.silent[p] = time.Now().Add(silence)
-		e.mu.Unlock()
+		e.skip(p, silence)
 	}
 	if err != nil || answer.Error != "" || answer.StartMS == nil {
 		return 0, false

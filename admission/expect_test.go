@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -121,5 +123,30 @@ func TestACancelledRequestDoesNotWait(t *testing.T) {
 			t.Error("waited for a client that had gone")
 		}
 		time.Sleep(askTimeout) // the request that is on its way
+	})
+}
+
+// absentValves has no valve for any partition.
+type absentValves struct{ asked int }
+
+func (v *absentValves) AskValve(context.Context, string, int, job.Question) (job.Answer, error) {
+	v.asked++
+	return job.Answer{}, nats.ErrNoResponders
+}
+
+func TestAnAbsentValveIsNotAskedForEachJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &absentValves{}
+		e := newExpectations(v)
+		for range 2 {
+			for seq := range uint64(10) {
+				e.ask(t.Context(), partition{"stripe", 0}, seq)
+				synctest.Wait()
+			}
+			time.Sleep(absence)
+		}
+		if v.asked != 2 {
+			t.Errorf("asked %d times, want once per absence", v.asked)
+		}
 	})
 }

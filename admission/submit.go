@@ -28,12 +28,12 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	if wait > 0 {
 		return s.await(ctx, r, wait)
 	}
-	return s.send(ctx, r, s.foretold)()
+	return s.send(ctx, &r, s.foretold)()
 }
 
 // Sound validates a submission and returns the headers that its job would be stored with.
 func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
-	_, job, err := s.read(r)
+	_, job, err := s.read(&r)
 	return job.stored, err
 }
 
@@ -45,7 +45,7 @@ func Sound(find func(name string) (policy.Policy, error),
 	if err != nil {
 		return nil, err
 	}
-	job, err := readJob(p, r)
+	job, err := readJob(p, &r)
 	if err == nil {
 		err = job.callable(p, find, func(*url.URL) error { return nil })
 	}
@@ -64,7 +64,7 @@ func decided(o Outcome, err error) sent { return func() (Outcome, error) { retur
 type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
 
 // send performs the part of Submit that does not wait for the queue.
-func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting) sent {
+func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
 	if err == nil && job.waits && !r.single {
 		err = &RequestError{WaitHeader, "is for a single job, and not for one of a batch"}
@@ -90,7 +90,7 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 }
 
 // read validates a request, and returns its policy and headers.
-func (s *Service) read(r SubmitRequest) (live *livePolicy, job jobHeader, err error) {
+func (s *Service) read(r *SubmitRequest) (live *livePolicy, job jobHeader, err error) {
 	if live, err = s.live(r.Policy); err != nil {
 		return nil, job, err
 	}
@@ -114,7 +114,7 @@ func (s *Service) find(name string) (policy.Policy, error) {
 
 // readJob parses and validates a request, as far as this depends on the request and its policy
 // only.
-func readJob(p policy.Policy, r SubmitRequest) (job jobHeader, err error) {
+func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 	if !p.HasQueue() {
 		return job, NoQueue(r.Policy)
 	}
@@ -127,7 +127,7 @@ func readJob(p policy.Policy, r SubmitRequest) (job jobHeader, err error) {
 	return job, job.fit(p, r.Body)
 }
 
-func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
+func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
 	// Repeats of an accepted job must get the first answer even from a full bucket, and only the
 	// stream recognises repeats.
@@ -146,7 +146,7 @@ func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest,
 }
 
 // admit asks the limiter of a door policy, and stores the job if admitted.
-func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, j jobHeader,
+func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest, j jobHeader,
 	complete accepting) sent {
 	if err := live.limit.affordable(job.HeaderCost, j.cost); err != nil {
 		return decided(Outcome{}, err)
@@ -207,7 +207,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, 
 }
 
 // publish stores a job of a queue policy.
-func (s *Service) publish(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
+func (s *Service) publish(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
 	wait := s.publisher.Send(ctx, live.submission(r, job))
 	return func() (Outcome, error) {
@@ -219,7 +219,7 @@ func (s *Service) publish(ctx context.Context, live *livePolicy, r SubmitRequest
 	}
 }
 
-func (l *livePolicy) submission(req SubmitRequest, job jobHeader) queue.Submission {
+func (l *livePolicy) submission(req *SubmitRequest, job jobHeader) queue.Submission {
 	return queue.Submission{
 		Policy:         req.Policy,
 		Key:            req.Key,
@@ -254,7 +254,7 @@ func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.
 }
 
 // refused translates the error of the queue.
-func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest,
+func (s *Service) refused(ctx context.Context, live *livePolicy, r *SubmitRequest,
 	err error) (Outcome, error) {
 	var ended *queue.EndedError
 	switch {

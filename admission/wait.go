@@ -89,7 +89,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 		return Outcome{}, &RequestError{WaitHeader, "nobody can wait here"}
 	}
 	if s.waiters.places.Reserve(r.From, 1) != nil {
-		return noResult(NoResultBusy)(s.send(ctx, r, s.foretold)())
+		return noResult(NoResultBusy)(s.send(ctx, &r, s.foretold)())
 	}
 	defer s.waiters.places.Release(r.From, 1)
 	waiting, err := s.waiters.outcomes.Await()
@@ -101,7 +101,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	defer cancel()
 	defer context.AfterFunc(s.waiters.ending, cancel)()
 	r.waiter = waiting.Token
-	o, err := s.send(ctx, r, s.stored)()
+	o, err := s.send(ctx, &r, s.stored)()
 	if err != nil || o.Verdict == Rejected {
 		return o, err
 	}

@@ -225,7 +225,7 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.send(ctx, Submission{Policy: "stripe", Key: k}, header)(ctx); err != nil {
+	if _, err := p.send(ctx, &Submission{Policy: "stripe", Key: k}, header)(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if receipt, err := p.Replay(ctx, "stripe", second); err != nil || receipt.Seq != 2 {

@@ -130,18 +130,11 @@ func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 func (p *Producer) Send(ctx context.Context, s Submission) (
 	wait func(context.Context) (Receipt, error)) {
 
-	sent := p.send(ctx, s, storedHeader(s))
-	return func(ctx context.Context) (Receipt, error) {
-		r, err := sent(ctx)
-		if err == nil && r.Duplicate {
-			return p.Repeated(ctx, s, r)
-		}
-		return r, err
-	}
+	return p.send(ctx, &s, storedHeader(s))
 }
 
 // send is Send with the stored job's header, which contains the message id.
-func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
+func (p *Producer) send(ctx context.Context, s *Submission, header nats.Header) (
 	wait func(context.Context) (Receipt, error)) {
 
 	subject := p.b.names.Jobs(s.Policy, s.Key)
@@ -164,6 +157,9 @@ func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
 		r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
 		if n := p.partitions(ctx, s.Policy); n > 0 {
 			r.Partition = job.Partition(subject, n)
+		}
+		if r.Duplicate {
+			return p.Repeated(ctx, *s, r)
 		}
 		return r, nil
 	}
@@ -197,7 +193,7 @@ func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.C
 }
 
 // publish sends m until it is answered, the context ends or another attempt is pointless.
-func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a attempt,
+func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a attempt,
 	began time.Time) (jsapi.PubAck, error) {
 	wait := retryFirst
 	unknown := false // an earlier attempt may have stored the job

@@ -75,7 +75,7 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
 		return Receipt{}, fmt.Errorf("dead letter %d of %s: %w", id, policy, err)
 	}
 	s := Submission{Policy: policy, Key: letter.Key, Admitted: admitted, Body: letter.Body}
-	receipt, err := p.send(ctx, s, header)(ctx)
+	receipt, err := p.send(ctx, &s, header)(ctx)
 	if err != nil {
 		return Receipt{}, err
 	}

@@ -45,9 +45,8 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 				"belongs to a single job: give it among the headers of each")
 		}
 	}
-	from, err := h.client(r.RemoteAddr, r.Header)
-	if err != nil {
-		return answer.Answer{}, err
+	if at.proxy != nil {
+		return answer.Answer{}, at.proxy
 	}
 	body, held, err := h.read(r, at, admission.MaxBatchBytes)
 	release := func() { h.options.Budget.Release(at.from, held) }
@@ -71,7 +70,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 		n, told := 0, time.Now()
 		var line []byte
 		// The only error is that the client has stopped reading.
-		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, at.client, from, body),
+		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, at.client, at.ip, body),
 			func(o admission.Outcome, err error) error {
 				n++
 				if err != nil {

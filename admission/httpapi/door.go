@@ -31,9 +31,8 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 	}
-	client, err := h.client(r.RemoteAddr, r.Header)
-	if err != nil {
-		return answer.Answer{}, err
+	if at.proxy != nil {
+		return answer.Answer{}, at.proxy
 	}
 	body, held, err := h.read(r, at, admission.MaxBody)
 	defer h.options.Budget.Release(at.from, held)
@@ -41,7 +40,7 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, bodyLeft{err}
 	}
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
-		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client,
+		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: at.ip,
 		From: at.from, Wait: wait})
 	if err != nil {
 		return answer.Answer{}, err
@@ -117,12 +116,11 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 	}
-	client, err := h.client(r.RemoteAddr, r.Header)
-	if err != nil {
-		return answer.Answer{}, err
+	if at.proxy != nil {
+		return answer.Answer{}, at.proxy
 	}
 	request := admission.CheckRequest{
-		Policy: at.policy, Key: at.key, Cost: options.Cost, IP: cmp.Or(options.IP, client),
+		Policy: at.policy, Key: at.key, Cost: options.Cost, IP: cmp.Or(options.IP, at.ip),
 	}
 	ask := h.service.Check
 	switch {
@@ -160,18 +158,15 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 	return admission.ClientIP(host), nil
 }
 
-// from returns the client that budgets count: its name, or its address as seen by a trusted proxy.
-func (h *handler) from(r *http.Request, c *access.Client) admission.Client {
-	from := admission.Client{Name: c.Name,
+// from adds the client that budgets count: its name, or its address as seen by a trusted proxy.
+func (h *handler) from(at *place, r *http.Request, c *access.Client) {
+	at.client = c
+	at.ip, at.proxy = h.client(r.RemoteAddr, r.Header)
+	at.from = admission.Client{Name: cmp.Or(c.Name, at.ip),
 		Operator: c.MayAll(access.Read | access.Operate | access.Admin)}
-	if from.Name == "" {
-		address, err := h.client(r.RemoteAddr, r.Header)
-		if err == nil && len(r.Header[ipHeader]) > 0 {
-			address = admission.ClientIP(r.Header[ipHeader][0])
-		}
-		from.Name = address
+	if c.Name == "" && at.proxy == nil && len(r.Header[ipHeader]) > 0 {
+		at.from.Name = admission.ClientIP(r.Header[ipHeader][0])
 	}
-	return from
 }
 
 func queryCost(r *http.Request) (int64, error) {

@@ -202,7 +202,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 		r = r.WithContext(manage.WithClient(r.Context(), from))
 	}
 	at, err := rt.place(r, names)
-	at.client, at.from = client, h.from(r, client)
+	h.from(&at, r, client)
 	if err == nil && !rt.permits(at) {
 		err = notPermitted(rt, at)
 	}

@@ -40,6 +40,9 @@ func parameters(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.ForceQuery {
 		return nil, errEmptyQuery
 	}
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, bad("query", "cannot be parsed")

@@ -186,6 +186,7 @@ func form(path string) []string {
 // match returns the path's values for the braces of the form. Paths are not cleaned, and segments
 // may be empty.
 func (re resource) match(path string) (found []string, ok bool) {
+	found = make([]string, 0, 2)
 	for i, want := range re.form {
 		segment, rest, more := strings.Cut(path, "/")
 		switch last := i == len(re.form)-1; {
@@ -232,7 +233,9 @@ type place struct {
 	query  url.Values
 	client *access.Client
 	from   admission.Client
-	err    error // the first mistake in the query
+	ip     string // address that limits apply to; empty: unknown
+	proxy  error  // why the address that a header names does not count
+	err    error  // the first mistake in the query
 }
 
 func (rt route) place(r *http.Request, found []string) (at place, err error) {

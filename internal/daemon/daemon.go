@@ -99,6 +99,7 @@ func (c Command) Main() {
 		running.Load().cutOff(second)
 		os.Exit(exitFailed)
 	}()
+	collectLess()
 	status := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
 	stop()
 	os.Exit(status)
