@@ -144,9 +144,9 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestEditsSurviveTheirOwner",
 	},
 	{
-		name: "an-edit-is-answered-before-it-is-stored", file: "workers/internal/valve/handover.go",
-		old: "p.edits.telling = p.edits.made",
-		new: "p.edits.told = p.edits.made",
+		name: "an-edit-is-answered-before-it-is-stored", file: "workers/internal/valve/edits.go",
+		old: "p.edits.noted = p.unnoted.noted.Begun + 1\n",
+		new: "",
 		by:  "./workers/internal/valve TestEditsAreBoundedAndConfirmed",
 	},
 	{
@@ -1473,7 +1473,7 @@ func (Synced)`,
 	{
 		name: "not-before-ignored", file: "workers/internal/valve/valve.go",
 		old: "case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):",
-		new: "case !a.NotBefore.IsZero() && a.NotBefore.After(wall) && false:",
+		new: "case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)) && false:",
 		by:  "./workers/internal/valve TestAJobStartsAtItsNotBefore",
 	},
 	{
@@ -3604,9 +3604,9 @@ func (Synced)`,
 	},
 	{
 		name: "played-runs-hold-no-place", file: "workers/whatif/drainer.go",
-		old: "d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)",
-		new: "d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)\n" +
-			"d.account.left(d.account.of(r.Key), d.now)",
+		old: "d.account.started(d.account.keys[r.Key], d.now, r.Stored.UnixNano(), r.Cost)",
+		new: "d.account.started(d.account.keys[r.Key], d.now, r.Stored.UnixNano(), r.Cost)\n" +
+			"d.account.left(d.account.keys[r.Key], d.now)",
 		by: "./workers/whatif TestSmallCasesComeOutAsByHand",
 	},
 	{

@@ -121,8 +121,6 @@ func newAccount(policy string, o Options) *account {
 		reasons: map[Reason]int64{}, width: time.Millisecond}
 }
 
-func (a *account) of(key job.Key) *keyAccount { return a.keys[key] }
-
 func (a *account) requested(r *Request) *keyAccount {
 	k := a.keys[r.Key]
 	if k == nil {
@@ -143,8 +141,6 @@ func (a *account) refused(k *keyAccount, at int64, why Reason) {
 	a.bin(at, func(b *Bin) { b.Refused++ })
 }
 
-func (a *account) accepted(k *keyAccount) { k.Accepted++ }
-
 // stored counts an accepted job, left its end.
 func (a *account) stored(k *keyAccount, at int64) {
 	a.held++
@@ -158,8 +154,6 @@ func (a *account) left(k *keyAccount, at int64) {
 	a.held--
 	k.held--
 }
-
-func (a *account) stale(k *keyAccount) { k.Stale++ }
 
 func (a *account) started(k *keyAccount, at, came, cost int64) {
 	k.Started++

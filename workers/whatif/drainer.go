@@ -151,11 +151,11 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 		d.start(r, now)
 	}
 	for _, b := range out.Burials {
-		d.account.stale(d.account.of(b.Key))
+		d.account.keys[b.Key].Stale++
 		d.valve.Buried(d.part.Held(b.Ref))
 	}
 	for _, a := range out.Acks {
-		d.account.left(d.account.of(a.Key), d.now)
+		d.account.left(d.account.keys[a.Key], d.now)
 		d.part.Confirmed(a.Seq, now)
 	}
 	for i := 0; i < len(out.Fetches); i++ { // loading one may request another
@@ -174,7 +174,7 @@ func (d *drainer) start(r valve.Run, now pace.Instant) {
 		d.end(r.Number, record.OutcomeReturned, now)
 		return
 	}
-	d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)
+	d.account.started(d.account.keys[r.Key], d.now, r.Stored.UnixNano(), r.Cost)
 	if d.options.Duration > 0 {
 		d.ends.Push(ending{now.Add(d.options.Duration), r.Number})
 		return

@@ -169,7 +169,7 @@ func (w *world) request(r *Request) error {
 			w.account.refused(of, r.At, Limit)
 			return nil
 		case w.drainer == nil:
-			w.account.accepted(of)
+			of.Accepted++
 			if d.Delay == 0 {
 				w.account.started(of, r.At, r.At, r.Cost)
 			} else {
@@ -186,7 +186,7 @@ func (w *world) request(r *Request) error {
 		}
 		return nil
 	}
-	w.account.accepted(of)
+	of.Accepted++
 	w.account.stored(of, r.At)
 	return w.drainer.arrive(r, deadline)
 }

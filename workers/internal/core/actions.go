@@ -7,8 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Performer carries out the core's actions: in the drainer, or in a simulation. A forgotten
-// action does not compile.
+// Performer carries out the core's actions. A forgotten action does not compile.
 type Performer interface {
 	Close(p handle.Partition)
 	Open(o Opening)
@@ -36,8 +35,8 @@ type Performer interface {
 	TellLost()
 }
 
-// Perform passes all actions to p, in the order in which they must begin: closings before
-// openings, and starts before actions that can wait.
+// Perform passes all actions to p, in the order in which they must begin: closings before openings,
+// and starts before actions that can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out
 	c.out, c.spare = c.spare, actions{}
@@ -95,7 +94,6 @@ type actions struct {
 	lost          int                // number of times this process was declared dead
 }
 
-// reset empties the lists, keeping the memory of the long ones.
 func (a *actions) reset() {
 	a.Actions.Reset()
 	*a = actions{Actions: a.Actions}
@@ -109,8 +107,8 @@ const (
 	TablePartitions
 )
 
-// Put is a write of a record by compare-and-set; revision 0: there must be none. Its result
-// returns as [Written], with this Put.
+// Put is a write of a record by compare-and-set; revision 0: there must be none. Its result returns
+// as [Written].
 type Put struct {
 	Table    Table
 	Key      string
@@ -122,7 +120,7 @@ type Put struct {
 	// Unreadable bytes that this write replaces; they must be saved elsewhere first.
 	Aside []byte
 
-	// Set for a checkpoint, in place of value. It takes long, and the writer calls it.
+	// Set for a checkpoint, in place of value, as encoding takes long.
 	compose   func() []byte
 	gathering *valve.Gathering // the source of compose
 }
@@ -155,8 +153,7 @@ const (
 	PutUnknown // it may be applied, now or later
 )
 
-// Opening requests a partition's backlog for an epoch, and with Inherit its predecessor's
-// state.
+// Opening requests a partition's backlog for an epoch, and with Inherit its predecessor's state.
 type Opening struct {
 	Part    handle.Partition
 	Epoch   uint64

@@ -10,22 +10,17 @@ import (
 )
 
 const (
-	// checkpointEvery is the shortest time between two checkpoints of a partition. After a
-	// crash, starts in between are unknown: each bucket counts as having started a job at the
-	// last moment, and their runs do not count as crashed.
+	// checkpointEvery is the shortest time between two checkpoints of a partition. After a crash,
+	// starts in between are unknown.
 	checkpointEvery = 250 * time.Millisecond
-	// checkpointPerBucket makes checkpoints of many buckets rarer: 100,000 are written every 2¼
-	// s instead of four times a second.
+	// checkpointPerBucket makes checkpoints of many buckets rarer: of 100,000, every 2¼ s.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostGathered bounds the buckets that checkpoints read per iteration of the loop, because
-	// starts wait meanwhile.
+	// mostGathered bounds the buckets read per iteration of the loop, because starts wait
+	// meanwhile.
 	mostGathered = 2048
 )
 
-// checkpointState schedules a partition's checkpoints.
-//
-// One is written at a time, over the revision of the one before, and only after changes, so
-// idle partitions cost nothing.
+// checkpointState schedules a partition's checkpoints: one at a time, and only after changes.
 type checkpointState struct {
 	revision  uint64
 	pending   bool // being written
@@ -33,8 +28,8 @@ type checkpointState struct {
 	gathering *valve.Gathering // in progress; nil: none
 }
 
-// checkpointDue returns when the next checkpoint may be written: never without changes, nor
-// before the predecessor's state is taken over, which it would overwrite.
+// checkpointDue returns when the next checkpoint may be written: never without changes, nor before
+// the predecessor's state, which it would overwrite, is taken over.
 func (p *partition) checkpointDue() pace.Instant {
 	s := &p.checkpointed
 	switch {
@@ -53,8 +48,8 @@ func (p *partition) checkpointDue() pace.Instant {
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// note works on a partition's checkpoint, reading up to n buckets, and returns how many of n
-// are left. Encoding takes the longest and is left to the writer.
+// note works on a partition's checkpoint, reading up to n buckets, and returns how many of n are
+// left.
 func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
@@ -66,8 +61,8 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 		return left
 	}
 	s.gathering, s.pending = nil, true
-	// Runs are collected last, at once and as of now. Older clocks are harmless (see
-	// valve.Gathering), but a run that has ended since would hold concurrency at a successor.
+	// Runs are collected last. Older clocks are harmless (see valve.Gathering), but a run that has
+	// ended since would hold concurrency at a successor.
 	h, most := p.HandoverBut(now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
@@ -84,8 +79,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-// checkpointShare returns the share of a checkpoint's write; nil: it has been lost since, and
-// maybe taken again.
+// checkpointShare returns the share of a checkpoint's write; nil: it has been lost since.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
@@ -94,11 +88,9 @@ func (c *Core) checkpointShare(p Put) *share {
 	return s
 }
 
-// checkpointed handles the result of a checkpoint's write. A conflicting checkpoint is
-// overwritten, since its writer owned the partition before us.
-//
-// A failed checkpoint is not repeated: its revision is read, and the next one is built from new
-// state.
+// checkpointed handles the result of a checkpoint's write. After a failure its revision is read,
+// and the next one is built from new state; the writer of a conflicting one owned the partition
+// before us.
 func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
 	if s == nil {

@@ -26,9 +26,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Core makes all decisions of a drainer: its lease, the partitions it owns, and the valves of
-// their policies. It is pure, like the valve: events go in, actions come out. The drainer is
-// the loop around it; the simulation is another.
+// Core makes all decisions of a drainer: its lease, the partitions it owns, and the valves of their
+// policies. It is pure: events go in, actions come out.
 type Core struct {
 	options    Options
 	Lease      lease
@@ -59,7 +58,7 @@ type Core struct {
 	tenures   uint64 // number of partitions and valves so far
 }
 
-// cluster is what this process knows of other drainers and of the owners of partitions.
+// cluster is the knowledge of other drainers and of the owners of partitions.
 type cluster struct {
 	peers  map[string]*peer
 	shares map[string]*share
@@ -82,8 +81,7 @@ type Options struct {
 	Random func() float64
 	Memory int64 // approximate bytes for waiting jobs; 0: unlimited
 	gather int   // overrides mostGathered if not 0
-	// OwnersMade is when the table of ownership records was created: again, if policies are
-	// older.
+	// OwnersMade is when the table of ownership records was created: again, if policies are older.
 	OwnersMade time.Time
 
 	// Shown to people who inspect leases.
@@ -111,8 +109,7 @@ func New(o Options) *Core {
 	return c
 }
 
-// part returns the partition of this name for an event, and marks its valve to be visited; nil:
-// this core does not own it.
+// part returns a partition for an event, and marks its valve to be visited; nil: it is not owned.
 func (c *Core) part(name handle.Partition) *partition {
 	if s := c.share(name); s != nil && s.part.Owned() {
 		c.valve(name.Policy)
@@ -121,7 +118,7 @@ func (c *Core) part(name handle.Partition) *partition {
 	return nil
 }
 
-// share returns the share whose partition has the name, even while it is being released.
+// share returns the share of a partition, even while it is being released.
 func (c *Core) share(name handle.Partition) *share {
 	s := c.shares[record.ShareKey(name.Policy, name.Number)]
 	if s == nil || s.part == nil || s.part.Partition != name {
@@ -139,8 +136,8 @@ func (c *Core) valve(name string) *livePolicy {
 	return v
 }
 
-// rouse has every iteration visit a valve until it is idle, so that ten thousand policies
-// without jobs cost nothing.
+// rouse has every iteration visit a valve until it is idle, so that ten thousand policies without
+// jobs cost nothing.
 func (c *Core) rouse(v *livePolicy) {
 	if v.awake {
 		return
@@ -153,7 +150,6 @@ func (c *Core) rouse(v *livePolicy) {
 	c.awake = slices.Insert(c.awake, i, v)
 }
 
-// rouseAll marks all valves to be visited.
 func (c *Core) rouseAll() {
 	for _, v := range c.sorted {
 		v.awake = true
@@ -162,8 +158,8 @@ func (c *Core) rouseAll() {
 	c.awake = append(c.awake[:0], c.sorted...)
 }
 
-// rest drops idle valves from further iterations. Valves of shared limits stay, because every
-// start of a sharing policy affects them.
+// rest drops idle valves from further iterations, except those of shared limits, which every start
+// of a sharing policy affects.
 func (c *Core) rest() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
 		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
@@ -178,18 +174,15 @@ func (c *Core) nonce() uint64 {
 	return c.nonces
 }
 
-// Open reports whether jobs may start at now: during the lease, and with a connection, since a
-// job that ends without one cannot be acknowledged and would run again after a takeover.
+// Open reports whether jobs may start at now. Without a connection, a job's end could not be
+// acknowledged, and it would run again after a takeover.
 func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 
-// Ready reports whether this process takes part: it knows the others' records and may start
-// jobs.
+// Ready reports whether this process knows the others' records and may start jobs.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
-// Fence is the instant before which jobs may start.
-//
-// It is an instant, for a worker to compare with its own reading of the clock: between a
-// question whether starts are allowed and the start, time would pass (law 2).
+// Fence is the instant before which jobs may start. Workers compare it with their own reading of
+// the clock, since time passes between a decision and its start (law 2).
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
@@ -197,8 +190,8 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// sortedShares returns the shares in a fixed order. Every loop uses it, so that a seed of the
-// simulation reproduces one run.
+// sortedShares returns the shares in a fixed order, so that a seed of the simulation reproduces one
+// run.
 func (c *Core) sortedShares() []*share {
 	if c.order == nil {
 		c.order = slices.SortedFunc(maps.Values(c.shares), func(a, b *share) int {
@@ -208,11 +201,8 @@ func (c *Core) sortedShares() []*share {
 	return c.order
 }
 
-// Deliveries and records missed without a connection are unknown, so the wait for other leases
-// and the opening of backlogs begin again.
-//
-// Without a connection the fence is down: a job that ends cannot be acknowledged, and would run
-// again elsewhere.
+// Events missed without a connection are unknown, so the wait for other leases and the opening of
+// backlogs begin again.
 func (e Connected) apply(c *Core, now pace.Instant) {
 	c.Connected = e.Up
 	c.most = cmp.Or(e.Most, c.most)
@@ -236,7 +226,7 @@ func (Synced) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// After a conflict or an unknown result the record is read: a conflict may be with an earlier
+// After a conflict or an unknown result the record is read: the conflict may be with an earlier
 // write of this process, and an unknown write may be applied.
 func (e Written) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
@@ -264,11 +254,10 @@ type Record struct {
 	seen pace.Instant
 }
 
-// vanished reports whether there is no record, not even a deletion marker: the table was
-// deleted, and recreated by the next process to start, with revisions above all former ones.
-// The owner of a lost record writes it again, within its fence and under its own name. Others
-// leave the partition alone for a lease, and the last contents remain in effect. A process that
-// starts then and finds no record does the same if the policy is older than the table.
+// vanished reports whether there is not even a deletion marker: the table was deleted, and
+// recreated by the next process to start, with higher revisions. The owner of a lost record writes
+// it again, within its fence. Others leave the partition alone for a lease, and the last contents
+// remain in effect; so does a process that starts then, if the policy is older than the table.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -290,8 +279,8 @@ func (e Found) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// Records of unknown policies are kept, because watches deliver policies and records in any
-// order. A watch's first deliveries may be old, so only later records count as live.
+// Records of unknown policies are kept, because watches deliver in any order. A watch's first
+// deliveries may be old, so only later records count as live.
 func (e Watched) apply(c *Core, now pace.Instant) {
 	key, found := e.Key, e.Record
 	if c.synced {
@@ -318,7 +307,6 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// A stopping process hands everything over.
 func (Stopped) apply(c *Core, now pace.Instant) {
 	if !c.Leaving {
 		c.Leaving, c.changed = true, true
@@ -326,9 +314,8 @@ func (Stopped) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Left reports whether nothing remains owned, running or to be reported.
-//
-// Ending before outcomes are reported would let the next owner run the jobs again (law 3).
+// Left reports whether nothing remains owned, running or to be reported. Otherwise the next owner
+// would run jobs again (law 3).
 func (c *Core) Left() bool {
 	for _, s := range c.shares {
 		if s.state != shareIdle {
@@ -338,10 +325,9 @@ func (c *Core) Left() bool {
 	return c.Running() == 0 && len(c.unsettled) == 0
 }
 
-// Decide does all work due at now, except checkpoints.
-//
-// The lease comes first, as the rest depends on it; then ownership; then starts. A lapse is
-// reported to the valves before they start again, since their clocks must not make up for it.
+// Decide does all work due at now, except checkpoints: the lease, on which all depends; ownership;
+// starts. Valves hear of a lapse before they start again, since their clocks must not make up for
+// it.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)
@@ -375,9 +361,7 @@ func (c *Core) Decide(now pace.Instant) {
 	c.rest()
 }
 
-// Checkpoint works on due checkpoints. That takes longer than a start may be delayed, so the
-// starts of Decide go to their workers first.
-//
+// Checkpoint works on due checkpoints, after the starts of Decide have gone to their workers.
 // Without the lease it writes nothing, because a successor may have written its own.
 func (c *Core) Checkpoint(now pace.Instant) {
 	if !c.wasOpen {
@@ -393,9 +377,8 @@ func (c *Core) Checkpoint(now pace.Instant) {
 	}
 }
 
-// Wake returns when Decide and Ponder must be called next without an event.
-//
-// It may be early, at the cost of an iteration, but never late.
+// Wake returns when Decide and Ponder must be called next without an event. It may be early, but
+// never late.
 func (c *Core) Wake(now pace.Instant) pace.Instant {
 	at := min(c.TickAt, c.questions.Due())
 	if !c.Lease.inFlight {

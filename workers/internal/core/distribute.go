@@ -9,18 +9,12 @@ import (
 )
 
 // favourites assigns each partition a preferred drainer by rendezvous hashing (Thaler and
-// Ravishankar, 1996), with a quota of ⌈partitions / drainers⌉. Drainers that know the same
-// leases and policies agree.
+// Ravishankar, 1996), which moves few partitions when a drainer comes or goes, with a quota of
+// ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that know the same leases and
+// policies agree; that matters only for balance. Load is counted in the order of keys.
 //
-// Agreement matters only for balance, not for correctness: a drainer in error releases a
-// partition it could have kept, or waits favouriteFirst needlessly. Rendezvous hashing moves
-// few partitions when a drainer comes or goes; the quota is needed because hashing alone is
-// uneven for few partitions. Load is counted in the order of keys, so all drainers must visit
-// the shares in the same order.
-//
-// Policies that share a limit are assigned to one drainer: one of those eligible for most of
-// them. Each partition moves there like any to its favourite: within half a lease of a takeover
-// that scattered them. Until then only policies on the limit's drainer start jobs.
+// Policies that share a limit are assigned to one drainer, of those eligible for most of them.
+// Until their partitions have moved there, only policies on the limit's drainer start jobs.
 func (c *Core) favourites() map[*share]string {
 	able := map[string][]string{}
 	drainers := map[string]bool{}
@@ -86,12 +80,9 @@ func weight(id, key string) uint64 {
 	return x ^ x>>33
 }
 
-// distribute takes and releases partitions.
-//
-// It runs ten times a second, and at once after any relevant change. Only distribute takes a
-// partition or gives one up voluntarily; other code updates state and triggers it. Calm shares
-// are visited once a second only, and at once after stir: thousands of them would take percents
-// of a core.
+// distribute takes and releases partitions, ten times a second and after any relevant change. Other
+// code only updates state and triggers it. Calm shares are visited once a second, and after stir:
+// thousands of them would take percents of a core.
 func (c *Core) distribute(now pace.Instant) {
 	all := c.changed || now >= c.allAt
 	if c.changed {
@@ -118,8 +109,8 @@ func (c *Core) distribute(now pace.Instant) {
 	}
 }
 
-// isCalm reports whether a share needs no decision until something happens to it: it is owned here
-// and is to stay, or another drainer owns it.
+// isCalm reports whether a share needs no decision until something happens to it: it stays here, or
+// another drainer owns it.
 func (c *Core) isCalm(s *share, now pace.Instant) bool {
 	switch {
 	case s.state == shareOwned:
@@ -133,7 +124,6 @@ func (c *Core) isCalm(s *share, now pace.Instant) bool {
 		s.damaged == nil && !c.free(s, now)
 }
 
-// settle decides about one share.
 func (c *Core) settle(s *share, now pace.Instant) {
 	v := s.valve
 	if s.part != nil {
@@ -171,7 +161,7 @@ func (c *Core) settle(s *share, now pace.Instant) {
 }
 
 // considerTaking takes a free partition if this process is its favourite, or if the favourite's
-// time is over. That counts from when the partition was seen free, on this process's clock.
+// time is over.
 func (c *Core) considerTaking(s *share, now pace.Instant) {
 	if s.ending || !c.free(s, now) {
 		s.freeSince = 0
@@ -182,8 +172,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 	switch {
 	case c.Leaving:
-		// Outcomes of our running jobs find no successor: take the partition back, only to
-		// acknowledge.
+		// Outcomes of our running jobs find no successor: take the partition back to acknowledge.
 		to := s.favourite
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
 		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
@@ -194,11 +183,9 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 }
 
-// considerRelease decides whether to open, retake or hand over an owned partition. It is handed
-// only to a recently live favourite, only after the set of drainers was stable for some time,
-// and not within half a lease of its taking: while drainers' knowledge differs, it would
-// otherwise move back and forth, and stand still each time. A valve stopped for a handover does
-// not restart; the new owner takes the partition by its record.
+// considerRelease decides whether to open, retake or hand over an owned partition: only to a
+// recently live favourite, after the set of drainers was stable for some time, and not within half
+// a lease of its taking. Otherwise it would move back and forth while drainers' knowledge differs.
 func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
 	case s.part.unopened: // this epoch has no results yet: it can be reused
@@ -232,8 +219,6 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 }
 
 // othersMay reports whether another drainer may succeed in opening a partition that fails here.
-//
-// If there is none, this one retries forever: an unowned partition would be no better.
 func (c *Core) othersMay(s *share, now pace.Instant) bool {
 	if s.failures < mostFailures {
 		return false
@@ -247,13 +232,9 @@ func (c *Core) othersMay(s *share, now pace.Instant) bool {
 	return false
 }
 
-// letGo gives up a partition that cannot be opened, and reports whether it did. Its stream may
-// be gone permanently, which no successor needs to know. If the stream may still exist,
-// finished jobs must be acknowledged, so it is opened again later.
-//
-// State that was not taken over is given back unchanged; otherwise it is handed over in order.
-// If the partition returns because no other drainer could open it, that is not before
-// reopenMost.
+// letGo gives up a partition that cannot be opened, and reports whether it did. If its stream may
+// still exist, finished jobs must be acknowledged, so it is opened again later. State that was not
+// taken over is given back unchanged. If the partition returns, that is not before reopenMost.
 func (c *Core) letGo(s *share, now pace.Instant) bool {
 	switch {
 	case s.part.fresh:
@@ -272,22 +253,17 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 	return true
 }
 
-// givesUp reports whether this drainer is to give up a partition.
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
-// canGo reports whether a partition that this drainer gives up can be released: there is an
-// heir, or nothing to hand over.
-//
-// Outcomes of runs are reported to the next owner. Without an heir, jobs that ended well here
-// would run again; so the partition is kept, without starts, until all are acknowledged (law 6:
-// a shutdown costs no attempt).
+// canGo reports whether a partition that this drainer gives up can be released: there is an heir
+// for the outcomes of its runs, or nothing to hand over. Otherwise it is kept, without starts,
+// until all are acknowledged (law 6: a shutdown costs no attempt).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)
 }
 
-// quiet quiesces a partition, and reports whether nothing of it is in progress or unreported
-// here.
+// quiet quiesces a partition, and reports whether nothing of it is in progress here.
 func (c *Core) quiet(s *share) bool {
 	c.valve(s.policy)
 	s.part.Quiesce()

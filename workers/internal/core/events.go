@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Event is an input of the core. Events are values that refer to the core's state by handles,
-// so that a history of them can be written down; it omits the reply to a question.
+// Event is an input of the core: a value that refers to the core's state by handles, so that a
+// history of events can be written down.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }
@@ -122,7 +122,7 @@ type (
 	Buried struct{ handle.Ref }
 	// Noted reports that a job's end was recorded.
 	Noted struct{ valve.Ending }
-	// Delivered reports that a report reached the new owner, or that it is no longer needed.
+	// Delivered reports that a report reached the new owner, or is no longer needed.
 	Delivered struct{ Report record.Report }
 )
 
@@ -143,7 +143,7 @@ type (
 		Policy string
 		Key    job.Key
 	}
-	// Asked is a question to the owner of a partition. It is answered now or by Ponder.
+	// Asked is a question to the owner of a partition.
 	Asked struct {
 		Part     handle.Partition
 		Question job.Question

@@ -13,9 +13,8 @@ import (
 // lease proves that this process is alive, and bounds its starts by a fence.
 //
 // Law 2 rests here on clocks that are never compared. The owner counts from when a renewal was
-// sent, before it was stored; other processes count from when they saw it, after that. All
-// count the same duration, and the owner a margin less. So an owner has stopped before others
-// may declare it dead, whatever their clocks show.
+// sent; other processes count from when they saw it. All count the same duration, and the owner a
+// margin less, so it has stopped before others may declare it dead.
 type lease struct {
 	Id       string
 	revision uint64
@@ -25,9 +24,8 @@ type lease struct {
 	inFlight bool   // a renewal or a read is in progress
 	damaged  []byte // the record's bytes if unreadable: the next renewal replaces them
 	renewAt  pace.Instant
-	// The last sixteen renewals whose results may be unknown: a read may find any of them. They
-	// are sent at least a margin apart, so these cover most of a lease, and an older one would
-	// hardly move the fence.
+	// The last sixteen renewals whose results may be unknown. They are sent at least a margin
+	// apart, so these cover most of a lease.
 	sends []send
 }
 
@@ -36,28 +34,24 @@ type send struct {
 	at    pace.Instant
 }
 
-// peer is another drainer, as known from its lease.
-//
-// A peer is considered alive only when its record's revision advances. Repeated deliveries
-// prove nothing, and neither do recent dates, which come from other clocks.
+// peer is another drainer. It counts as alive only when its record's revision advances: repeated
+// deliveries prove nothing, nor do recent dates, which come from other clocks.
 type peer struct {
 	revision uint64
 	seen     pace.Instant // when a new revision was last seen, on our clock
 	record   record.Lease
 	gone     bool // its lease is a tombstone or was deleted
 	strange  bool // its lease has a newer format, and must not be judged
-	// its lease's bytes if unreadable: it expires, as its drainer no longer renews it
+	// its unreadable lease: it expires, as its drainer no longer renews it
 	damaged  []byte
 	vanished bool // its lease is gone without a release
 	goneAt   pace.Instant
 	inFlight bool // a tombstone for it is being written
 }
 
-// renew sends the next renewal.
-//
-// It writes over the revision last written by this process, so it fails over a tombstone: a
-// process declared dead must not return under its name, since others have taken its partitions.
-// Only one is in flight at a time, because a second would conflict with the first.
+// renew sends the next renewal, over the revision last written by this process. So it fails over a
+// tombstone: a process declared dead must not return under its name. A second one in flight would
+// conflict with the first.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = true
@@ -81,23 +75,21 @@ func (c *Core) renew(now pace.Instant) {
 	})
 }
 
-// renewed handles a stored renewal.
 func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return // of a former identity
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// The clocks jumped meanwhile: the renewal says nothing of the time since, and its stamp is
-	// ignored.
+	// The renewal says nothing of the time since the clocks jumped.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
 }
 
-// extend extends the lease by a stored renewal, from when it was sent, because the answer may
-// have taken any time. A fence never goes back, as answers, reads and the watch come in any
-// order. Renewal after a third of the lease leaves room for two lost renewals.
+// extend extends the lease by a stored renewal, from when it was sent. A fence never goes back, as
+// answers, reads and the watch come in any order. Renewal after a third of the lease leaves room
+// for two lost renewals.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -109,28 +101,20 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// After a jump of the wall clock against this process's clock, this machine's clocks may have
-// stood still, and others may have declared it dead. Nothing starts until a renewal sent from
-// now on is seen, which proves that it is alive, and tells the time.
-//
-// A suspended laptop, a paused virtual machine and a live migration all look like this: the
-// process resumes with a lease that ended long ago by all other clocks (laws 2 and 3).
+// After a suspended laptop, a paused virtual machine or a live migration, the lease may have ended
+// long ago by all other clocks. Nothing starts until a renewal sent from now on is seen, which
+// proves that this process is alive, and tells the time (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
 
-// margin is the unused part of a lease, for clocks of different speeds, and for the time
-// between the final check and the start.
-//
-// Clocks differ by some 100 ppm, half a millisecond in a lease of 5 s; nearly all of its 250 ms
-// are for the start. The floor is for short leases, as in tests.
+// margin is the unused part of a lease: half a millisecond for clocks that differ by 100 ppm, the
+// rest for the time between the final check and the start. The floor is for short leases, as in
+// tests.
 func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
 
-// leaseRead handles the read of our own lease after a renewal with an unknown result. If its
-// nonce is ours, the lease counts from when that renewal was sent.
-//
-// An update that timed out may be applied or not, and a conflict may stem from our own earlier
-// renewal whose answer was lost. Only the record tells. Assuming success would move the fence
+// leaseRead handles the read of our own lease after a renewal with an unknown result. If its nonce
+// is ours, the lease counts from when that renewal was sent. Assuming success would move the fence
 // past the instant at which others count this process as dead.
 func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	if p.Key != c.Lease.Id {
@@ -168,12 +152,9 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles a declaration of death: all partitions of this process are lost. It
-// continues under a new name, which no record mentions.
-//
-// Under the old name it could not tell its own records from those of its former self, whose
-// partitions others may have taken and released since. The former self becomes a dead peer, so
-// that partitions not yet taken are free for this process as well.
+// loseLease handles a declaration of death. This process continues under a new name: under the old
+// one it could not tell its records from those of its former self. That becomes a dead peer, whose
+// partitions are free for this process as well.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {
@@ -187,7 +168,6 @@ func (c *Core) loseLease(now pace.Instant) {
 	c.renew(now)
 }
 
-// identify starts a new identity.
 func (c *Core) identify() {
 	c.identities++
 	c.Lease = lease{Id: fmt.Sprintf("%s-%d", c.options.Name, c.identities)}
@@ -197,10 +177,8 @@ func (c *Core) identify() {
 	c.changed = true
 }
 
-// leaseSeen handles a lease from the watch or a read.
-//
-// These deliver a record in any order, so older revisions are no news, and an equal revision is
-// no sign of life.
+// leaseSeen handles a lease from the watch or a read. They deliver in any order, so older revisions
+// are no news, and an equal one is no sign of life.
 func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if id == c.Lease.Id {
 		var r record.Lease
@@ -250,18 +228,15 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	}
 }
 
-// deleted reports whether the lease was deleted by others: a leaving drainer announces that
-// first. The drainer may run on until its fence, or be frozen, so taking its partitions at once
-// would allow starts by two owners (law 2).
+// deleted reports whether others deleted the lease: a leaving drainer announces that. The drainer
+// may run on until its fence, so taking its partitions at once would allow two owners (law 2).
 func (p *peer) deleted(found Record) bool {
 	return !found.Exists && found.Revision > p.revision && p.revision > 0 &&
 		!p.record.Leaving && !p.strange
 }
 
-// peer returns the state of a drainer; a new one counts as alive from now.
-//
-// A starting process cannot know the age of others' leases, so each gets a whole lease from
-// now.
+// peer returns the state of a drainer. A new one counts as alive from now, since the age of its
+// lease is unknown.
 func (c *Core) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
@@ -271,8 +246,7 @@ func (c *Core) peer(id string, now pace.Instant) *peer {
 	return p
 }
 
-// duration returns how long the peer's lease lasts, as stated by the peer, because drainers may
-// be configured differently during a rollout.
+// duration returns how long the peer's lease lasts: drainers may be configured differently.
 func (p *peer) duration(ours time.Duration) time.Duration {
 	if p.record.Lease > 0 {
 		return time.Duration(p.record.Lease) * time.Millisecond
@@ -280,25 +254,21 @@ func (p *peer) duration(ours time.Duration) time.Duration {
 	return ours
 }
 
-// alive reports whether a peer was seen within half a lease, in which it renews at least once.
-// Partitions are handed only to such peers: one that is late but not dead would leave them
-// without an owner.
+// alive reports whether a peer was seen within half a lease. Partitions are handed only to such
+// peers.
 func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
 
-// buryPeers writes tombstones over expired leases, and removes old tombstones that no record
-// names.
+// buryPeers writes tombstones over expired leases, and removes old ones that no record names.
 //
-// An expired lease alone gives no right to a partition. The tombstone is written by
-// compare-and-set over the last revision seen, so it fails if the peer has renewed; once
-// written, it makes the peer's renewals fail. Expiry is therefore recorded once, at one
-// revision, and all observers agree on it.
+// An expired lease alone gives no right to a partition. The tombstone is written over the last
+// revision seen, so it fails if the peer has renewed, and then makes the peer's renewals fail: all
+// observers agree on its death.
 //
-// A tombstone named by a record must stay: without it, a drainer that starts later would wait
-// for a lease before it takes the owner for dead. Others are removed after ten leases, or the
-// table would grow with every restart; a process frozen for longer finds no lease, and gives up
-// as well.
+// A tombstone named by a record must stay, or a drainer that starts later would wait for a lease.
+// Others are removed after ten leases; a process frozen for longer finds no lease, and gives up as
+// well.
 func (c *Core) buryPeers(now pace.Instant) {
 	var due []string
 	for id, p := range c.peers {
@@ -334,47 +304,41 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// entombedRead handles the read after a tombstone's write with an unknown result.
-//
-// If the tombstone is stored, leaseSeen declares the peer dead. If not, the peer has renewed
-// and lives, and the wait restarts from the revision found.
+// entombedRead handles the read after a tombstone's write with an unknown result. If it is not
+// stored, the peer has renewed and lives.
 func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
 	peer := c.peer(p.Key, now)
 	peer.inFlight = false
 	c.leaseSeen(p.Key, found, now)
 }
 
-// serverClock bounds the lead of JetStream's clock over instants, in Unix ns.
-//
-// Deadlines and Not-Before come from other wall clocks; JetStream's clock is shared by all
-// drainers of an installation, and stamps the jobs. A renewal bounds it between its sending and
-// the sight of its stamp.
+// serverClock bounds the lead of JetStream's clock over instants, in Unix ns. That clock is shared
+// by all drainers, and stamps the jobs. A renewal bounds it between its sending and the sight of
+// its stamp.
 type serverClock struct {
 	least, most int64
 	known       bool
 	at          pace.Instant // when a stamp was last seen
 	vague       int          // stamps in a row that were too imprecise
 	since       pace.Instant // time of a clock jump: renewals sent before are ignored
-	// its reading at instant 0 when the dates of all jobs were last converted
+	// its reading at instant 0 when all dates were last converted
 	dated time.Time
 }
 
 const (
-	// datesOff is the change of JetStream's clock from which dates are converted again, at the
-	// cost of a visit to every dated job: people write deadlines in seconds.
+	// datesOff is the change of JetStream's clock from which all dates are converted again.
 	datesOff = 100 * time.Millisecond
-	// mostVague is the number of slow renewals in a row after which slowness is accepted: a
-	// drainer behind a slow link must not stand still forever.
+	// mostVague is the number of slow renewals in a row after which slowness is accepted: a drainer
+	// behind a slow link must not stand still forever.
 	mostVague = 3
-	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the
-	// PHI of NTP (RFC 5905). The bounds widen accordingly between two stamps.
+	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the PHI
+	// of NTP (RFC 5905).
 	clockDrift = 200e-6
 )
 
-// stamped handles JetStream's time of storage of a renewal, which lies between its sending and
-// its sight. All bounds are intersected; a contradiction means another leader's clock, or a
-// clock that was set. New bounds wider than dates may be off are not used: as after a jump, a
-// renewal is sent at once to get better ones.
+// stamped handles JetStream's time of storage of a renewal, which lies between its sending and its
+// sight. All bounds are intersected; a contradiction means another leader's clock, or one that was
+// set. If the new bounds are too wide, a renewal is sent at once to get better ones.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server
@@ -402,8 +366,7 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	}
 }
 
-// Wall returns the time by JetStream's clock, which deadlines refer to, because a host's clock
-// may be wrong.
+// Wall returns the time by JetStream's clock, because a host's clock may be wrong.
 func (c *Core) Wall(now pace.Instant) time.Time {
 	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
 }

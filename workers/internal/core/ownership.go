@@ -14,12 +14,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// share is one partition of a policy as all drainers see it, and this process's progress with
-// it.
+// share is one partition of a policy as all drainers see it, and this process's progress with it.
 //
-// The record is the truth, but knowledge of it may be late. State and part, this process's
-// view, are therefore kept apart from the record. Every write names the revision on which it
-// was decided; if that is outdated, the write fails and is decided again.
+// The record is the truth, but knowledge of it may be late, so state and part are kept apart from
+// it. Every write names the revision on which it was decided.
 type share struct {
 	policy    string
 	number    int
@@ -32,8 +30,7 @@ type share struct {
 	strange  bool // written in a newer format; read-only
 	// the record's bytes if unreadable; kept aside before they are overwritten
 	damaged []byte
-	// when the record was found missing without a delete, or 0; its last contents remain in
-	// effect
+	// when the record was found missing without a delete, or 0; its last contents remain in effect
 	vanished pace.Instant
 	record   record.Owner
 	stored   time.Time    // when JetStream stored the record
@@ -71,10 +68,8 @@ const (
 	shareReleasing // part is set, its record is being written
 )
 
-// predecessor is the record that a taking replaced.
-//
-// It is kept because the taking overwrites it: the former owner's state is read only once the
-// backlog is open, and must be given back if that never succeeds.
+// predecessor is the record that a taking replaced. It is read once the backlog is open, and given
+// back if that never succeeds.
 type predecessor struct {
 	exists   bool
 	record   record.Owner
@@ -84,20 +79,17 @@ type predecessor struct {
 }
 
 const (
-	// favouriteFirst is how long a free partition is left to its preferred drainer, so that not
-	// all take it at once, and no handover follows. It bounds the delay by a favourite that is
-	// frozen or cut off.
+	// favouriteFirst is how long a free partition is left to its preferred drainer, so that not all
+	// take it at once.
 	favouriteFirst = time.Second
-	// steadyFor is how long the set of drainers must be stable before partitions move: several
-	// that start or leave together, as in a rolling restart, would each move what the next one
-	// moves again.
+	// steadyFor is how long the set of drainers must be stable before partitions move: in a rolling
+	// restart, each would move what the next one moves again.
 	steadyFor = 500 * time.Millisecond
 	// reopenAfter is the wait before a backlog that failed to open is retried, doubled for each
-	// further failure up to reopenMost: its stream may not exist yet, or no longer.
+	// further failure up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
-	// releaseAgain is the wait before an unapplied release is written again, doubled for each
-	// further failure.
+	// releaseAgain is the wait before an unapplied release is repeated, doubled for each failure.
 	releaseAgain = 100 * time.Millisecond
 	// mostFailures is the number of failed openings in a row after which a partition is left to
 	// another drainer, after some 15 s: 0.5 + 1 + 2 + 4 + 8.
@@ -111,15 +103,11 @@ func (c *Core) stir(s *share) { s.calm, c.calm = false, false }
 
 func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
-// free reports whether any drainer may take the partition.
-//
-// A late owner's partition is not free, however late: only its tombstone, written by buryPeers,
-// stops it from renewing. A partition recorded as this process's is not free either; distribute
-// settles that.
+// free reports whether any drainer may take the partition. A late owner's is not free, however
+// late: only its tombstone stops it from renewing.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
-		// Another drainer may have taken it just before its record vanished, and will write it
-		// again.
+		// A drainer that took it just before its record vanished will write it again.
 		return s.vanished == 0 || now.Since(s.vanished) >= c.options.Lease
 	}
 	if s.strange {
@@ -135,9 +123,8 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	return unknown || c.peer(s.record.Owner, now).gone
 }
 
-// named reports whether an ownership record names a drainer. While one does, the drainer's
-// tombstone must stay, for a new owner to tell a crashed holder from one that still runs a
-// handed-over job.
+// named reports whether an ownership record names a drainer. Then its tombstone must stay: a new
+// owner tells by it a crashed holder from one that still runs a handed-over job.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -152,12 +139,9 @@ func (c *Core) named(id string) bool {
 	return false
 }
 
-// take takes a partition, or a new epoch of our own.
-//
-// A taking repeats the runs and finished jobs of the record it overwrites. Its writer may crash
-// before it has opened the backlog and written a checkpoint; the record is then all that the
-// next owner finds, and without its runs, jobs still running in a third process would start
-// again (law 3).
+// take takes a partition, or a new epoch of our own. It repeats the runs and finished jobs of the
+// record it overwrites: if this process crashes before its first checkpoint, the next owner finds
+// nothing else, and would start jobs that still run in a third process (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// The time of its release must be known: read it first.
@@ -188,9 +172,8 @@ func (c *Core) take(s *share, now pace.Instant) {
 	c.write(s, r, whyTake, now)
 }
 
-// write writes an ownership record. Compare-and-set on the revision of the decision ensures a
-// single writer: of two takings, one fails. A missing record, or one lost with its table, is
-// created: revision 0.
+// write writes an ownership record. Of two takings decided on one revision, one fails. A missing
+// record, or one lost with its table, is created: revision 0.
 func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // Fit sorts them
 	r.Fit(c.most)
@@ -208,8 +191,8 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	})
 }
 
-// owned handles a stored taking or release. The answer and the watch come in either order and
-// both end in takeUp, which is idempotent.
+// owned handles a stored taking or release. The answer and the watch come in either order and both
+// end in takeUp, which is idempotent.
 func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -234,10 +217,8 @@ func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 	c.takeUp(s, now)
 }
 
-// takeUp acts on a stored record of ours.
-//
-// It must be correct in every state, because a write may be applied long after it was given up:
-// a taking whose policy is gone, or one followed by a release.
+// takeUp acts on a stored record of ours. It must be correct in every state, because a write may be
+// applied long after it was given up.
 func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
@@ -266,11 +247,8 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 	}
 }
 
-// ownerRead handles the read after a taking or release with an unknown result.
-//
-// An unapplied write is repeated, after a pause if the server refused it at once. A release is
-// repeated unchanged, with its clocks and runs: this process has started nothing of the
-// partition since, and reports the outcomes.
+// ownerRead handles the read after a taking or release with an unknown result. An unapplied write
+// is repeated, a release unchanged: this process has started nothing of the partition since.
 func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -301,11 +279,9 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// ownerSeen handles an ownership record from the watch or a read.
-//
-// A record that vanished with its table stays in effect: its owner writes it again for a new
-// epoch, and others leave the partition alone for a lease. Otherwise the unrecorded owner would
-// soon be joined by another with a record.
+// ownerSeen handles an ownership record from the watch or a read. One that vanished with its table
+// stays in effect: its owner writes it again, and others leave the partition alone for a lease.
+// Otherwise there would soon be two owners.
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	c.stir(s)
 	if found.vanished() && s.exists {
@@ -353,13 +329,10 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	s.freeSince = 0
 }
 
-// ownerDamaged handles an unreadable ownership record, of which before was the last readable
-// version.
-//
-// A live owner knows the contents and writes them again for a new epoch: if another process had
-// taken the partition since, that write would fail. Others leave it alone for a lease, and
-// while the last known owner lives; then they take it as after a crash, with any checkpoint
-// regardless of its epoch.
+// ownerDamaged handles an unreadable ownership record; before was its last readable version. A live
+// owner writes it again for a new epoch. Others leave it alone for a lease, and while the last
+// known owner lives; then they take it as after a crash, with any checkpoint regardless of its
+// epoch.
 func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
 	s.damaged, s.seen = bytes, now
 	s.record = record.Owner{V: record.Version, After: 1}
@@ -385,8 +358,8 @@ func (c *Core) Newer(tell func(t Table, key string)) {
 	}
 }
 
-// closeBacklog closes the backlog of a partition that this process gives up, and cancels an
-// opening that is still pending, which would stay open and refuse all questions to the owner.
+// closeBacklog closes the backlog of a partition that this process gives up, and cancels a pending
+// opening, which would refuse all questions to the owner.
 func (c *Core) closeBacklog(p *partition) {
 	c.valve(p.Policy)
 	c.out.opens = slices.DeleteFunc(c.out.opens,
@@ -394,10 +367,8 @@ func (c *Core) closeBacklog(p *partition) {
 	c.out.closes = append(c.out.closes, p.Partition)
 }
 
-// dropShare drops a partition that is no longer ours.
-//
-// Its running jobs continue without effect: the new owner has counted them as crashed, and
-// acknowledgements to the old consumer do nothing.
+// dropShare drops a partition that is no longer ours. Its running jobs continue without effect: the
+// new owner has counted them as crashed.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
@@ -406,13 +377,9 @@ func (c *Core) dropShare(s *share) {
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
 
-// release hands a partition over, once none of its jobs is on its way to a worker: a job
-// returned after the handover would start out of order.
-//
-// First the valve stops starting; within a millisecond, the last jobs pass their final check or
-// return; only then are the runs collected and written. In any other order an unrecorded job
-// could start, and the new owner would start it too (laws 2 and 3). No process starts jobs
-// while the record is written, which is the gap of a handover.
+// release hands a partition over, once none of its jobs is on its way to a worker. The valve stops
+// starting; the last jobs pass their final check or return; then the runs are written. Otherwise an
+// unrecorded job could start, and the new owner would start it too (laws 2 and 3).
 func (c *Core) release(s *share, now pace.Instant) {
 	c.valve(s.policy)
 	s.part.Quiesce()
@@ -437,8 +404,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 		Handover: h}, whyRelease, now)
 }
 
-// giveBack restores the record that a taking replaced, so that the next owner knows as much:
-// none of its state was used here.
+// giveBack restores the record that a taking replaced: none of its state was used here.
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)

@@ -29,7 +29,6 @@ type livePolicy struct {
 	toldLeft    bool // whether Core.LimitsLeft reported any
 }
 
-// runnable lists the policies whose valves this drainer may own.
 func (c *Core) runnable() []string {
 	var names []string
 	for name, v := range c.valves {
@@ -59,8 +58,8 @@ func (c *Core) sortValves() {
 	c.link()
 }
 
-// prune removes the valves of policies that this drainer may no longer own, once they own
-// nothing and nothing runs. Until then lent workers and running jobs need the valve.
+// prune removes the valves of policies that this drainer may no longer own, once nothing of theirs
+// is owned or runs.
 func (c *Core) prune() {
 	for _, v := range c.sorted {
 		if v.ending {
@@ -107,10 +106,9 @@ type QueuePolicy struct {
 	shared   bool // it stands for a limit that policies share
 }
 
-// The event lists all policies each time; a missing one is gone, even if the message about that
-// was lost. One that is as it was costs a glance, as long as none shares a limit. A partition
-// of a removed policy stays until it is released, because its record names a live process and
-// cannot be taken from that.
+// The event lists all policies each time; a missing one is gone. One that is as it was costs a
+// glance, as long as none shares a limit. A partition of a removed policy stays until it is
+// released, because it cannot be taken from a live process.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}

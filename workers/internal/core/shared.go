@@ -10,13 +10,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A start limit that policies share is owned like a partition, by a record of its own, and has
-// a valve without jobs (see together.go of package valve). At any time, a single process may
-// start jobs under it, whichever policies share it and whoever owns their partitions. Policies
-// connected by shared limits form a line, which one drainer should own: see favourites.
+// A limit that policies share is owned like a partition, by a record of its own, and has a valve
+// without jobs (see together.go of package valve). A single process at a time may start jobs under
+// it, whoever owns the policies' partitions. Policies connected by shared limits form a line, which
+// one drainer should own: see favourites.
 
-// withShared returns the policies with another one for each shared limit, and the line of each
-// of them.
+// withShared returns the policies with another one for each shared limit, and their lines.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
 	all, lines = slices.Clip(policies), map[string]string{}
 	limits := map[string]*QueuePolicy{}
@@ -56,8 +55,7 @@ func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]str
 	return all, lines
 }
 
-// says orders policies by precedence in defining a shared limit: during a change of it they
-// differ.
+// says orders policies by precedence in defining a shared limit: during a change they differ.
 func (p QueuePolicy) says(other QueuePolicy) int {
 	if p.Retired != other.Retired {
 		if p.Retired {
@@ -68,7 +66,6 @@ func (p QueuePolicy) says(other QueuePolicy) int {
 	return cmp.Or(p.Stored.Compare(other.Stored), cmp.Compare(p.Name, other.Name))
 }
 
-// joinLines merges the lines of two policies into one, named after its first policy.
 func joinLines(lines map[string]string, a, b string) {
 	from, to := cmp.Or(lines[a], a), cmp.Or(lines[b], b)
 	if to > from {
@@ -106,7 +103,7 @@ func (c *Core) link() {
 	}
 }
 
-// ableOf returns the drainers eligible for most of a line, one of which gets it.
+// ableOf returns the drainers eligible for most of a line.
 func (c *Core) ableOf(line string, able map[string][]string) (ids []string) {
 	count := map[string]int{}
 	for name, in := range c.lines {

@@ -8,11 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Opened reports that a backlog was opened, and the state found then. Its arrivals follow.
-//
-// The records are read before the consumer is created. A job that ends in between has a record
-// but is no longer stored, which the sweep corrects; in the other order a job would arrive
-// without its record.
+// Opened reports that a backlog was opened, and the state found. The records were read before the
+// consumer was created: otherwise a job could arrive without its record.
 type Opened struct {
 	Opening
 	// last sequence of the stream: all jobs up to it are delivered first
@@ -29,8 +26,8 @@ type Opened struct {
 	Attempts map[uint64]StoredAttempt
 }
 
-// Damaged records that the checkpoint is unreadable: there was an owner, but nothing else is
-// known, not even when it wrote.
+// Damaged records that the checkpoint is unreadable: there was an owner, but not even the time of
+// its writing is known.
 func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
@@ -41,7 +38,7 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
-// The result may be stale (older epoch, or partition released) and must then be ignored.
+// The result may be of an older epoch, or of a released partition.
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
 	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
@@ -72,14 +69,13 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Behind reports whether an opened backlog shows an older state of the stream than was seen
-// before. For some seconds after a server was cut off or frozen, it can answer as the former
-// leader, and deliver removed jobs. Its answer is accepted in the end, because a stream
-// restored from a backup stays behind.
+// Behind reports whether an opened backlog shows an older state of the stream than was seen before:
+// for some seconds after a server was cut off or frozen, it can answer as the former leader, and
+// deliver removed jobs.
 //
-// The limit counts openings: the fifth is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4). A
-// server was seen to answer so 8 s after its return. Accepting the first would repeat finished
-// jobs; accepting none would block a restored stream forever.
+// The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4): a stream restored from a
+// backup stays behind. A server was seen to answer so 8 s after its return. Accepting the first
+// would repeat finished jobs.
 func (c *Core) Behind(found Opened) bool {
 	s := c.share(found.Part)
 	if s == nil || s.failures >= mostFailures-1 {
@@ -98,13 +94,12 @@ func (c *Core) Behind(found Opened) bool {
 
 // inheritance combines the record that we replaced and the last checkpoint.
 //
-// There are four cases. Without record and checkpoint the partition had no owner, unless the
-// stream is older than the table: then records were lost, and an owner may start jobs for
-// another lease. A released record is complete. After a crash the checkpoint has the clocks,
-// and the newer of the two has the runs: a checkpoint of the replaced epoch, or of any in a row
-// of owners that crashed or took another epoch (After), is newer than the record if it was
-// built later. An owner that crashed before its first checkpoint leaves an earlier owner's,
-// whose runs are outdated.
+// Without both, the partition had no owner, unless the stream is older than the table: then records
+// were lost, and an owner may start jobs for another lease. A released record is complete. After a
+// crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
+// replaced epoch, or of any in a row of owners that crashed or took another epoch (After), is newer
+// than the record if it was built later. An owner that crashed before its first checkpoint leaves
+// an earlier owner's, whose runs are outdated.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
 	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
@@ -112,8 +107,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
-		// The stream is older than the table, which was recreated: an owner may not have
-		// noticed that yet.
+		// The table was recreated, which an owner may not have noticed yet.
 		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
@@ -160,11 +154,8 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	return in
 }
 
-// another reports whether a record's sequences refer to another stream of this name. Records of
-// older versions are judged by their stamps alone.
-//
-// Sequences restart at 1, so a waiting job would be taken for a running or finished one (law
-// 3).
+// another reports whether a record is about another stream of this name, whose sequences restart at
+// 1: a waiting job would be taken for a running or finished one (law 3).
 func (found Opened) another(stream int64, stored time.Time) bool {
 	if stream == 0 {
 		return stored.Before(found.Created)
@@ -172,12 +163,11 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 	return stream != found.Created.UnixNano()
 }
 
-// elapsed returns the least and most time since a record's state: since it was stored, or if at
-// is set, built. The stamps of the record and of the taking may come from two leaders, one of
-// which may be wrong, or from a clock that was set in between. Waits therefore use the least
-// that any clock shows: this process's own if it saw the record live, else also the drainers'
-// estimate of JetStream's clock, and this machine's wall clock. Checks for possible events use
-// the most, since the record may have been stored long after it was built.
+// elapsed returns the least and most time since a record's state was stored, or if at is set,
+// built. The stamps of the record and of the taking may come from two leaders, or from a clock that
+// was set in between. Waits therefore use the least that any clock shows: this process's own if it
+// saw the record live, else also the drainers' estimate of JetStream's clock, and this machine's
+// wall clock. Checks for possible events use the most.
 func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	seen, now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
@@ -203,8 +193,7 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	return max(0, least), max(0, min(most, pace.Forever))
 }
 
-// A failed opening is not retried at once: while a stream is missing or its server catches up,
-// each attempt deletes and creates a consumer.
+// A failed opening is not retried at once: each attempt deletes and creates a consumer.
 func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true

@@ -38,8 +38,8 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker that runs a job for another drainer's valve. The zero value
-// stands for no worker.
+// Reservation is a local worker that runs a job for another drainer's valve; the zero value is
+// none.
 type Reservation struct {
 	policy string
 	valve  uint64 // its tenure
@@ -61,8 +61,7 @@ func (c *Core) Release(r Reservation) {
 	}
 }
 
-// Workers returns the numbers of busy and free local workers of a policy; busy ones include
-// those of other drainers. known is false if the policy has no valve.
+// Workers returns the busy and free local workers of a policy, and whether it has a valve.
 func (c *Core) Workers(name string) (busy, free int, known bool) {
 	v := c.valves[name]
 	if v == nil {
@@ -79,8 +78,8 @@ func (c *Core) Running() (jobs int) {
 	return jobs
 }
 
-// Breakers returns the state of breakers by policy: of all valves that may have an open one,
-// and of known policies.
+// Breakers returns the state of breakers by policy: of all valves that may have an open one, and of
+// known policies.
 func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
 		for _, v := range c.awake {
@@ -97,8 +96,8 @@ func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers
 	}
 }
 
-// Lowered reports per policy, when it has changed, the number of buckets that have learnt a rate
-// below their outflow.
+// Lowered reports per policy, when it has changed, how many buckets have learnt a rate below their
+// outflow.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
 		if n := v.Lowered(); n != v.toldLowered && !v.shared {
@@ -108,8 +107,8 @@ func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	}
 }
 
-// LimitsLeft reports the balances of limits over all buckets of a policy, as far as their state
-// is here, and once when none is any more.
+// LimitsLeft reports the balances of limits over all buckets of a policy, as far as their state is
+// here, and once when none is any more.
 func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
 	for _, v := range c.sorted {
 		if left := v.LeftOfAll(now); !v.shared && (left != nil || v.toldLeft) {
@@ -119,16 +118,14 @@ func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.
 	}
 }
 
-// TakeHeld reports how long start limits have held buckets since the last call, by policy and
-// limit.
+// TakeHeld reports how long start limits have held buckets since the last call.
 func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeHeld(now, func(limit string, held time.Duration) { tell(v.Policy.Name, limit, held) })
 	}
 }
 
-// TakeLost reports the delay of starts beyond their buckets' rates since the last call, by
-// policy and cause.
+// TakeLost reports the delay of starts beyond their buckets' rates since the last call.
 func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeLost(func(cause string, lost time.Duration) { tell(v.Policy.Name, cause, lost) })

@@ -2,10 +2,9 @@ package deep
 
 import "slices"
 
-// Costs by name are kept next to the records of a page, since most jobs have none: eight bytes
-// each, ordered by slot, with the name as an index into the store's table.
+// Costs by name are kept next to the records of a page, since most jobs have none.
 
-// mostNames bounds the cost names of a store: policies use a few, but publishers may send any.
+// mostNames bounds the cost names of a store: publishers may send any.
 const mostNames = 1 << 10
 
 type cost struct {

@@ -1,12 +1,10 @@
-// Package deep stores jobs that wait far from their turn, up to some ten million, in 64 bytes
-// each and eight per named cost, without pointers for the garbage collector to follow.
+// Package deep stores jobs that wait far from their turn, up to some ten million, in 64 bytes each
+// and eight per named cost, without pointers for the garbage collector to follow.
 //
-// Jobs are kept in pages ordered by sequence, which is also their order of arrival. A sequence
-// is found by two searches, and the pages of a draining queue empty one after the other. The
-// lines in which jobs wait are heaps: ordered by sequence for jobs that may start, and by due
-// time for others. Another heap orders all jobs by when they become due or expire. Nearly empty
-// pages are merged, so that long-waiting jobs among short-lived ones take no more than their
-// own room.
+// Pages hold jobs in order of sequence, which is also their order of arrival, so the pages of a
+// draining queue empty one after the other. Nearly empty ones are merged. Lines are heaps, by
+// sequence of jobs that may start and by due time of others; another heap orders all jobs by when
+// they become due or expire.
 package deep
 
 import (
@@ -42,8 +40,7 @@ const (
 	costBit     = 9
 	// nowhere is the place of a missing job.
 	nowhere ref = -1
-	// slots is the capacity of a page. It makes a page fit one of Go's size classes, 57,344
-	// bytes.
+	// slots is the capacity of a page, which fills one of Go's size classes, 57,344 bytes.
 	slots    = 1022
 	slotBits = 10
 )
@@ -135,8 +132,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job and its costs by name, each at most math.MaxInt32, to a line of which all jobs
-// are due, or none. Takes and TakesCosts must accept them.
+// Add adds a job and its costs by name, each at most math.MaxInt32, to a line of which all jobs are
+// due, or none. Takes and TakesCosts must accept them.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {
@@ -266,8 +263,8 @@ func (s *Store[O]) Take(seq uint64) (ok bool) {
 	return true
 }
 
-// shrink removes an empty page, and merges a nearly empty one with a neighbour. The last page
-// is still being filled and stays.
+// shrink removes an empty page, and merges a nearly empty one with a neighbour, except the last
+// page, which is being filled.
 func (s *Store[O]) shrink(p *page) {
 	if p.live > slots/4 {
 		return

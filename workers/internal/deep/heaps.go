@@ -66,8 +66,7 @@ func (h *heap) at(i int) *ref {
 	return &h.more[i/piece-1][i%piece]
 }
 
-// Short lines grow by a few places, instead of doubling as with append, because there may be a
-// million.
+// Short lines grow by a few places instead of doubling, because there may be a million.
 const fewInLine, stepInLine = 64, 4
 
 // grow adds a place at the end.

@@ -2,8 +2,8 @@ package deep
 
 import "iter"
 
-// See records a job's delivery in a generation of deliveries, and reports whether the job is
-// here, with that time of storage.
+// See records a job's delivery in a generation, and reports whether the job, with that time of
+// storage, is here.
 func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	at := s.find(seq)
 	if at == nowhere || s.at(at).stored != stored {
@@ -20,8 +20,8 @@ func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	return true
 }
 
-// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation.
-// It skips pages without missing jobs, so it is cheap if few are missing.
+// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation. It
+// skips complete pages.
 func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	for _, p := range s.order {
 		if p.generation == generation && p.seen == p.live {

@@ -14,9 +14,8 @@ type Ahead struct {
 // mostWindows bounds the calendar windows that are looked up one by one.
 const mostWindows = 64
 
-// After returns how long the limits delay a job once the jobs ahead have started as early as
-// they may. Debts are paid first. The jobs ahead count as equal in cost, and wait for the next
-// window if they do not fit into the current one.
+// After returns how long the limits delay a job once debts are paid and the jobs ahead have started
+// as early as they may. These count as equal in cost.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none
@@ -91,8 +90,8 @@ func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	return end.Sub(at)
 }
 
-// after waits until the previous window's weight leaves room, in the window in which the job
-// starts if all earlier ones are used as far as possible.
+// after waits until the previous window's weight leaves room, if all earlier windows are used as
+// far as possible.
 func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
 	first, end := at, c.end(at) // earliest possible start
 	start := end.Add(-c.length())

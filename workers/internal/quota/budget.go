@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// After a crash, the starts since the last stored checkpoint are unknown. A budget keeps these
-// few compared to a long limit: once its units are charged without a stored checkpoint, the
-// next job waits for one.
+// After a crash, the starts since the last stored checkpoint are unknown. A budget keeps these few:
+// once its units are charged without a stored checkpoint, the next job waits for one.
 
 // Noted counts checkpoints: the number begun, and the number of the last one stored.
 type Noted struct{ Begun, Stored uint32 }
@@ -15,8 +14,8 @@ type Noted struct{ Begun, Stored uint32 }
 // Units is a number of units by cost name; "" is the job's own cost.
 type Units map[string]int64
 
-// untold counts units charged outside of stored checkpoints: since the last checkpoint began,
-// and before.
+// untold counts units charged since the last checkpoint began, and those before it that no stored
+// one has.
 type untold struct {
 	since, before int64
 	begun         uint32
@@ -61,7 +60,7 @@ func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	return false
 }
 
-// Budgets returns how many units of each cost may be charged outside of stored checkpoints; 0:
+// Budgets returns how many units of each cost may be charged without a stored checkpoint; 0:
 // unlimited.
 func (l *Limits) Budgets() Units {
 	if l == nil {
@@ -70,9 +69,9 @@ func (l *Limits) Budgets() Units {
 	return l.budgets
 }
 
-// budgetOf returns a limit's budget; 0: unlimited. About four checkpoints are written per
-// second, so a sixteenth of the limit delays starts by seconds at most. A limit that refills
-// within a minute needs none.
+// budgetOf returns a limit's budget; 0: unlimited. With some four checkpoints per second, a
+// sixteenth of the limit delays starts by seconds at most. A limit that refills within a minute
+// needs none.
 func budgetOf(most int64, interval time.Duration) int64 {
 	some := max(1, most/16, int64(time.Minute/max(1, interval)))
 	if some >= most {

@@ -88,8 +88,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	return l
 }
 
-// bears reports whether clock windows leave time for starts after the lag is doubled latency
-// times.
+// bears reports whether clock windows leave time for starts after latency doublings of the lag.
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
 		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.length()/2 {
@@ -104,8 +103,7 @@ func (l *Limits) quiet(s *Set, now Now) time.Duration {
 	return 2*l.guard + l.late(s) + 2*l.off(now)
 }
 
-// off returns the error of JetStream's clock. Behind a link too slow for the windows, it costs them
-// a quarter of their time at most.
+// off returns the error of JetStream's clock, at most a quarter of a window.
 func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
 // Now is an instant by two clocks.
@@ -138,8 +136,8 @@ type Set struct {
 	latency uint8     // how often the lag is doubled, after recent overruns
 }
 
-// newSet returns an unused set. Most are allocated together with their states: with many sets,
-// most of the time is spent waiting for memory.
+// newSet returns an unused set. Most are allocated together with their states, since memory is what
+// takes time.
 func (l *Limits) newSet() *Set {
 	if len(l.all) > 3 {
 		return &Set{states: make([]state, len(l.all))}
@@ -152,15 +150,14 @@ func (l *Limits) newSet() *Set {
 	return &s.Set
 }
 
-// Charge is what one start took, to be corrected if it does not happen, or uses another amount.
+// Charge is what one start took, to be corrected by its end.
 type Charge struct {
 	at  times
 	of  []charged // per limit
 	few [3]charged
 }
 
-// charged is the number of units a start took of a limit, and the limit's total charge after
-// it.
+// charged is the units a start took of a limit, and the limit's total charge after it.
 type charged struct{ units, by int64 }
 
 // notCharged marks a limit that did not exist at the start.
@@ -169,8 +166,8 @@ var notCharged = charged{units: -1}
 // mostLatency bounds the doublings of the lag.
 const mostLatency = 5
 
-// Lag returns the longest delay of a start between its decision and its final check: half of
-// the guard. On machines too slow for that it is doubled, and with it that part of the guard.
+// Lag returns the longest delay between a decision and its final check: half of the guard. On
+// machines too slow for that it is doubled, and with it that part of the guard.
 func (l *Limits) Lag(s *Set) time.Duration {
 	lag := l.guard / 2
 	if s != nil {
@@ -182,8 +179,7 @@ func (l *Limits) Lag(s *Set) time.Duration {
 // late returns how much the lag exceeds half of the guard.
 func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 
-// own converts an instant of the process's clock for the rules. Any origin later than 1970 by
-// more than a window would do.
+// own converts an instant of the process's clock for the rules. Its origin is arbitrary.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
 // times is an instant by the clocks of the limits.
@@ -201,8 +197,8 @@ func (l *Limits) asked(now Now) times {
 	return times{own(now.Own), now.Wall.Add(-l.guard - l.off(now))}
 }
 
-// charges returns the instant at which limits are charged. By the process's clock it never goes
-// back, since a rule moves to any later instant it finds.
+// charges returns the instant at which limits are charged. It never goes back by the process's
+// clock, since a rule moves to any later instant it finds.
 func (l *Limits) charges(s *Set, asked times) times {
 	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
@@ -216,11 +212,9 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	return wait, by
 }
 
-// Ask is like Next, and for a start without a wait also returns until when it is allowed if
-// nothing else is charged: nothing starts at the end of a clock window.
-//
-// After a wait for one limit, the others are evaluated again at its end, because windows may
-// have ended meanwhile.
+// Ask is Next, and for a start without a wait also returns until when it is allowed if nothing else
+// is charged. After a wait for one limit, the others are evaluated again at its end, because
+// windows may have ended.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
@@ -264,8 +258,7 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	}
 }
 
-// pay charges debts as far as there is room, in windows at most one ahead of a clock that was
-// set back.
+// pay charges debts as far as there is room.
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
@@ -311,9 +304,9 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	l.close(s, ch)
 }
 
-// Done settles a run that has ended. If its usage is reported by name, unused units are
-// refunded to the limits that count them, and excess ones are charged, even beyond a limit, so
-// that the next job waits for them. noted tells which checkpoints include that.
+// Done settles a run that has ended. Of usage reported by name, the rest is refunded and an excess
+// charged, even beyond a limit, so that the next job waits for it. noted tells which checkpoints
+// have it.
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
@@ -366,8 +359,7 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 }
 
 // Crashed charges the most that another process can have started between two instants, by the
-// limits and by units, a bound per cost. The set's own charges may be older than recorded, by
-// up to slack.
+// limits and by units per cost. The set's own charges may be older than recorded, by up to slack.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
@@ -448,8 +440,7 @@ func (l *Limits) Interval() (longest time.Duration) {
 	return longest
 }
 
-// Adapt converts a set from former limits: limits with the same name and algorithm keep their
-// state, and others start empty.
+// Adapt converts a set from former limits: those of the same name and algorithm keep their state.
 func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s
@@ -464,8 +455,7 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	return fitted
 }
 
-// AdaptCharge converts a start's charge from former limits, as Adapt does with its set, so that
-// refunds and debts at the run's end apply to the remaining limits.
+// AdaptCharge converts a charge as Adapt does its set.
 func (l *Limits) AdaptCharge(ch *Charge, before *Limits) *Charge {
 	if ch == nil || l.names == before.names {
 		return ch

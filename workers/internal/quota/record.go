@@ -25,12 +25,9 @@ func places(among, names string) (found []int) {
 	return found
 }
 
-// Encode returns the state of a set for a successor; empty: none. Instants of the process's
-// clock are written relative to now, those of clock windows absolutely.
-//
-// All rules share one format, so that a successor with other limits can skip those it does not
+// Encode returns the state of a set for a successor; empty: none. Instants of the process's clock
+// are relative to now. All rules share one format, so that a successor can skip limits it does not
 // have.
-// past those that it does not have.
 func (l *Limits) Encode(s *Set, now Now) string {
 	if l.FreshIn(s, now) == 0 {
 		return ""
@@ -57,8 +54,8 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reads the result of Encode, for limits of these names, at now. A limit that is not
-// among them starts empty; if the text is unreadable, all limits count as used up.
+// Decode reads the result of Encode, for limits of these names, at now. Other limits start empty;
+// if the text is unreadable, all count as used up.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil

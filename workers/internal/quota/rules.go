@@ -129,9 +129,8 @@ func meterOf(capacity int64, refill algorithms.Rate) meter {
 		func(s *state, to bucket) { s.a, s.b = to.FullAt, to.Frac }}, of}
 }
 
-// refund gives back no more than if the units had never been charged. The bucket might then
-// have been full before later charges, and overflowed units are gone. As it is unknown when,
-// all later charges count as charged last.
+// refund gives back no more than if the units had never been charged: the bucket might then have
+// been full before later charges, and have overflowed. All later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	if since > m.of.Capacity {
 		return
@@ -203,8 +202,7 @@ func (l log) takeUpTo(s *state, t, at time.Time, n int64) int64 {
 
 func (l log) within(d time.Duration) int64 { return l.of.Limit * int64(1+d/l.of.Window) }
 
-// record adds units at a later instant than the evaluation. The rule would drop entries that no
-// longer count then, but still count at t.
+// record adds units later than the evaluation: entries that count at t stay.
 func (l log) record(s *state, t, at time.Time, n int64) {
 	oldest := t.Add(-l.of.Window).UnixMicro()
 	old, _ := slices.BinarySearch(s.times, oldest+1)
@@ -235,8 +233,8 @@ func (l log) crashed(s *state, c crashed) {
 	l.record(s, c.to, c.at, n)
 }
 
-// fixed is a fixed window. It caches the last window, because looking up days or months of a
-// time zone takes longer than the rest of a decision.
+// fixed is a fixed window. It caches the last window, because looking up days or months of a time
+// zone takes longer than the rest of a decision.
 type fixed struct {
 	adapted[algorithms.FixedWindowState]
 	of   algorithms.FixedWindow

@@ -11,23 +11,20 @@ import (
 )
 
 const (
-	// MostBytes is the maximum size of a record, which fits a message of a NATS server with
-	// default settings (1 MiB).
+	// MostBytes is the maximum size of a record. It fits a message of a NATS server with default
+	// settings (1 MiB).
 	MostBytes = 896 << 10
-	// ClockBytes and editBytes are approximate sizes of a clock without its key and of an edit,
-	// holderBytes that of a name, and seqBytes of a job in a packed list.
+	// Approximate sizes of a clock without its key, of an edit, of a name, and of a job in a packed
+	// list.
 	ClockBytes, editBytes, holderBytes, seqBytes = 118, 130, 60, 4
 )
 
-// Bytes returns the maximum size of a record under a server's maximum payload. The rest is for
-// headers, and for errors in estimated sizes.
+// Bytes returns the maximum size of a record under a server's maximum payload, with room for
+// headers and estimates.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
-// packed is a list of sequences, in a record encoded as ascending varint differences in base64.
-//
-// A partition may run and finish tens of thousands of jobs within the half minute that is
-// recorded. Listed one by one they would fill the record; packed they take two or three bytes
-// each.
+// packed is a list of sequences, in a record encoded as ascending varint differences in base64: two
+// or three bytes each of tens of thousands that may have run and finished.
 type packed []uint64
 
 // MarshalText returns the text for a JSON string.
@@ -61,8 +58,7 @@ func (p *packed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// within returns the first of ascending sequences that fit into a number of bytes, and their
-// size.
+// within returns the first of ascending sequences that fit into a number of bytes, and their size.
 func (p packed) within(bytes int) (packed, int) {
 	var buffer [binary.MaxVarintLen64]byte
 	last, size := uint64(0), 0
@@ -104,12 +100,9 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may
-// run twice, while a bucket with an omitted clock counts as having started a job at the
-// takeover, or waits as long as any omitted one.
-//
-// Estimated sizes suffice, since a message has an eighth more room (see Bytes); encoding until
-// it fits would delay starts in the loop, which writes releases and takings.
+// Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may run
+// twice, while a bucket with an omitted clock waits an interval, or as long as any omitted one.
+// Sizes are estimated, since encoding until it fits would delay starts.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
 	h.Running = nil

@@ -22,9 +22,8 @@ var ErrVersion = errors.New("written by a newer version of penstock")
 // Lease is a drainer's proof of life, renewed by compare-and-set. A process that sees it expire
 // overwrites it with a tombstone.
 //
-// It states its duration, since other processes judge it, and the policies that its writer can
-// own, so that only those are assigned to it. Readers of older versions ignore unknown fields,
-// so new fields must be safe to ignore; otherwise Version is increased.
+// Readers of older versions ignore unknown fields, so new fields must be safe to ignore; otherwise
+// Version is increased.
 type Lease struct {
 	V         int      `json:"v"`
 	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
@@ -48,19 +47,16 @@ type Crew struct {
 	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
 }
 
-// Owner records a partition's owner; its revision is the epoch. A released one hands over the
-// valve's state.
-//
-// The revision serves as epoch because it only grows, whichever process writes. Consumers are
-// named after it, and messages under an older one are ignored.
+// Owner records a partition's owner. Its revision is the epoch, because it only grows, whichever
+// process writes; consumers are named after it. A released one hands over the valve's state.
 type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
 	Nonce    uint64 `json:"nonce"`
 	Released bool   `json:"released,omitempty"`
-	// After is the epoch of an owner that crashed, the first of several in a row, or of this
-	// owner before it took another epoch. A checkpoint of that or a later epoch has the runs,
-	// unless Running was collected later.
+	// After is the epoch of an owner that crashed, the first of several in a row, or of this owner
+	// before it took another epoch. A checkpoint of that or a later epoch has the runs, unless
+	// Running was collected later.
 	After uint64 `json:"after,omitempty"`
 	// Kept is the first epoch from which all owners start nothing under limits before their
 	// first stored checkpoint; 0: unknown, −1: this record's.
@@ -76,10 +72,8 @@ func (o *Owner) KeepsFrom(revision uint64) (epoch uint64, known bool) {
 	return uint64(o.Kept), o.Kept > 0
 }
 
-// Checkpoint is an owner's state in case of a crash.
-//
-// It is separate from the ownership record, because the owner writes it four times a second,
-// while every drainer watches ownership records; no drainer watches checkpoints.
+// Checkpoint is an owner's state in case of a crash. It is no part of the ownership record, because
+// it is written four times a second, while every drainer watches ownership records.
 type Checkpoint struct {
 	V     int    `json:"v"`
 	Owner string `json:"owner"`
@@ -87,11 +81,8 @@ type Checkpoint struct {
 	Handover
 }
 
-// Handover is a valve's state of one partition for its successor, in durations. The successor
-// determines the record's age.
-//
-// Times are durations because the clocks of two processes have nothing in common. State that
-// ages (cool-downs, backoffs) is adjusted by the record's age.
+// Handover is a valve's state of one partition for its successor, in durations, because the clocks
+// of two processes have nothing in common. The successor determines the record's age.
 type Handover struct {
 	// when this was collected, by the owner's estimate of JetStream's clock: Unix µs
 	At     int64   `json:"at,omitempty"`
@@ -129,9 +120,9 @@ type Handover struct {
 	Done packed `json:"done,omitempty"`
 	// last sequence seen of the stream: a server with less is no leader
 	Last uint64 `json:"last,omitempty"`
-	// Through is when the newest job covered by this record was stored, or later, by the
-	// server's clock, Unix ns; 0: not recorded. A job stored later under a recorded sequence
-	// follows a restored backup.
+	// Through is when the newest job of this record was stored, or later, by the server's clock,
+	// Unix ns; 0: not recorded. A job stored later under a recorded sequence follows a restored
+	// backup.
 	Through int64 `json:"through,omitempty"`
 
 	// Edits are changes to stored jobs.
@@ -169,8 +160,8 @@ func (h *Handover) Tell(cost string, b Bounds) {
 	h.ByCost[cost] = b
 }
 
-// Clock is the state of a bucket's clock. Field names are short because a record may hold a
-// hundred thousand clocks and must fit a message.
+// Clock is the state of a bucket's clock. Its names are short: a record may hold a hundred
+// thousand.
 type Clock struct {
 	Key job.Key `json:"k"`
 	// µs until the next start is due, negative for burst credit
@@ -210,11 +201,8 @@ type Edit struct {
 	Run int `json:"r,omitempty"`
 }
 
-// Attempt is the history of a job that has failed, or was running when its owner crashed.
-//
-// It is separate from the ownership record, as every waiting job may have one. It is written
-// before the backoff begins: an unrecorded attempt would be lost with its owner, and a job that
-// always fails would be retried forever.
+// Attempt is the history of a job that has failed, or was running when its owner crashed. It is
+// written before the backoff begins: otherwise a job that always fails could be retried forever.
 type Attempt struct {
 	V         int    `json:"v"`
 	Attempts  int    `json:"attempts"`         // attempts that counted
@@ -244,10 +232,8 @@ func Encode(record any) []byte {
 }
 
 // Decode reads a record. A newer format is ErrVersion; any other error means that the record is
-// damaged.
-//
-// It checks the version first, because fields of a newer format may have other types, which
-// would look like damage, and callers repair damage. Records that Encode wrote begin with it.
+// damaged. The version goes first, because fields of a newer format may have other types, which
+// would look like damage.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`

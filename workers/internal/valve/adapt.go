@@ -45,7 +45,6 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	}
 }
 
-// remember sets what a bucket has learnt; nil: nothing.
 func (v *Valve) remember(b *bucket, l *learnt) {
 	switch {
 	case l == b.learnt:
@@ -107,7 +106,6 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 // Lowered counts the buckets that have learnt a rate below their outflow.
 func (v *Valve) Lowered() int { return v.lowered }
 
-// inheritLearnt restores a predecessor's learnt rate.
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return

@@ -27,7 +27,6 @@ func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
 		j.Bucket.own().bodies++
-		j.Bucket.Part.bodies += int64(j.Size)
 		v.bodies += int64(j.Size)
 	}
 }
@@ -38,10 +37,7 @@ func (v *Valve) freeBody(j *heldJob) {
 	}
 	j.counted = false
 	j.Bucket.bodies--
-	j.Bucket.Part.bodies -= int64(j.Size)
-	if j.Bucket.Part.state <= partitionLive { // else the whole partition was subtracted
-		v.bodies -= int64(j.Size)
-	}
+	v.bodies -= int64(j.Size)
 }
 
 // unload drops the bodies of a bucket that does not start soon: a pause may last for hours, and
@@ -103,7 +99,6 @@ func (b *bucket) ahead() int {
 	return min(mostFetches, int(lead/b.pace.Interval)+1)
 }
 
-// readAt returns when to read the bodies for a start.
 func readAt(start pace.Instant) pace.Instant {
 	return start.Add(-lead) / pace.Instant(readEvery) * pace.Instant(readEvery)
 }

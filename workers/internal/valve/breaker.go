@@ -22,7 +22,6 @@ type breaker struct {
 	probe    *heldJob     // the last one
 }
 
-// health is what is known of the target.
 type health struct {
 	breaker  breaker      // over all buckets
 	answered pace.Instant // latest start of a job that found it up
@@ -61,7 +60,6 @@ func (k *breaker) due() pace.Instant {
 	return k.at
 }
 
-// asked reports whether an ended job was a probe.
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
@@ -149,7 +147,6 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 	}
 }
 
-// clear closes a bucket's breaker and discards the evidence against its target.
 func (v *Valve) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
 		v.broken--
@@ -184,7 +181,6 @@ func (v *Valve) recovered(now pace.Instant) {
 	}
 }
 
-// probeNow makes a bucket's open breaker probe at once.
 func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	if b.down() {
 		b.target.at = min(b.target.at, now)

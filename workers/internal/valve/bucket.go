@@ -65,7 +65,6 @@ type text struct {
 	weight   int32 // see weigh
 }
 
-// trials are a job's runs so far.
 type trials struct {
 	noting   bool // a crash is being recorded
 	recorded bool // there is an attempt record to delete
@@ -84,7 +83,6 @@ func (j *heldJob) ref() handle.Ref {
 		Stamp: j.Stored.UnixNano()}
 }
 
-// oneSlot is the assumed cost of an unknown job.
 var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
@@ -116,7 +114,6 @@ func (j *heldJob) enter(next stage) {
 
 func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
 
-// orderedJob orders the jobs of a bucket: see rank.
 type orderedJob struct{ *heldJob }
 
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
@@ -174,13 +171,11 @@ func (b *bucket) rerank() {
 	}
 }
 
-// laterJob orders a bucket's delayed jobs by when they may start.
 type laterJob struct{ *heldJob }
 
 func (j laterJob) Before(k laterJob) bool { return timedJob(j).Before(timedJob(k)) }
 func (j laterJob) Moved(i int)            { j.inBucket = i }
 
-// timedJob orders a valve's jobs by their timers.
 type timedJob struct{ *heldJob }
 
 func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
@@ -287,7 +282,6 @@ const mostMarks = 32
 
 func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
 
-// join appends a job to its lane's count.
 func (b *bucket) join(j *heldJob) {
 	l := b.lane(j.Priority)
 	l.arrived += j.Cost
@@ -340,10 +334,8 @@ func (l *lane) until(at int64) int64 {
 	return max(0, l.waiting-(l.arrived-arrived))
 }
 
-// queued counts a bucket's jobs that wait for a slot.
 func (b *bucket) queued() int { return len(b.ready) + int(b.deep) }
 
-// lane returns the lane of a priority, creating it if needed.
 func (b *bucket) lane(priority int) *lane {
 	for i := range b.lanes {
 		if b.lanes[i].priority == priority {
@@ -412,7 +404,6 @@ func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	return 0
 }
 
-// passing is until when a bucket lets cheaper jobs of others pass.
 type passing struct {
 	seq   uint64
 	until pace.Instant
@@ -432,12 +423,10 @@ func (b *bucket) passes(now pace.Instant) pace.Instant {
 	return 0
 }
 
-// blocked reports whether the bucket can start nothing regardless of its clock.
 func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
 
-// down reports whether the bucket's own breaker is open.
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
 // learnt is the learnt limit of a bucket's target. It only lowers the rate, so it cannot break law

@@ -196,7 +196,6 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	}
 }
 
-// serve gives due jobs to waiting remote workers.
 func (v *Valve) serve(now pace.Instant) {
 	c := &v.claims
 	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {

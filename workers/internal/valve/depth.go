@@ -86,7 +86,6 @@ func (v *Valve) stripJob(j *heldJob) bool {
 	return true
 }
 
-// weigh counts a held job's memory.
 func (v *Valve) weigh(j *heldJob) {
 	bytes := nearBytes + len(j.Body)
 	if j.Header != nil {
@@ -98,22 +97,24 @@ func (v *Valve) weigh(j *heldJob) {
 		}
 	}
 	j.weight = int32(min(bytes, math.MaxInt32))
-	j.Bucket.Part.near += int64(j.weight)
 	v.memory.near += int64(j.weight)
 }
 
 func (v *Valve) unweigh(j *heldJob) {
-	if p := j.Bucket.Part; p.state <= partitionLive { // else the whole partition was subtracted
-		p.near -= int64(j.weight)
-		v.memory.near -= int64(j.weight)
-	}
+	v.memory.near -= int64(j.weight)
 	j.weight = 0
 }
 
-// weighBucket adds to a bucket's counted memory; negative bytes are subtracted.
-func (v *Valve) weighBucket(b *bucket, bytes int64) {
-	b.Part.near += bytes
-	v.memory.near += bytes
+// weighNothing stops counting the memory of a partition that is left. Running jobs may keep some of
+// it for long.
+func (p *Part) weighNothing() {
+	for _, j := range p.jobs {
+		p.v.freeBody(j)
+		p.v.unweigh(j)
+	}
+	p.v.memory.near -= bucketBytes * int64(len(p.buckets))
+	p.v.memory.deep -= int64(p.deep.Len())
+	p.deep.Clear()
 }
 
 // deepLane owns a line of deep jobs.
@@ -141,7 +142,6 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 		readAt(v.holdOf(b, now).until) > now)
 }
 
-// sink makes a held job deep.
 func (v *Valve) sink(j *heldJob, later bool) {
 	b := j.Bucket
 	p, l := b.Part, b.lane(j.Priority)
@@ -220,7 +220,6 @@ func (p *Part) seek(seq uint64) *heldJob {
 	return p.fathom(seq)
 }
 
-// raise turns a deep job into a held one.
 func (p *Part) raise(seq uint64) *heldJob {
 	j := p.lift(seq)
 	if j != nil {
@@ -319,7 +318,6 @@ func (p *Part) loseDeep() {
 	p.deep.Clear()
 }
 
-// unline closes the deep lines of a bucket that is removed.
 func (b *bucket) unline() {
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -357,7 +355,6 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	return jobs
 }
 
-// dateAt converts a date in Unix ns.
 func (v *Valve) dateAt(date int64) pace.Instant { return v.wall.instant(time.Unix(0, date), 0) }
 
 // lapse makes deep jobs due, or expires them.
@@ -389,7 +386,6 @@ func (v *Valve) lapse(now pace.Instant) {
 	}
 }
 
-// ripen makes a deep job wait for a slot, still deep.
 func (p *Part) ripen(d deep.Job, now pace.Instant) {
 	_, of, _ := p.deep.Find(d.Seq)
 	l := of.lane(of.priority)
@@ -416,7 +412,6 @@ func (v *Valve) laterAt(b *bucket) pace.Instant {
 	return at
 }
 
-// lapsesAt returns when lapse has work.
 func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {

@@ -81,7 +81,7 @@ func (b *valveBench) counts() {
 		near += int64(j.weight)
 	}
 	if held != len(b.p.jobs)+deep || deep != b.p.deep.Len() || b.v.memory.deep != int64(deep) ||
-		b.v.memory.near != near || b.p.near != near {
+		b.v.memory.near != near {
 		b.t.Fatalf("%d held, %d near of %d bytes, %d deep; counted %d deep and %+v", held,
 			len(b.p.jobs), near, b.p.deep.Len(), deep, b.v.memory)
 	}
@@ -345,7 +345,7 @@ func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b.done(b.start()[0])
 	head := b.arrive("k")
 	later := b.arrive("k", func(a *job.Arrived) { a.NotBefore = b.wall().Add(9 * second) })
-	b.v.memory.most = 10 * (head.Bucket.Part.near + bucketBytes)
+	b.v.memory.most = 10 * (b.v.memory.near + bucketBytes)
 	for range 9 { // behind, and deep while there is room
 		b.v.memory.near += b.v.memory.most / 2
 		b.arrive("k")

@@ -17,9 +17,8 @@ const MostEdits = 1000
 // keeps them and hands them over.
 type edits struct {
 	jobs  map[uint64]record.Edit
-	front int64 // of the job moved last
-	// how many edits were made, are in the checkpoint being written, and in the stored one
-	made, telling, told uint64
+	front int64  // of the job moved last
+	noted uint32 // the first checkpoint, by number, that has all of them
 }
 
 // of returns a job's edit. An edit with another stamp is for a stream since restored.
@@ -30,7 +29,6 @@ func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
 	return record.Edit{}, false
 }
 
-// inherit restores a predecessor's edits.
 func (e *edits) inherit(list []record.Edit) {
 	e.jobs = map[uint64]record.Edit{}
 	for _, edit := range list {
@@ -39,7 +37,6 @@ func (e *edits) inherit(list []record.Edit) {
 	}
 }
 
-// records lists the edits in the order of their jobs.
 func (e *edits) records() (list []record.Edit) {
 	for _, edit := range e.jobs {
 		list = append(list, edit)
@@ -104,13 +101,12 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 		p.edits.jobs = map[uint64]record.Edit{}
 	}
 	p.edits.jobs[seq] = edit
-	p.edits.made++
+	p.edits.noted = p.unnoted.noted.Begun + 1
 	p.Changed = true
 	p.v.reorder(j, edit, want.Run, now)
 	return true, false
 }
 
-// reorder moves a job to the place its edit gives it.
 func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
 	delayed, until, before := j.stage == stageDelayed, j.at, j.Priority
 	v.detach(j)
@@ -132,4 +128,4 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 }
 
 // EditWaits reports whether an edit waits for a stored checkpoint.
-func (p *Part) EditWaits() bool { return p.edits.told < p.edits.made }
+func (p *Part) EditWaits() bool { return p.unnoted.noted.Stored < p.edits.noted }

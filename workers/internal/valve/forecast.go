@@ -88,13 +88,10 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 	return f.fixed[bin] + f.slope[bin]*ahead
 }
 
-// competes reports whether a bucket takes turns under the total outflow.
 func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
-// turnsFrom returns when the policy could start its next job.
 func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
 
-// newForecast begins a forecast.
 func (v *Valve) newForecast(now pace.Instant) *forecast {
 	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
@@ -130,7 +127,6 @@ func (p *Part) foreseen(now pace.Instant) bool {
 	return true
 }
 
-// coming is an unfinished forecast.
 type coming struct {
 	part     *Part
 	walk     *walk.Walk[*bucket]

@@ -12,7 +12,6 @@ import (
 // asks the gates: the schedule (place), a start (admits, stillWithin), forecasts, inspection (held)
 // and lateness (note). A new reason to hold jobs back is one more gate.
 
-// reason is why a job waits, or started late.
 type reason uint8
 
 const (
@@ -56,7 +55,6 @@ func (h hold) or(other hold) hold {
 	return h
 }
 
-// gates are those of a bucket that open with time, by precedence.
 var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
 	func(_ *Valve, b *bucket, _ pace.Instant) hold {
 		if b.down() {

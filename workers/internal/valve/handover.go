@@ -33,7 +33,6 @@ type heldClock struct {
 // Gather begins a gathering.
 func (p *Part) Gather() *Gathering {
 	p.gathered()
-	p.edits.telling = p.edits.made
 	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
@@ -149,8 +148,8 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut returns a successor's record without the clocks of buckets; that of all buckets goes
-// first and is never left out. A crash is reported for as long as an unlisted bucket may be
+// HandoverBut returns a successor's record without the clocks of buckets; the clock of all buckets
+// goes first and is never left out. A crash is reported for as long as an unlisted bucket may be
 // affected: one interval of the slowest key, and its spread.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),

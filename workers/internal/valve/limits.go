@@ -20,7 +20,6 @@ type limits struct {
 	paused      bool
 }
 
-// settings are what operators set: the policy, and overrides of keys.
 type settings struct {
 	Policy    policy.Policy
 	paused    bool    // the whole policy

@@ -40,8 +40,6 @@ type Part struct {
 type holding struct {
 	buckets map[job.Key]*bucket
 	list    walk.List[*bucket] // the same buckets
-	bodies  int64              // its share of Valve.bodies
-	near    int64              // its share of Memory.near
 	jobs    map[uint64]*heldJob
 	calls   map[string]*heldJob   // by the callers' ids
 	callSeq uint64                // number of calls so far
@@ -106,7 +104,6 @@ type inheritedJob struct {
 	outcome *record.Outcome
 }
 
-// runs reports whether the job runs in another process, or did.
 func (in *inheritedJob) runs() bool { return in.holder != "" }
 
 type finishedJob struct {
@@ -148,7 +145,6 @@ type flat struct {
 // mostFlats bounds the runs kept. Beyond it the first two are merged, at the later time.
 const mostFlats = 100
 
-// came returns a job's arrival time, given its time of storage.
 func (a *arrivals) came(seq uint64, stored int64) int64 {
 	if seq > a.seq {
 		return a.comes(seq, stored)

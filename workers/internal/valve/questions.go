@@ -29,10 +29,8 @@ type question struct {
 	unnoted int         // dropped jobs whose ends are not recorded yet
 }
 
-// work does a piece of work on a question.
 type work = func(now pace.Instant) progress
 
-// progress is the result of a piece of work.
 type progress uint8
 
 const (
@@ -263,11 +261,11 @@ func (q *question) edit(now pace.Instant) progress {
 		q.reply(job.Answer{Full: full, Job: q.part.jobState(q.Jobs[0], now)})
 		return answered
 	}
-	number := q.part.edits.made
+	noted := q.part.edits.noted
 	q.until = now.Add(editPatience)
 	q.work = func(now pace.Instant) progress {
 		switch {
-		case q.part.edits.told >= number:
+		case q.part.unnoted.noted.Stored >= noted:
 			q.reply(job.Answer{Edited: true, Job: q.part.jobState(q.Jobs[0], now)})
 		case now < q.until:
 			return waits
@@ -279,7 +277,6 @@ func (q *question) edit(now pace.Instant) progress {
 	return waits
 }
 
-// purge drops the jobs that the bucket holds at the beginning, except running ones.
 func (q *question) purge(now pace.Instant) progress {
 	last := q.part.highest
 	q.purged = q.part.purges(q.Key, last)
@@ -313,7 +310,6 @@ func (q *question) note(drop func() (removed int)) (removed int) {
 	return removed
 }
 
-// Noted records that a job's end was recorded.
 func (qs *Questions) Noted(e Ending) {
 	for _, q := range qs.waiting {
 		if q.number == e.asked {

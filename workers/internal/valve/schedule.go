@@ -6,11 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// place schedules a bucket's next event: its start, the reading of its head's body, or its
-// removal.
-//
-// Call it after any state change. It recomputes the bucket's position and does not depend on
-// the previous one.
+// place schedules a bucket's next event: its start, the reading of its head's body, or its removal.
+// Call it after any state change; it does not depend on the previous position.
 func (v *Valve) place(b *bucket, now pace.Instant) {
 	if b.Part.state != partitionLive {
 		return
@@ -92,8 +89,8 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 }
 
-// cooled ends an expired cool-down, without a burst. Until then the clock keeps the schedule of
-// the rate alone, because a cool-down may be shortened.
+// cooled ends an expired cool-down, without a burst. Until then the clock keeps the schedule of the
+// rate alone, because a cool-down may be shortened.
 func (b *bucket) cooled(now pace.Instant) {
 	if b.cool > now || b.cool == 0 {
 		return
@@ -121,9 +118,8 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// freshAt returns when to check that no usage of a bucket's limits counts any more. That is no
-// earlier than the last result, as usage only defers it, and spread over buckets, because clock
-// windows end for all of them at once.
+// freshAt returns when to check that no usage of a bucket's limits counts any more. Usage only
+// defers that; checks are spread, because clock windows end for all buckets at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
@@ -132,14 +128,12 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	return b.fresh
 }
 
-// mostRates is the number of buckets above which a partition removes idle buckets without
-// regard to their rates of starts. Below it, buckets that rarely start a job keep their rate.
+// mostRates is the number of buckets up to which a partition keeps the rates of idle ones.
 const mostRates = 10_000
 
-// forget removes an empty bucket once it is in its initial state.
-//
-// Until then, its next job must obey its state: a clock, a cool-down, a breaker, or turns it
-// has taken. Keys come from outside, so each must be removed eventually.
+// forget removes an empty bucket once it is in its initial state: until then, its next job must
+// obey its clock, cool-down, breaker and turns. Keys come from outside, so each must be removed
+// eventually.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
 		return // it was forgotten before
@@ -159,8 +153,8 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		at = max(at, b.rate.Told(b.pace))
 	}
 	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
-		// It has taken turns ahead of waiting buckets, and would take more if this were lost.
-		// The others catch up in as many starts as they are, or more if they have weights.
+		// It has taken turns ahead of waiting buckets, which catch up in about as many starts as
+		// they are.
 		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
 	}
@@ -173,7 +167,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	}
 	v.remember(b, nil)
 	b.unline()
-	v.weighBucket(b, -bucketBytes)
+	v.memory.near -= bucketBytes
 	delete(b.Part.buckets, b.key)
 	b.Part.list.Remove(b)
 }

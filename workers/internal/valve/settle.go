@@ -11,23 +11,21 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// crashed counts a crash of a job's holder, and records it before anything else. Otherwise, if
-// this owner also crashed before the job is buried, the next owner would start a job that has
-// crashed too often.
-//
-// Later jobs of its bucket wait meanwhile, as it returns to its place (law 4).
+// crashed counts a crash of a job's holder, and records it first: otherwise, after another crash,
+// the next owner would start a job that has crashed too often. Later jobs of its bucket wait, as it
+// returns to its place (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
-	// A successor may or may not find the record, and must know whose crash it was.
+	// A successor may find the record, and must know whose crash it was.
 	j.noting, j.holder = true, holder
 	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
 	v.recordFailure(j, 0)
 }
 
-// Finished handles the outcome of a run. It frees the worker first, and then applies the
-// outcome here, passes it to the partition's successor, or drops it.
+// Finished handles the outcome of a run. It frees the worker, and applies the outcome, passes it to
+// the partition's successor, or drops it.
 func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	r, known := v.runs[number]
 	if !known {
@@ -59,8 +57,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress returns a report that a run continues, for the new owner of its partition, and
-// whether the partition was handed over.
+// Progress returns a report that a run continues, for its partition's new owner, and whether the
+// partition was handed over.
 func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -72,10 +70,8 @@ func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 	return goesOn, p.state == partitionSurrendered && j.stage != stageGone
 }
 
-// settle applies the outcome of a running job.
-//
-// Only OutcomeFailed and OutcomePermanent count an attempt. Causes outside of the job do not: a
-// target that asks for a pause or is down, a lost worker, a failed final check (law 6).
+// settle applies the outcome of a running job. Causes outside of the job count no attempt: a target
+// that asks for a pause or is down, a lost worker, a failed final check (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
@@ -166,11 +162,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	v.place(b, now)
 }
 
-// throttle pauses a bucket for as long as its target asked, or else for the policy's backoff,
-// doubled for each pause in a row.
-//
-// It pauses the bucket and not the job: a 429 concerns all calls for this key, and the job that
-// met it is as good as any other.
+// throttle pauses a bucket as its target asked, or else for the policy's backoff, doubled for each
+// pause in a row. It does not pause the job: a 429 concerns all calls for this key.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
 	if now >= b.cool { // answers to jobs that began before the pause do not start another
@@ -188,18 +181,14 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	v.learn(b, j, began, now)
 }
 
-// coolDown pauses a bucket: its target throttles, or announced that its quota is used up.
 func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
 		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
 	}
 }
 
-// recordFailure records a counted attempt, a crash or a snooze; the job waits once the record is
-// saved.
-//
-// The record comes first, since a new owner after a crash would otherwise not know of the
-// attempt, and a job that always fails would never exhaust its attempts.
+// recordFailure records a counted attempt or crash; then the job backs off. Otherwise a new owner
+// would not know of the attempt, and a job that always fails would never exhaust them.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
@@ -227,7 +216,6 @@ func (p *Part) Written(s *Save, now pace.Instant) {
 	}
 }
 
-// saved continues a job after its attempt record was stored.
 func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	if j.stage != stageSaving {
 		return
@@ -248,15 +236,13 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Met handles a conflict of a save with a found record (nil: none), and reports whether the
-// save is over: because the record is this very write, whose answer was lost; because the job
-// is finished; or because an owner of a later epoch wrote it, so that this process no longer
-// owns the job. (If epochs went back, as in a restored table, the job continues without a
-// record.) Otherwise an earlier owner wrote after its successor had read; its counts are
-// merged, and the record is replaced.
+// Met handles a conflict of a save with a found record (nil: none), and reports whether the save is
+// over: the record is this very write, whose answer was lost; or the job is finished; or an owner
+// of a later epoch wrote it. Otherwise an earlier owner wrote after its successor had read; its
+// counts are merged, and the record is replaced.
 //
-// Attempt records are written by compare-and-set, because a process that was declared dead, or
-// an abandoned call, may still have a write in flight. Neither may undo a later owner's counts.
+// A process that was declared dead may still have a write in flight, which must not undo a later
+// owner's counts.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
 		s.Revision = 0 // the oldest records go when there are too many of them
@@ -282,9 +268,8 @@ func (v *Valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
-// bury stores a job's dead letter and only then acknowledges the job; in the other order a
-// crash in between would lose it (law 3). Storing it twice is harmless, as dead letters have
-// message ids.
+// bury stores a job's dead letter before its acknowledgement; in the other order a crash in between
+// would lose it (law 3). Dead letters have message ids, so a second one is harmless.
 func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
@@ -300,18 +285,16 @@ func (v *Valve) Buried(j *heldJob) {
 	}
 }
 
-// ack requests a job's acknowledgement. The job is kept until that is confirmed, because it
-// still occupies the stream and may be redelivered. Its text is dropped.
+// ack requests a job's acknowledgement. Until that is confirmed the job occupies the stream and may
+// be redelivered, so it is kept, without its text.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.Acks = append(v.out.Acks, j.ref())
 }
 
-// Confirmed handles a confirmed acknowledgement: the job's place is free.
-//
-// Confirmed jobs are kept briefly, as the stream's leader may not have applied the
-// acknowledgement.
+// Confirmed handles a confirmed acknowledgement: the job's place is free. The job is remembered
+// briefly, as the stream's leader may not have applied the acknowledgement.
 func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {
@@ -343,7 +326,7 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	}
 }
 
-// ended describes a job's end, if it has an Idempotency-Key. The checksum is the admitter's.
+// ended describes a job's end, if it has an Idempotency-Key.
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 	if j.headless {
 		return job.Ended{How: how, Accepted: j.Stored}, j.keyed

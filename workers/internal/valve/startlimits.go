@@ -12,18 +12,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Start limits apply to buckets in addition to their pace. A start is charged when it is
-// decided, and refunded if its final check sends it back. The guard of the limits covers the
-// delay until that check, which comes no later.
+// Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
+// refunded if its final check sends it back; the guard of the limits covers the delay in between.
 //
 // After a crash, only starts since the last stored checkpoint are unknown. To keep these few,
-// nothing starts under limits before an owner's first checkpoint; nor if some start older than
-// mostUnnoted is not in a checkpoint; nor if the job costs more than any job in a checkpoint;
-// nor beyond the budget of the limits. The budget, too, is one from a stored checkpoint, as a
-// successor relies on it.
+// nothing starts under limits before an owner's first checkpoint; nor while some start older than
+// mostUnnoted is in none; nor if the job costs more than any in a checkpoint; nor beyond the budget
+// that a stored checkpoint names, as a successor relies on it.
 
 const (
-	// mostUnnoted is how long jobs start under limits without a checkpoint that includes them.
+	// mostUnnoted is how long jobs start under limits without a checkpoint that has them.
 	mostUnnoted = 2 * time.Second
 	// askAgain is when a bucket checks again for a stored checkpoint.
 	askAgain = 100 * time.Millisecond
@@ -31,7 +29,6 @@ const (
 	askAgainPerBucket = 10 * time.Microsecond
 )
 
-// startLimits are a policy's limits on starts.
 type startLimits struct {
 	quota      *quota.Limits     // per bucket; nil: none
 	together   *together         // over all buckets; nil: none
@@ -51,11 +48,11 @@ type unnoted struct {
 	telling bounds // as being written
 }
 
-// bounds are a checkpoint's bounds on later starts: the maximum costs of a job, and the budgets
-// of each bucket and of all buckets together.
+// bounds are a checkpoint's bounds on later starts: the costs of a job, and the budgets of each
+// bucket and of all together.
 type bounds struct{ costs, each, all quota.Units }
 
-// costing records the cost of a job, or what it used.
+// costing records the cost of a job, or its usage.
 func (u *unnoted) costing(cost string, n int64) {
 	if u.costs == nil {
 		u.costs = quota.Units{}
@@ -63,7 +60,7 @@ func (u *unnoted) costing(cost string, n int64) {
 	u.costs[cost] = max(u.costs[cost], n)
 }
 
-// gathered records the beginning of a checkpoint, which includes all starts until now.
+// gathered records that a checkpoint begins. It has all starts until now.
 func (p *Part) gathered() {
 	u := &p.unnoted
 	if u.writing == 0 {
@@ -78,15 +75,14 @@ func (p *Part) gathered() {
 	u.noted.Begun++
 }
 
-// Noted records that the last checkpoint begun was stored; or with stored false, that this is
-// not known. It reports whether it is the first one stored.
+// Noted records that the last checkpoint begun was stored; false: unknown. It reports whether it is
+// the first.
 func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
 	case stored:
 		first = u.noted.Stored == 0
 		u.told, u.noted.Stored = u.telling, u.noted.Begun
-		p.edits.told = p.edits.telling
 	case u.writing != 0:
 		u.since = u.writing
 	}
@@ -105,8 +101,8 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
-// tells reports whether stored checkpoints allow a job to start under limits. If not, it
-// requests another checkpoint.
+// tells reports whether stored checkpoints allow a job to start under limits, or else requests
+// another.
 func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
 	u := &p.unnoted
 	known := u.noted.Stored > 0 && u.gap(now) <= mostUnnoted
@@ -132,8 +128,7 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a set has used up its budget, so that no job may start. If so, it
-// requests another checkpoint.
+// spent reports whether a set has used up its budget, and if so requests another checkpoint.
 func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
@@ -142,7 +137,6 @@ func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	return true
 }
 
-// starts records a start outside of all checkpoints.
 func (p *Part) starts(now pace.Instant) {
 	if p.unnoted.since == 0 {
 		p.unnoted.since = now
@@ -150,8 +144,7 @@ func (p *Part) starts(now pace.Instant) {
 	p.Changed = true
 }
 
-// withinLimits is the gate of a bucket's limits, and of the checkpoints that they need. Every
-// change to the limits' usage is followed by place, which asks it.
+// withinLimits is the gate of a bucket's limits, and of the checkpoints that they need.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
 		return hold{}
@@ -182,8 +175,8 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
-// stillWithin checks a due bucket again, which may have waited for a worker. Some limits
-// withdraw a permission: at the end of a clock window, for example.
+// stillWithin checks a due bucket again, which may have waited for a worker: some permissions end,
+// as with a clock window.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -197,8 +190,7 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	return v.fits(b, now)
 }
 
-// againWithin reevaluates the limits of all buckets that they hold, after JetStream's clock was
-// set.
+// againWithin reevaluates limits after JetStream's clock was set.
 func (v *Valve) againWithin(now pace.Instant) {
 	for _, t := range v.common {
 		t.callBack(now)
@@ -215,7 +207,6 @@ func (v *Valve) againWithin(now pace.Instant) {
 	}
 }
 
-// charged is the charge of a start to limits.
 type charged struct {
 	by     *together // nil: the limits of its bucket
 	charge *quota.Charge
@@ -223,7 +214,7 @@ type charged struct {
 	next   *charged   // charges to further limits
 }
 
-// charge charges a start to all limits, and bounds its delay until the final check.
+// charge charges a start to all limits, and bounds the delay until its final check.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
 	j.charged = nil
@@ -325,7 +316,6 @@ func (p *Part) noteUsed(l *quota.Limits, used quota.Units) {
 	}
 }
 
-// setQuota replaces the limits, and converts their usage.
 func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	before := v.quota
 	v.quota, v.candidates = to, candidates
@@ -345,18 +335,16 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	v.recharge(nil, before, to, func(_ *charged, b *bucket) *quota.Set { return b.used })
 }
 
-// crash bounds what former owners may have started between two instants without a record: in
-// buckets that a record lists, and in others.
+// crash bounds the unrecorded starts of former owners between two instants: in buckets that a
+// record lists, and in others.
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
 }
 
-// mostStarted bounds the slots that a bucket can have started within a time, by its slot limits
-// and its pace.
-//
-// The pace may have changed since. It is therefore ignored if it differs from the record's, and
-// its peak counts as at least twice the rate.
+// mostStarted bounds the slots that a bucket can have started within a time, by its slot limits and
+// its pace, unless the latter differs from the record's. The peak counts as at least twice the
+// rate.
 func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if within >= pace.Forever {
 		return math.MaxInt64
@@ -383,8 +371,8 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 	return int64(min(slots, 1e15))
 }
 
-// inheritCrash bounds what former owners may have started in a partition outside of its
-// records. For limits with a cost of their own, budgets are the only bound.
+// inheritCrash bounds the unrecorded starts of former owners. For limits with a cost of their own,
+// budgets are the only bound.
 func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	p.unnoted.costing("", in.Handover.Cost)
 	for cost, b := range in.Handover.ByCost {
@@ -424,7 +412,6 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	}
 }
 
-// beginUsed charges a new bucket with what former owners may have started in it.
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
 		b.own().used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
@@ -443,7 +430,7 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 }
 
-// tellLimits records what a successor must know of the limits, except per bucket.
+// tellLimits records the state of the limits for a successor, except per bucket.
 func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if p.v.quota == nil && p.v.together == nil {
 		return

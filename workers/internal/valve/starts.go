@@ -9,13 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Advance starts what may start at now in the valve's line, if that is before the fence, which
-// is also the deadline for the final checks of these starts. Before its next call, this process
-// may become a drainer with a new lease, which does not cover the partitions of the old one.
+// Advance starts what may start at now in the valve's line. fence is also the deadline for the
+// final checks: after it, this process may have another lease, which does not cover the same
+// partitions.
 //
-// The order matters. Timeouts come first, because ended jobs make room. Then newly due buckets
-// are placed, and all due ones compete. Local workers precede remote ones, which cost two more
-// messages. Bodies are read last, when it is known which buckets lack a worker.
+// The order matters. Timeouts come first, because ended jobs make room; local workers precede
+// remote ones, which cost two more messages; bodies are read last, when it is known which buckets
+// lack a worker.
 func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		v.arrange(now, fence)
@@ -50,7 +50,6 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	v.line.rest(now)
 }
 
-// arrange does the work that precedes any start.
 func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
@@ -68,7 +67,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	v.all = hold{}
 }
 
-// next returns the bucket whose turn it is to get a local worker; nil: none now.
+// next returns the bucket that gets the next local worker; nil: none.
 func (v *Valve) next(now pace.Instant) *bucket {
 	for len(v.due)+len(v.callers) > 0 {
 		if !v.admits(now) {
@@ -93,7 +92,6 @@ func (v *Valve) next(now pace.Instant) *bucket {
 	return nil
 }
 
-// lookBack returns the overlooked buckets to the competition.
 func (v *Valve) lookBack() {
 	for _, b := range v.overlooked {
 		b.spot = spotDue
@@ -105,8 +103,8 @@ func (v *Valve) lookBack() {
 // here stands for a local worker in place of a claim.
 const here = -1
 
-// startBy starts the head of a bucket whose turn it is, unless it must wait after all: locally,
-// or by a remote worker's claim.
+// startBy starts the head of a bucket, unless it must wait after all: here, or by a remote worker's
+// claim.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	switch c := &v.claims; {
 	case !v.stillWithin(b, now):
@@ -119,7 +117,7 @@ func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	}
 }
 
-// admits reports whether the gates of all buckets let a due one start a job.
+// admits reports whether the gates of all buckets let a due one start.
 func (v *Valve) admits(now pace.Instant) bool {
 	if !v.total.awake {
 		v.total.awake = true
@@ -129,10 +127,8 @@ func (v *Valve) admits(now pace.Instant) bool {
 	return v.all.until <= now
 }
 
-// start gives the head of a bucket to a worker.
-//
-// It advances the clocks at once, and not after the final check, so that the next decision
-// takes this start into account. A returned job gives its slots back.
+// start gives the head of a bucket to a worker. Its clocks advance at once, for the next decision;
+// a returned job gives its slots back.
 func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	due := b.nextAt
 	j := b.ready[0].heldJob
@@ -181,7 +177,6 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	return r
 }
 
-// timeout handles a job whose timer fired.
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
 	case j.call != nil:
@@ -200,8 +195,8 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Idle reports whether Advance has no effect until the next event: the valve has no jobs and
-// waits for none. In a line of several valves none is idle, because their turns advance.
+// Idle reports whether Advance has no effect until the next event. In a line of several valves none
+// is idle, because their turns advance.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {
@@ -218,9 +213,8 @@ func (v *Valve) Idle() bool {
 // Rested sets when an idle valve could last have started jobs.
 func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 
-// Wake returns when Advance next has work, or never if only another event can cause that.
-//
-// While starts are not allowed only timers count: deadlines still expire, and due jobs wait.
+// Wake returns when Advance next has work without another event. While starts are not allowed, only
+// timers count.
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {

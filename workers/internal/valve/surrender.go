@@ -8,15 +8,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Drop ends a partition that another process took. Later outcomes of its runs have no effect,
-// since they are the new owner's to judge.
+// Drop ends a partition that another process took, which now judges its runs.
 func (p *Part) Drop() { p.leave(partitionLost) }
 
-// Surrender ends a partition in order and returns its next owner's record. Outcomes that are
-// still to come, or are not recorded yet, are reported to that owner.
-//
-// Losing an unrecorded outcome with this owner would drop a counted attempt, or run a job again
-// that is due to become a dead letter.
+// Surrender ends a partition in order and returns its next owner's record. Outcomes that are not
+// recorded yet are reported to that owner: otherwise a counted attempt would be lost, or a job that
+// is due to become a dead letter would run again.
 func (p *Part) Surrender(now pace.Instant) record.Handover {
 	h := p.Handover(now, 0)
 	for _, j := range p.jobs {
@@ -45,11 +42,9 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	return h
 }
 
-// Unreported counts the jobs of a surrendered partition whose outcome we will report to its
-// next owner.
-//
-// The count must match the reports of Surrender and Finished exactly. One too many and this
-// process never ends; one too few and it ends before its last report, and that job runs again.
+// Unreported counts the jobs whose outcome we will report to the next owner. It must match the
+// reports of Surrender and Finished exactly: one too many and this process never ends; one too few
+// and the last of these jobs runs again.
 func (p *Part) Unreported() (n int) {
 	for _, j := range p.jobs {
 		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
@@ -65,12 +60,10 @@ func (p *Part) Unreported() (n int) {
 	return n
 }
 
-// Undecided reports whether jobs are on their way to a worker, or a crash is being recorded;
-// neither may be lost.
+// Undecided reports whether jobs are on their way to a worker, or a crash is being recorded.
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
 
-// Quiet reports whether nothing of the partition, and no job of its policy, is in progress
-// here.
+// Quiet reports whether nothing of the partition, and no job of its policy, is in progress.
 func (p *Part) Quiet() bool {
 	if p.v.Busy+p.v.claims.running > 0 {
 		return false
@@ -83,8 +76,7 @@ func (p *Part) Quiet() bool {
 	return true
 }
 
-// Quiesce keeps a partition but stops its starts. It still handles outcomes and
-// acknowledgements.
+// Quiesce stops a partition's starts. It still handles outcomes and acknowledgements.
 func (p *Part) Quiesce() {
 	if !p.Quiesced {
 		p.leave(partitionOpening)
@@ -92,8 +84,8 @@ func (p *Part) Quiesce() {
 	}
 }
 
-// report sends a job's outcome to the next owner. It names the run's holder and the stream,
-// because another run, or another job under the sequence, may exist by then.
+// report sends a job's outcome to the next owner, with the run's holder and the stream: another
+// run, or another job of the sequence, may exist by then.
 func (v *Valve) report(j *heldJob, o record.Outcome) {
 	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
 	j.Bucket.Part.passOn(o)
@@ -105,17 +97,14 @@ func (p *Part) passOn(o record.Outcome) {
 		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
 }
 
-// leave removes a partition from all decisions about starts. A quiesced partition keeps its
-// buckets' clocks for the handover.
+// leave takes a partition out of all decisions. A quiesced one keeps its buckets' clocks for the
+// handover.
 func (p *Part) leave(state partitionState) {
 	p.v.leaveCalls(p)
 	p.state = state
 	delete(p.v.parts, p.Number)
 	if state != partitionOpening {
-		p.v.bodies -= p.bodies
-		p.v.memory.near -= p.near
-		p.v.memory.deep -= int64(p.deep.Len())
-		p.deep.Clear() // running jobs may keep the rest for long
+		p.weighNothing()
 		for _, b := range p.buckets {
 			if b.down() {
 				p.v.broken--

@@ -7,17 +7,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// This file holds all state that the core shares with its workers, which run concurrently.
-// Nothing else in the core needs atomics or locks, or passes pointers to the shell. A value
-// would not do here, because a job's final check depends on the result of the previous
-// worker's.
+// This file holds all state that the core shares with its workers, which run concurrently. Nothing
+// else in the core needs atomics or locks.
 
-// Ticket is a job's place in the order of starts. Workers run concurrently, so each makes its
-// final check after the previous one; and a job after which a returned job comes first is
-// returned too, since it would otherwise overtake.
-//
-// Law 4 requires it: without tickets, the second of two jobs could pass while the first one's
-// goroutine waits for the processor.
+// Ticket is a job's place in the order of starts. Each worker makes its final check after the
+// previous one's, and a job that would overtake a returned one is returned too. Otherwise the
+// second of two jobs could pass while the first one's goroutine waits for the processor (law 4).
 type Ticket struct {
 	rank     rank // without the times it found the target down
 	cost     int64
@@ -35,15 +30,13 @@ type Ticket struct {
 	back   *Ticket // first in order of the returned jobs up to this one; nil: none
 }
 
-// undecided counts jobs given to a worker that have neither passed their final check nor
-// returned.
+// undecided counts jobs that have neither passed their final check nor returned.
 type undecided struct{ jobs atomic.Int32 }
 
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
-// ticket appends a job that goes to a worker to its bucket's order.
-//
-// It also counts the job in its partition, as a handover must wait until none is undecided.
+// ticket appends a job to its bucket's order, and counts it in its partition, whose handover waits
+// until none is undecided.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	r := j.rank()
 	r.tried = 0
@@ -56,8 +49,8 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	return t
 }
 
-// cameBack handles the return of a job to the valve. The job stays undecided from its check
-// until now, because nothing may start before it has its place again.
+// cameBack handles a job's return. Until then it counts as undecided, because nothing may start
+// before it has its place again.
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
@@ -69,9 +62,9 @@ func (t *Ticket) Passed() bool {
 	return t.passed
 }
 
-// takeSlots takes the job's slots at now, if the clocks allow it. It asks the bucket's own
-// clock first: only the valve can move that meanwhile, because the bucket's starts come one by
-// one. So no slot of all buckets together is lost to a job that may not start.
+// takeSlots takes the job's slots at now, if the clocks allow it. The bucket's own clock goes
+// first, since only the valve can move it meanwhile: so no slot of all buckets is lost to a job
+// that may not start.
 func (t *Ticket) takeSlots(now pace.Instant) bool {
 	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&
 		t.own.Start(now, t.cost)
@@ -86,18 +79,16 @@ const (
 	ReturnOrder Return = "order" // an earlier job of its bucket was returned
 )
 
-// Returned returns why the job did not pass the final check; empty: it passed. Only the
-// goroutine that made the check may call it.
+// Returned returns why the job did not pass; empty: it did. Only the checking goroutine may call
+// it.
 func (t *Ticket) Returned() Return { return t.why }
 
-// Decide makes the final check of a start, after all earlier starts of its bucket are decided.
-// gate returns the fence and then the clock, in this order, so that a freeze in between is
-// noticed. begin, if not nil, starts the job before any later one of the bucket is decided.
+// Decide makes the final check of a start, after all earlier starts of its bucket are decided. gate
+// returns the fence and then the clock, so that a freeze in between is noticed. begin, if not nil,
+// starts the job before any later one is decided.
 //
-// The check is made where the job runs, immediately before, because the fence and the rate
-// bound starts and not decisions; in between, a goroutine may wait for the processor, or the
-// machine may sleep. So the start takes its slots here, from the bucket's clock and the clock
-// over all buckets. Lease and clocks are judged by the same, latest reading of the time.
+// The check is made where the job runs, because the fence and the rate bound starts and not
+// decisions: in between, a goroutine may wait for the processor, or the machine may sleep.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// together holds start limits over all buckets of a policy, or over all buckets of the policies
-// that share the limit. As under a total outflow, buckets take turns.
+// together holds start limits over all buckets of a policy, or of the policies that share the
+// limit. Buckets take turns.
 //
-// A job that costs more than the current balance lets cheaper jobs pass, but only until the
-// time at which it could have started without them, and for at most mostPassed buckets at a
-// time. From then on the others wait for it, so that cheap jobs cannot starve it.
+// A job that costs more than the current balance lets cheaper jobs pass, but only until it could
+// have started without them, and for at most mostPassed buckets at a time. Then the others wait for
+// it, so that cheap jobs cannot starve it.
 type together struct {
 	*quota.Limits
 	host   *Valve // the valve that owns it; nil: none here
@@ -27,20 +27,19 @@ type together struct {
 	late   []late   // costs reported while its state was elsewhere
 }
 
-// order is that in which buckets take turns, if some limit covers all of them.
+// order is the order of turns, if some limit covers all buckets.
 type order struct {
 	total totalRate
-	// turns is the virtual time, in starts by weight. A bucket that becomes active starts from
-	// here, so idle time earns no credit; a bucket that was ahead of the others stays ahead.
-	// This is start-time fair queueing (Goyal, Vin and Cheng, 1996).
+	// turns is the virtual time, in starts by weight, of start-time fair queueing (Goyal, Vin and
+	// Cheng, 1996). A bucket that becomes active starts from here, so idle time earns no credit.
 	turns     float64
 	mostTurns float64 // maximum turns over all buckets
 	line      *line   // group of policies that share turns
 	taken     float64 // turns this valve has used in its group
 }
 
-// totalRate is the rate of all buckets together. It is a pace and not one of the limits, which cost
-// a guard for each start of a steady rate; and nothing needs to be stored before its starts.
+// totalRate is the rate of all buckets together. As a limit it would cost a guard for each start,
+// and its starts would wait for checkpoints.
 type totalRate struct {
 	*pace.Pace // nil: there is none
 	clock      pace.Clock
@@ -51,7 +50,6 @@ func totalOf(p policy.Policy) *pace.Pace {
 	return pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1)
 }
 
-// change replaces the rate.
 func (t *totalRate) change(to *pace.Pace, now pace.Instant) {
 	if before := t.Pace; before != nil && to != nil {
 		to.Adapt(&t.clock, before, now)
@@ -71,11 +69,11 @@ type passer struct {
 // mostPassed bounds these buckets, as each may be checked needlessly.
 const mostPassed = 64
 
-// takesTurns reports whether buckets take turns, because some limit covers all of them.
+// takesTurns reports whether some limit covers all buckets.
 func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
 
-// nextTurn returns what delays the turn of the next bucket: it is held until an event while the
-// state of a shared limit is elsewhere.
+// nextTurn returns what delays the next turn; forever while the state of a shared limit is
+// elsewhere.
 func (v *Valve) nextTurn(now pace.Instant) hold {
 	h := hold{by: byTotalRate, until: v.total.Next(&v.total.clock)}
 	for _, t := range v.common {
@@ -105,8 +103,8 @@ func (v *Valve) turnEvery() (every time.Duration) {
 	return every
 }
 
-// fits reports whether the limits over all buckets let the head of the next bucket start.
-// Otherwise the bucket lets others pass, or they wait for it.
+// fits reports whether the limits over all buckets let the head of the next bucket start. Otherwise
+// it lets others pass, or they wait for it.
 func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
@@ -127,8 +125,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	return false
 }
 
-// commonWait returns how long limits over all buckets delay a job of this cost, and the limit
-// that delays it longest.
+// commonWait returns how long limits over all buckets delay a job of this cost, and by which limit.
 func (v *Valve) commonWait(c quota.Cost,
 	now pace.Instant) (wait time.Duration, by string, of *together) {
 
@@ -140,8 +137,7 @@ func (v *Valve) commonWait(c quota.Cost,
 	return wait, by, of
 }
 
-// contested reports whether a bucket waits for its turn: because it is due, lets others pass,
-// or waits for a checkpoint of their starts.
+// contested reports whether a bucket waits for its turn.
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
 	return len(v.due)+len(v.unread)+len(v.callers) > 0 || v.untold > now ||
@@ -149,12 +145,11 @@ func (v *Valve) contested(now pace.Instant) bool {
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
-// takeTurn counts a start as a turn of its bucket and policy.
 func (v *Valve) takeTurn(b *bucket, cost int64) {
 	if !v.takesTurns() {
 		return
 	}
-	// A bucket that was held back while others started has missed its turns as well.
+	// A bucket that was held back has missed turns.
 	v.turns = max(v.turns, b.turns)
 	b.turns = v.turns + float64(cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
@@ -164,7 +159,7 @@ func (v *Valve) takeTurn(b *bucket, cost int64) {
 }
 
 // setTogether replaces the limits over all buckets, and converts their usage and the charges of
-// runs. Runs of policies that share a limit keep a charge to the old set.
+// runs, except runs of policies that share a limit.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -198,8 +193,8 @@ func (t *together) callBack(now pace.Instant) {
 	}
 }
 
-// inheritTogether restores the usage of limits over all buckets from a predecessor's record.
-// After a crash, it adds the most that the predecessor can have started since.
+// inheritTogether restores the usage of limits over all buckets. After a crash, it adds the most
+// that the predecessor can have started since.
 func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	t := v.together
 	if t == nil {
@@ -232,15 +227,13 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
-// A start limit that several policies share has a valve of its own, without jobs. Its state is
-// that valve's limit over all buckets, and moves with its only partition: between owners, into
-// checkpoints, and through crashes. The valves of the sharing policies query and charge it
-// while this process owns that partition; otherwise they start nothing.
+// A limit that several policies share has a valve of its own, without jobs: its limit over all
+// buckets holds the state, which moves with its only partition. The sharing policies' valves query
+// and charge it while this process owns that partition; otherwise they start nothing.
 //
-// These policies form a line and take turns by weight, as buckets do within each of them. A
-// policy with many keys therefore gets no more than one with a single key.
+// These policies form a line and take turns by weight, so one with many keys gets no more than one
+// with a single key.
 
-// line is a fair-queueing group of policies.
 type line struct {
 	valves []*Valve
 	turns  float64 // virtual time, as in a valve
@@ -285,7 +278,7 @@ func (v *Valve) gatherCommon() {
 	}
 }
 
-// here returns the partition of a shared limit while this process owns it, else nil.
+// here returns the partition of a shared limit; nil: this process does not own it.
 func (t *together) here() *Part {
 	if t.part != nil && t.part.Live() {
 		return t.part
@@ -296,8 +289,8 @@ func (t *together) here() *Part {
 // elsewhere reports whether a limit is shared and its state is not here.
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
-// covers reports whether stored checkpoints, of the partition and of shared limits, allow a job
-// of this cost to start.
+// covers reports whether stored checkpoints, of the partition and of shared limits, allow a job of
+// this cost to start.
 func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
 	if t := p.v.together; t != nil && !p.tells(c, now, p.v.quota, t.Limits) ||
 		t == nil && p.v.quota != nil && !p.tells(c, now, p.v.quota) {
@@ -311,7 +304,7 @@ func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
 	return true
 }
 
-// spent reports whether a budget over all buckets, or of a shared limit, is used up.
+// spent reports whether a budget over all buckets is used up.
 func (v *Valve) spent() bool {
 	return slices.ContainsFunc(v.common, func(t *together) bool {
 		p := t.here()
@@ -319,8 +312,7 @@ func (v *Valve) spent() bool {
 	})
 }
 
-// tellLate applies the usage of a run of a former owner, or of a run that ends while a limit's
-// state is elsewhere. In the latter case it is kept until the state arrives.
+// tellLate applies the usage of a run of a former owner, at once or when the limit's state arrives.
 func (v *Valve) tellLate(t *together, l late) {
 	switch {
 	case !v.elsewhere(t):
@@ -337,7 +329,7 @@ func (t *together) countLate() {
 	t.late = nil
 }
 
-// Join puts valves into one line; a single valve has its own. Their turns restart from 0.
+// Join puts valves into one line. Their turns restart from 0.
 func Join(valves []*Valve) {
 	if slices.Equal(valves, valves[0].line.valves) {
 		return
@@ -348,12 +340,10 @@ func Join(valves []*Valve) {
 	}
 }
 
-// Leads reports whether the valve is the first of its line. Advancing it advances all of the
-// line.
+// Leads reports whether the valve is the first of its line, all of which its Advance advances.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts jobs in a line of several valves, one by one in order of turns, as far as the
-// next valve has a worker, local or by a remote claim.
+// start starts jobs in a line of several valves, one by one in order of turns.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve
@@ -378,7 +368,6 @@ func (l *line) start(now pace.Instant) {
 	}
 }
 
-// rest resets all turns when no valve of the line waits for its turn.
 func (l *line) rest(now pace.Instant) {
 	for _, v := range l.valves {
 		if v.contested(now) {

@@ -8,7 +8,8 @@
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
-//   - claims.go: offers to workers in other processes, and their claims;
+//   - claims.go: offers to workers in other processes, and their claims; calls.go: callers
+//     that wait for a start;
 //   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
 //     next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
@@ -30,12 +31,11 @@ import (
 )
 
 // Valve schedules the jobs of one policy in the partitions that this drainer owns. It is a pure
-// state machine: it receives events with their times and appends work to its Actions. It starts
-// nothing, waits for nothing and reads no clock.
+// state machine.
 //
-// Each bucket is in at most one of three heaps: scheduled buckets by start time, due buckets by
-// turn, and buckets that would be due if their next body were loaded. The cost of an iteration
-// of the loop therefore depends on its events, and not on the number of buckets or jobs.
+// Each bucket is in at most one heap: of scheduled buckets, due ones, or those that lack only a
+// body. An iteration of the loop therefore costs as much as its events, whatever the number of
+// buckets or jobs.
 type Valve struct {
 	settings
 	startLimits
@@ -83,7 +83,6 @@ type crew struct {
 	given      uint64         // the last run number
 }
 
-// run is a job that a worker has and whose outcome is not known yet.
 type run struct {
 	*heldJob
 	attempt int
@@ -91,17 +90,15 @@ type run struct {
 }
 
 const (
-	// MostCrashes is the number of owner crashes after which a running job becomes a dead
-	// letter. A single crash puts every job that ran under suspicion; a job that was running in
-	// all of them is most likely the cause.
+	// MostCrashes is the number of owner crashes after which a running job becomes a dead letter:
+	// it ran in all of them, and is most likely the cause.
 	MostCrashes = 3
-	// mostLooks bounds the buckets examined per iteration of the loop to count jobs that are
-	// due soon. The first items of the heap are among the earliest, and mostOffers caps the
-	// demand anyway.
+	// mostLooks bounds the buckets examined per iteration to count jobs that are due soon. The
+	// first items of the heap are among the earliest.
 	mostLooks = 32
 )
 
-// wallClock tells the time by JetStream's clock, and by how much it may be wrong.
+// wallClock tells JetStream's time, and by how much it may be wrong.
 type wallClock func(pace.Instant) (at time.Time, off time.Duration)
 
 func (c wallClock) at(now pace.Instant) time.Time {
@@ -142,9 +139,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	return v
 }
 
-// Arrive accepts delivered jobs. With inOrder, the jobs come in order of their sequences and
-// advance the highest sequence seen, which identifies redeliveries. An out-of-order job of a
-// higher sequence would make all later ones look redelivered.
+// Arrive accepts delivered jobs. Jobs in order advance the highest sequence seen, which identifies
+// redeliveries; one out of order would make all later jobs look redelivered.
 func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	highest := p.highest
 	for i := range jobs {
@@ -155,15 +151,12 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	}
 }
 
-// arrive accepts a delivered job.
-//
-// The same job may arrive more than once: after its backlog was reopened, before its
-// acknowledgement is applied, or from two concurrent deliveries. A job with the same sequence
-// but another storage time is a different job.
+// arrive accepts a delivered job, which may come again: after its backlog was reopened, before its
+// acknowledgement is applied, or from concurrent deliveries. The same sequence with another storage
+// time is a different job.
 //
 // The checks go by precedence: a finished job is only acknowledged; then come malformed jobs,
-// outcomes that arrived first, too many crashes, a new crash, and runs elsewhere. Only a job
-// that passes all of them waits.
+// outcomes that arrived first, too many crashes, a new crash, and runs elsewhere.
 func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
@@ -253,8 +246,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	}
 }
 
-// date sets when a job's deadline or maximum age passes, as an instant: later decisions need no
-// wall clock.
+// date sets when a job expires, so that later decisions need no wall clock.
 func (v *Valve) date(j *heldJob, now pace.Instant) {
 	j.expires = v.wall.instant(v.expiry(j), now)
 }
@@ -268,10 +260,8 @@ func (v *Valve) expiry(j *heldJob) time.Time {
 	return at
 }
 
-// Redate recomputes the instants of all jobs, and reevaluates limits with windows in
-// JetStream's time, after that clock changed or this process's clock stood still.
-//
-// It visits every job, but is rarely needed.
+// Redate recomputes the instants of all jobs, and reevaluates limits with windows in JetStream's
+// time, after that clock changed or this process's clock stood still.
 func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
@@ -294,7 +284,6 @@ func (v *Valve) Redate(now pace.Instant) {
 	v.againWithin(now)
 }
 
-// limitsOf returns the limits of a key's bucket.
 func (v *Valve) limitsOf(key job.Key) *limits {
 	if o, special := v.overrides[key]; special {
 		return limitsFor(v.Policy, o, v.paused)
@@ -302,11 +291,9 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 	return v.base
 }
 
-// bucket returns the bucket of a key, creating it if needed.
-//
-// In a partition taken over after a crash, a new bucket begins as if a job had just started,
-// because its previous owner may have started an unrecorded one. A bucket that was dropped and
-// recreated does so too, which delays it by at most one interval after the takeover.
+// bucket returns the bucket of a key, creating it if needed. In a partition taken over after a
+// crash, a new bucket begins as if a job had just started: its previous owner may have started an
+// unrecorded one.
 func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
@@ -323,7 +310,7 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 		p.v.beginUsed(b, now)
 		p.buckets[key] = b
 		p.list.Add(b)
-		p.v.weighBucket(b, bucketBytes)
+		p.v.memory.near += bucketBytes
 	}
 	return b
 }
@@ -349,7 +336,6 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	}
 }
 
-// enqueue puts a job into its bucket's heap and sets its timer.
 func (v *Valve) enqueue(j *heldJob) {
 	b := j.Bucket
 	b.own().ready.Push(orderedJob{j})
@@ -359,7 +345,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	v.lookAt(j, j.expires)
 }
 
-// delay defers a job until an instant. It drops a large body, as the wait may take hours.
+// delay defers a job until an instant, which may be hours away: a large body is dropped.
 func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.enter(stageDelayed)
 	if j.Size > leanSize {
@@ -369,7 +355,7 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.Bucket.own().later.Push(laterJob{j})
 }
 
-// lookAt sets the job's only timer, to the earliest of its deadline, backoff and timeout.
+// lookAt sets the job's only timer.
 func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 	j.at = at
 	if j.inTimers >= 0 {
@@ -379,7 +365,6 @@ func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 	}
 }
 
-// detach removes a job from the valve's heaps.
 func (v *Valve) detach(j *heldJob) {
 	v.freeBody(j)
 	if j.inTimers >= 0 {
@@ -439,11 +424,9 @@ func (v *Valve) Release() { v.Reserved-- }
 // Running counts the jobs that run, here or elsewhere, including those of other drainers here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 
-// mayTakeWorker keeps one bucket from taking all workers, as when a target hangs for one key. A
-// bucket gets a worker while it runs at most three times as many jobs as workers would stay
-// free. It can thus use three quarters of the workers, the next such bucket three quarters of
-// the rest, and an idle bucket any free worker. (Choudhury and Hahne, "Dynamic queue length
-// thresholds for shared-memory packet switches", 1998.)
+// mayTakeWorker keeps one bucket from taking all workers, as when a target hangs for one key: it
+// may run three times as many jobs as workers stay free. (Choudhury and Hahne, "Dynamic queue
+// length thresholds for shared-memory packet switches", 1998.)
 func (v *Valve) mayTakeWorker(b *bucket) bool {
 	free := v.Free()
 	return free > 0 && b.running <= 3*(free-1)
