@@ -10,18 +10,17 @@ const (
 	MaxBatch = 10_000
 	// MaxBatchBytes bounds the size of a batch as it is sent.
 	MaxBatchBytes = 16 << 20
-	// batchInFlight bounds the jobs of a batch that are in progress at once. It is less than the
-	// capacity of a producer, which leaves room for other submissions.
+	// batchInFlight bounds the jobs of a batch in progress. A producer's capacity is larger, so
+	// others have room.
 	batchInFlight = 2048
 )
 
-// SubmitBatch submits jobs as [Service.Submit] does and calls tell with each outcome, in the
-// order of the requests. Jobs of one bucket are stored in that order, too. A request that comes
-// with an error is refused with that error. SubmitBatch asks no valve when the jobs start, so no
-// outcome is [Allowed].
+// SubmitBatch submits jobs and calls tell with each outcome, in order. Jobs of one bucket are
+// stored in order, too. A request that comes with an error is refused with it. No valve is asked,
+// so no outcome is [Allowed].
 //
 // This goroutine and another one call requests and tell concurrently. An error of tell ends the
-// batch; jobs accepted by then stay accepted.
+// batch; accepted jobs stay accepted.
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 

@@ -2,32 +2,29 @@ package admission
 
 import "sync"
 
-// DefaultBudget is the default bound of the bytes of bodies that an admitter holds at once.
+// DefaultBudget bounds the bytes of bodies that an admitter holds.
 const DefaultBudget = 256 << 20
 
 const (
-	// shareFactor bounds one client by a multiple of the amount that stays free (dynamic
-	// thresholds, after Choudhury and Hahne). Alone, a client may hold three quarters; n clients
-	// that want everything leave 1/(3n+1). So clients need no configured share, and a new client
-	// always finds room.
+	// shareFactor bounds one client by a multiple of what stays free (dynamic thresholds, after
+	// Choudhury and Hahne): n clients that want everything leave 1/(3n+1). So clients need no
+	// configured share, and a new one always finds room.
 	shareFactor = 3
-	// keptPart is the divisor of the part that is reserved for operators: one tenth.
+	// keptPart of the budget, a tenth, is reserved for operators.
 	keptPart = 10
 )
 
-// Client is the holder of a part of a [Budget].
 type Client struct {
-	// Name identifies the client: the name of its token or certificate, or else its address.
-	// Over NATS it is the policy, because NATS users are permitted by policy.
+	// Name is the name of its token or certificate, or its address; over NATS the policy, by which
+	// NATS users are permitted.
 	Name string
-	// Operator marks a client that may see or change all policies. A part of each budget is
-	// reserved for operators, so that they can inspect an overloaded process.
+	// Operator marks a client that may see or change all policies. Reserved units let operators
+	// inspect an overloaded process.
 	Operator bool
 }
 
-// Budget bounds what clients hold at once: bytes of bodies, requests in progress, event streams.
-// Requests over the bound fail with [ErrUnavailable] and [ErrBusy]. The zero value admits
-// nothing.
+// Budget bounds what clients hold: bytes of bodies, requests, event streams. Requests beyond it
+// fail with [ErrUnavailable] and [ErrBusy]. The zero value admits nothing.
 type Budget struct {
 	total int64
 
@@ -36,13 +33,11 @@ type Budget struct {
 	held map[string]int64 // by client
 }
 
-// NewBudget makes a budget of n units, such as bytes or requests.
 func NewBudget(n int64) *Budget {
 	return &Budget{total: n, free: n, held: map[string]int64{}}
 }
 
-// Reserve takes n units for a client. It returns an [ErrUnavailable] if too few are free or the
-// client holds its share. The caller must release the units.
+// Reserve takes n units, which the caller must release, or returns an [ErrUnavailable].
 func (b *Budget) Reserve(c Client, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

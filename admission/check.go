@@ -9,9 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Check takes units from the limiter of a door policy or a meter. A check that is not allowed
-// takes nothing. Errors: [*RequestError] (also for a cost that can never pass),
-// [ErrUnknownPolicy], [ErrConflict] (a queue paces the policy's jobs), [ErrUnavailable].
+// Check takes units from the limiter of a door policy or a meter; a refusal takes nothing. Errors:
+// [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (a queue
+// paces the policy's jobs), [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -22,8 +22,7 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	return checked, err
 }
 
-// Peek returns the answer that [Service.Check] would give, and takes nothing. It returns the
-// same errors.
+// Peek is [Service.Check] without taking units.
 func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 	return s.check(ctx, r, Limiter.Peek)
 }
@@ -42,10 +41,9 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 	return checked, nil
 }
 
-// Refund returns unused units of a check, at most up to the key's whole quota. Any client that
-// may check may refund. Errors are those of [Service.Check].
+// Refund returns unused units, at most up to the key's quota. Any client that may check may refund.
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
-	// no upper bound of the cost: the limit may have been larger at the check
+	// no upper bound: the limit may have been larger at the check
 	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP})
 	if err != nil {
 		return err
@@ -56,7 +54,6 @@ func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
 	return nil
 }
 
-// limitOf returns the limit for a check, or an error if the check is not valid for the limit.
 func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 	live, err := s.live(r.Policy)
 	if err != nil {
@@ -72,7 +69,6 @@ func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 	return live.limit, live.limit.reachable(r.IP)
 }
 
-// reachable returns an error if the limit counts by address and the client has none.
 func (l Limit) reachable(ip string) error {
 	if l.ByIP && ip == "" {
 		return &RequestError{IPHeader,
@@ -81,8 +77,7 @@ func (l Limit) reachable(ip string) error {
 	return nil
 }
 
-// affordable returns an error for an invalid cost. A cost that can never pass is a mistake of
-// the client, not a refusal.
+// affordable rejects a cost that can never pass: that is a mistake, not a refusal.
 func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
@@ -94,8 +89,8 @@ func (l Limit) affordable(field string, cost int64) error {
 	return nil
 }
 
-// limiterError translates a limiter's error. A cost that passed [Limit.affordable] can be too
-// large for the limiter, if a change lowered the limit in between.
+// limiterError translates a limiter's error. A change may have lowered the limit since
+// [Limit.affordable].
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,

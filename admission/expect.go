@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// askTimeout bounds how long the answer to a submission waits for its valve.
+	// askTimeout is how long an answer waits for its valve.
 	askTimeout = 20 * time.Millisecond
-	// maxQuestions bounds one request to a valve. Further questions start another request,
-	// concurrent with the one in progress.
+	// maxQuestions bounds one request to a valve; more start another, concurrent one.
 	maxQuestions = job.MaxExpected
 	// absence is how long a partition is not asked again after it had no valve.
 	absence = 100 * time.Millisecond
 )
 
-// expectations asks valves when jobs start. Questions to a partition that arrive during a
-// request are batched for the next one, so that requests grow with round trips, not with jobs.
+// expectations asks valves when jobs start. Questions that arrive during a request share the next
+// one, so requests grow with round trips, not with jobs.
 type expectations struct {
 	valves Valves
 	within time.Duration // askTimeout, longer in a test
@@ -40,7 +39,6 @@ type partition struct {
 // line queues the questions to one partition.
 type line struct{ next *batch }
 
-// batch is one request: questions until it is sent, answers once done is closed.
 type batch struct {
 	deadline time.Time // of the oldest question
 	jobs     []uint64
@@ -48,7 +46,7 @@ type batch struct {
 	starts   map[uint64]start
 }
 
-// start is a job's start as its valve expects it, and its position; zero without an answer.
+// start is the expected start of a job, and its position; zero without an answer.
 type start struct {
 	known    bool          // delay is valid
 	delay    time.Duration // 0: started
@@ -101,8 +99,7 @@ func (e *expectations) join(p partition, job uint64) *batch {
 	return b
 }
 
-// run sends batches until no questions remain. Every batch has a deadline, so run ends soon
-// after the last question.
+// run sends batches until no questions remain.
 func (e *expectations) run(p partition, l *line) {
 	for {
 		e.mu.Lock()
@@ -119,7 +116,6 @@ func (e *expectations) run(p partition, l *line) {
 	}
 }
 
-// send asks the valve. Without an answer in time, the batch has no starts.
 func (e *expectations) send(p partition, b *batch) {
 	defer close(b.done)
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
@@ -150,8 +146,7 @@ func (e *expectations) skip(p partition, d time.Duration) {
 // deadline checks by one question at most.
 const silence = time.Second
 
-// start returns the delay after which a job accepted now would start, given its key, priority
-// and costs. known is false if no valve can tell, or none answers in time.
+// start returns the delay of a job accepted now; known is false if no valve tells in time.
 func (e *expectations) start(ctx context.Context, p partition,
 	room job.Question) (delay time.Duration, known bool) {
 	e.mu.Lock()
@@ -173,8 +168,7 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns the delay after which the bucket has room for another job. known is false if no
-// valve answers in time.
+// room returns the delay after which the bucket has room for another job.
 func (e *expectations) room(ctx context.Context, p partition,
 	key job.Key) (delay time.Duration, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)

@@ -22,8 +22,7 @@ const (
 	ipHeader     = "Penstock-Ip" // canonical form
 )
 
-// IPHeader carries the client's address, for limits by address, if another host connects for the
-// client.
+// IPHeader carries the client's address if another host connects for it.
 const IPHeader = "Penstock-IP"
 
 const contentType = "Content-Type"
@@ -31,8 +30,8 @@ const contentType = "Content-Type"
 // maxIdempotencyKey bounds an Idempotency-Key, in bytes.
 const maxIdempotencyKey = 256
 
-// storedNames maps canonical names to stored names, for the headers that are stored with a job
-// besides Penstock-Forward-<Name>. Drainers read a part of them: jobHeaders in package job.
+// storedNames maps canonical to stored names of headers kept with a job, besides
+// Penstock-Forward-<Name>.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
 	job.HeaderMethod, job.HeaderPath, job.HeaderTag, job.HeaderCallback, job.HeaderIdempotencyKey,
@@ -47,7 +46,6 @@ func canonical(names ...string) map[string]string {
 	return stored
 }
 
-// jobHeader holds the parsed headers of a submitted job.
 type jobHeader struct {
 	stored      nats.Header // to store with the job; may be nil
 	idempotency string      // empty: no key
@@ -60,8 +58,8 @@ type jobHeader struct {
 	waits       bool   // the submission waits for the job's end
 }
 
-// readHeader collects the headers to store, and refuses those that would make the job a dead
-// letter. It ignores unrelated headers, such as those of HTTP.
+// readHeader collects the headers to store. It refuses those that would make a dead letter, and
+// ignores unrelated ones.
 func readHeader(header map[string][]string) (jobHeader, error) {
 	j := jobHeader{cost: 1}
 	for given, values := range header {
@@ -94,7 +92,6 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 	return nil
 }
 
-// keep stores a header with the job, and parses it if admission needs its value.
 func (j *jobHeader) keep(name string, values []string, several bool) error {
 	if name == "tracestate" && len(values) > 1 {
 		// a list that may span several fields: W3C Trace Context, 3.3
@@ -140,8 +137,7 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	return nil
 }
 
-// fit returns an error if the job's headers do not suit the policy's target. It also fills in
-// the body's type.
+// fit checks the headers against the policy's target, and fills in the body's type.
 func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}
@@ -159,8 +155,7 @@ func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	return nil
 }
 
-// startable returns an error if the job's times rule out a start under the policy: the job would
-// become a dead letter.
+// startable returns an error if the job's times rule out a start.
 func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	last := now.Add(time.Duration(p.MaxAge))
 	if !j.deadline.IsZero() && j.deadline.Before(last) {
@@ -176,7 +171,6 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	return j.affordable(p)
 }
 
-// affordable returns an error if the job's cost exceeds the maximum of the policy.
 func (j jobHeader) affordable(p policy.Policy) error {
 	if p.Paced() && j.cost > p.Capacity {
 		return &RequestError{job.HeaderCost,
@@ -185,7 +179,6 @@ func (j jobHeader) affordable(p policy.Policy) error {
 	return j.withinLimits(p)
 }
 
-// withinLimits returns an error if the job can never start under the policy's limits.
 func (j jobHeader) withinLimits(p policy.Policy) error {
 	for _, cost := range slices.Sorted(maps.Keys(j.costs)) {
 		counts := func(l policy.Limit) bool { return l.Cost == cost }
@@ -200,14 +193,14 @@ func (j jobHeader) withinLimits(p policy.Policy) error {
 	return nil
 }
 
-// ReadCallHeader reads the costs and the priority of a call from the headers that jobs have.
+// ReadCallHeader reads a call's costs and priority.
 func ReadCallHeader(header map[string][]string) (cost int64, costs map[string]int64, priority int,
 	err error) {
 	j, err := readHeader(header)
 	return j.cost, j.costs, j.priority, err
 }
 
-// checkIdempotencyKey returns an error for a key that cannot become a message id.
+// checkIdempotencyKey rejects a key that cannot be a message id.
 func checkIdempotencyKey(key string) error {
 	switch {
 	case key == "":
@@ -219,8 +212,7 @@ func checkIdempotencyKey(key string) error {
 	return nil
 }
 
-// hasControl reports whether a value is invalid in an HTTP header (RFC 9110, section 5.5). NATS
-// permits any bytes.
+// hasControl reports whether HTTP forbids the value (RFC 9110, 5.5). NATS permits any bytes.
 func hasControl(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool {
 		return r < ' ' && r != '\t' || r == 0x7f
@@ -231,16 +223,15 @@ func hasControl(value string) bool {
 type CheckHeader struct {
 	// Cost is the value of Penstock-Cost; default 1.
 	Cost int64
-	// Peek is the value of Penstock-Peek: answer without taking units.
+	// Peek is Penstock-Peek.
 	Peek bool
 	// Refund is the value of Penstock-Refund: return units.
 	Refund bool
-	// IP is the value of Penstock-IP in the form that limits count; empty if absent.
+	// IP is Penstock-IP in the form that limits count; may be empty.
 	IP string
 }
 
-// ReadCheckHeader parses the headers of a check; names are case-insensitive. It returns a
-// [*RequestError] for invalid values and for unknown Penstock-… headers, which are probably
+// ReadCheckHeader parses a check's headers. Unknown Penstock-… headers are errors, probably
 // misspelt.
 func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 	read := CheckHeader{Cost: 1}

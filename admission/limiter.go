@@ -11,17 +11,17 @@ import (
 type Caller struct {
 	// Key is the bucket, in its subject form.
 	Key job.Key
-	// IP is the client's address in the form that limits count (see [ClientIP]); may be empty.
+	// IP is in the form that limits count (see [ClientIP]); may be empty.
 	IP string
 }
 
-// Limiter decides for the callers of one policy and keeps their state. It is safe for concurrent
-// use. An error means that the store cannot be reached, never a refusal. A limiter that asks
-// another process must bound the time itself.
+// Limiter decides for the callers of one policy. It is safe for concurrent use. An error means that
+// the store cannot be reached, never a refusal. A limiter that asks another process bounds the time
+// itself.
 type Limiter interface {
 	// Take takes all n units or none.
 	Take(ctx context.Context, from Caller, n int64) (Checked, error)
-	// Peek returns the result that Take would have, and takes nothing.
+	// Peek is Take without taking.
 	Peek(ctx context.Context, from Caller, n int64) (Checked, error)
 	// Refund returns n units.
 	Refund(ctx context.Context, from Caller, n int64) error
@@ -30,19 +30,16 @@ type Limiter interface {
 // Limit is a limiter made for a policy.
 type Limit struct {
 	Limiter Limiter
-	// Quota is the limiter's quota for one key; of several limits, the one with the fewest
-	// units. A request for more than its Units can never pass.
+	// Quota is the quota of one key; of several limits, the smallest.
 	Quota Quota
 	// ByIP means that callers must have an IP.
 	ByIP bool
-	// Shadow means that the limiter refuses nothing, not even costs over the quota.
+	// Shadow: the limiter refuses nothing, not even costs over the quota.
 	Shadow bool
-	// Commit applies the changed numbers of a policy to a reused limiter; nil if there is
-	// nothing to apply. It is called at most once, and cannot fail.
+	// Commit applies changed numbers to a reused limiter; may be nil. It is called at most once.
 	Commit func()
 }
 
-// NewLimit makes the limiter of a meter or a door policy. Previous is the policy's limiter
-// before a change, or nil: if the algorithm is the same, the new limiter keeps the state of its
-// keys.
+// NewLimit makes the limiter of a meter or a door policy. Previous is the one before a change, or
+// nil: with the same algorithm the states of keys are kept.
 type NewLimit func(p policy.Policy, previous Limiter) (Limit, error)

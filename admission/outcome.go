@@ -8,32 +8,28 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Verdict is the decision on a submitted job.
 type Verdict string
 
-// The three verdicts. An Allowed job has started or is due now, a Queued job starts later, and a
-// Rejected job was not accepted.
+// Allowed: the job has started or is due now. Queued: it starts later. Rejected: it was not
+// accepted.
 const (
 	Allowed  Verdict = "allowed"
 	Queued   Verdict = "queued"
 	Rejected Verdict = "rejected"
 )
 
-// Quota is a policy's quota for one key, as shown to clients.
 type Quota struct {
-	// Policy is the policy's name, followed by a slash and the limit's name if the policy has
-	// several limits.
+	// Policy is followed by a slash and the limit's name if the policy has several.
 	Policy string
-	// Units is the maximum for one key at once: the limit of a window, the size of a bucket, the
-	// capacity of a queue.
+	// Units is the maximum at once: the limit of a window, the size of a bucket, the capacity of a
+	// queue.
 	Units int64
-	// Window is the time in which Units are granted again: the length of a window, or the time
-	// in which an empty bucket fills or a full one drains. 0 if undefined.
+	// Window is the time in which Units are granted again; 0 if undefined.
 	Window time.Duration
 }
 
-// FillTime returns the time that n units take at a rate: the window of a bucket's quota, at most
-// 100 years. Its precision is that of a float64.
+// FillTime returns the time that n units take at a rate, at most 100 years, with a float64's
+// precision.
 func FillTime(n int64, r algorithms.Rate) time.Duration {
 	const longest = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
@@ -42,43 +38,33 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 // Outcome is the result of a submission.
 type Outcome struct {
 	Verdict Verdict
-	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat
-	// within the policy's duplicate window, by the same Idempotency-Key, gets the id of the
-	// original job or of the last replay of its dead letter.
-	Job string
-	// Duplicate means that the job had been accepted before.
+	// Job is "<policy>:<stream sequence>"; empty when Rejected. A repeat gets the id of the
+	// original job, or of the last replay of its dead letter.
+	Job       string
 	Duplicate bool
-	// Delay is the expected time until the start, valid if DelayKnown. The start is unknown, and
-	// the job Queued, if no drainer answered in time or the start depends on unpredictable
-	// events, such as a pause or a busy worker.
+	// Delay is the expected time until the start, valid if DelayKnown. It is unknown if no drainer
+	// answered in time, or during a pause or with busy workers.
 	Delay      time.Duration
 	DelayKnown bool
-	// Position is the number of jobs in the bucket that start earlier, and Depth the number of
-	// jobs in the bucket, including this one. A valve may know both even if DelayKnown is false.
-	// Depth is 0 if the job has started or no valve answered.
+	// Position counts the jobs of the bucket that start earlier, Depth all of them. Depth is 0 if
+	// the job has started or no valve answered.
 	Position, Depth int
 
-	// Result is the result of the job, if the caller waited for it; nil if the job has not ended
-	// or the caller did not wait.
+	// Result is nil if the job has not ended or the caller did not wait.
 	Result *job.Result
-	// NoResult is the reason why Result is nil although the caller wanted to wait: one of the
-	// NoResult constants.
+	// NoResult is why Result is nil although the caller wanted to wait.
 	NoResult string
 
-	// Quota is the quota of the limiter or queue that decided.
 	Quota Quota
-	// Remaining is the rest of the quota, or -1 if unknown: the room of a queue is known only
-	// when it is full.
+	// Remaining is the rest of the quota, or -1: the room of a queue is known only when it is full.
 	Remaining int64
-	// ResetAfter is the time until the key has its whole quota again; 0 if unknown.
+	// ResetAfter is the time until the key has its whole quota; 0 if unknown.
 	ResetAfter time.Duration
 	// RetryAfter is the time until a retry is useful; positive exactly when Rejected.
 	RetryAfter time.Duration
-	// Refused is why the job was Rejected: [ErrQueueFull], [ErrRateLimited] or
-	// [ErrDeadlineUnreachable]; nil otherwise.
-	Refused error
-	// Unreachable is the expected start of a job refused with ErrDeadlineUnreachable. RetryAfter
-	// is then the time after which a job with an equally long deadline can start in time.
+	Refused    error
+	// Unreachable is the expected start of a job refused with ErrDeadlineUnreachable. After
+	// RetryAfter an equally long deadline can be met.
 	Unreachable time.Time
 }
 
@@ -91,7 +77,6 @@ func (o Outcome) Err() error {
 	return &RefusedError{Policy: policy, Reason: o.Refused, RetryAfter: o.RetryAfter}
 }
 
-// Checked is the answer to a check: the decision of a limit, and its quota.
 type Checked struct {
 	algorithms.Decision
 	Quota Quota
@@ -99,8 +84,7 @@ type Checked struct {
 	Shadow []Shadowed
 }
 
-// Shadowed is the decision of one shadow limit: whether it would have refused or delayed the
-// request, and by how long.
+// Shadowed is what a shadow limit would have done.
 type Shadowed struct {
 	Limit string
 	Over  bool

@@ -9,19 +9,16 @@ import (
 )
 
 const (
-	// maxRefusals bounds the full buckets remembered per policy (about 2 MB). Further refusals
-	// are not remembered: a flood over very many buckets costs publishes, which the server
-	// refuses cheaply.
-	maxRefusals = 16 << 10
-	// refusalSweep is the minimum interval of sweeps for expired entries when the memory is
-	// full.
+	// maxRefusals bounds the full buckets remembered per policy (about 2 MB). A flood over more
+	// costs publishes, which the server refuses cheaply.
+	maxRefusals  = 16 << 10
 	refusalSweep = 100 * time.Millisecond
-	// maxHold bounds how long a bucket counts as full without asking the server again.
+	// maxHold bounds how long a bucket counts as full without asking the server.
 	maxHold = time.Second
 )
 
-// refusals remembers which buckets of one policy were recently full, so that a flood at a full
-// bucket is answered from memory. A policy change starts a new memory.
+// refusals remembers full buckets, so that a flood at one is answered from memory. A policy change
+// starts a new memory.
 type refusals struct {
 	hold     time.Duration // how long a bucket counts as full
 	interval time.Duration // between two free places
@@ -34,8 +31,7 @@ type refusals struct {
 	swept   time.Time
 }
 
-// refusal is one bucket found full. All fields except until are written before settled is
-// closed, and read after.
+// refusal is one full bucket. Its fields except until are written before settled is closed.
 type refusal struct {
 	settled chan struct{} // closed when free is known, or known to be unknown
 	free    time.Time     // when room is expected
@@ -43,20 +39,17 @@ type refusal struct {
 	until time.Time // when to ask the server again; guarded by refusals.mu
 }
 
-// newRefusals returns a memory that keeps each bucket for one interval of the policy, at most a
-// second.
+// newRefusals keeps each bucket for one interval of the policy, at most a second.
 //
-// Callers refused by a full bucket get retry times one interval apart, spread over at most the
-// time in which the bucket drains. So few retries collide, and no caller waits longer than the
-// queue would take.
+// Refused callers get retry times one interval apart, spread over at most the time in which the
+// bucket drains. So few retries collide, and no caller waits longer than the queue would take.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
 }
 
-// place returns the retry time for the next refused caller; the n-th caller gets the time of the
-// n-th free place. Only the time of the next unassigned place is kept per bucket, so the entry
-// decays at the outflow and expires when that time has passed.
+// place returns the time of the next unassigned place, the only state per bucket. It decays at the
+// outflow and expires when that time has passed.
 func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +66,6 @@ func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	return at
 }
 
-// recall returns the refusal of a bucket that still counts as full, or nil.
 func (r *refusals) recall(key job.Key) *refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,8 +77,8 @@ func (r *refusals) recall(key job.Key) *refusal {
 	return known
 }
 
-// remember records that a bucket is full. The first caller gets mine and must settle the
-// refusal; others wait for it.
+// remember records a full bucket. The first caller gets mine and must settle the refusal; others
+// wait for it.
 func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +96,7 @@ func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	return known, true
 }
 
-// settle sets the delay after which the bucket will have room. Memory refuses no client at its
-// own retry time.
+// settle sets the delay after which the bucket has room.
 func (r *refusals) settle(known *refusal, room time.Duration) {
 	r.mu.Lock()
 	known.free = r.now().Add(room)

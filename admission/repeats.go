@@ -8,13 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// maxRepeats bounds the accepted jobs with an Idempotency-Key remembered per policy (about 10
-// MB); the oldest are dropped first.
+// maxRepeats bounds the remembered jobs per policy (about 10 MB).
 const maxRepeats = 32 << 10
 
-// repeats remembers accepted jobs of a door policy with an Idempotency-Key. The stream
-// recognises repeats itself, but a door policy asks its limiter first, and the limiter would
-// refuse the repeat of a job that it admitted.
+// repeats remembers accepted jobs of a door policy with an Idempotency-Key: the stream recognises
+// repeats, but the limiter is asked first, and would refuse the repeat of a job that it admitted.
 type repeats struct {
 	now    func() time.Time
 	window time.Duration // the stream's duplicate window
@@ -38,7 +36,6 @@ func newRepeats(window time.Duration) *repeats {
 	return &repeats{now: time.Now, window: window, receipts: make(map[repeatKey]queue.Receipt)}
 }
 
-// recall returns the receipt of a job accepted within the window.
 func (r *repeats) recall(job repeatKey) (queue.Receipt, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +44,6 @@ func (r *repeats) recall(job repeatKey) (queue.Receipt, bool) {
 	return receipt, found
 }
 
-// remember keeps the receipt of an accepted job, unless there is an earlier one.
 func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +57,7 @@ func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.order = append(r.order, acceptance{job, now})
 }
 
-// forget drops entries older than the window, and the oldest beyond most; the caller holds mu.
+// forget drops old entries; the caller holds mu.
 func (r *repeats) forget(now time.Time, most int) {
 	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= r.window {
 		delete(r.receipts, r.order[0].job)

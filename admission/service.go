@@ -17,38 +17,32 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Publisher stores jobs, as [*queue.Producer] does. It bounds the time of its calls itself.
+// Publisher stores jobs within its own deadline, as [*queue.Producer] does.
 type Publisher interface {
-	// Send sends a job, in the order of calls. It returns a function that waits until the job is
-	// stored.
+	// Send keeps the order of calls. The returned function waits until the job is stored.
 	Send(ctx context.Context, s queue.Submission) (
 		wait func(context.Context) (queue.Receipt, error))
-	// Repeated returns the receipt for a submission that repeats the job of an earlier receipt.
+	// Repeated returns the receipt for a repeat of an earlier receipt's job.
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
-// Valves asks the owners of partitions, as [*queue.Broker] does.
 type Valves interface {
 	AskValve(ctx context.Context, policy string, partition int, q job.Question) (job.Answer, error)
 }
 
-// Options holds the optional settings of a [Service].
 type Options struct {
 	// Sink takes the answers; may be nil.
 	Sink queue.Sink
-	// Outcomes lets submissions wait for the end of their jobs; nil: they cannot wait.
+	// Outcomes lets submissions wait for the end of their jobs.
 	Outcomes Outcomes
-	// Callback returns why the result of a job may not be posted to a URL; nil: every URL is
-	// permitted.
+	// Callback returns why a result may not be posted to a URL.
 	Callback func(to *url.URL) error
-	// Submitting gets the headers to store of each valid submission. It returns the headers to
-	// store instead, such as with another traceparent, and a function that gets the outcome. It
-	// may change the header that it gets. Nil: headers are stored unchanged.
+	// Submitting may change the header of a valid submission, such as its traceparent. The returned
+	// function gets the outcome.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 }
 
-// Service answers requests by the current policies. It is safe for concurrent use, and starts
-// nothing that outlives a call by more than some milliseconds.
+// Service answers requests by the current policies. It is safe for concurrent use.
 type Service struct {
 	names     queue.Names
 	publisher Publisher
@@ -63,8 +57,7 @@ type Service struct {
 	policies atomic.Pointer[map[string]*livePolicy]
 }
 
-// livePolicy is one policy in the form that the service applies. It is immutable; a change of
-// the policy makes another.
+// livePolicy is a policy as the service applies it, immutable.
 type livePolicy struct {
 	policy   policy.Policy
 	revision uint64
@@ -77,8 +70,8 @@ type livePolicy struct {
 	repeats  *repeats
 }
 
-// New makes a service without policies: until the first [Service.SetPolicies], every request
-// fails with [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
+// New makes a service without policies: every request fails with [ErrUnavailable] until the first
+// [Service.SetPolicies].
 func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit,
 	o Options) *Service {
 	if o.Callback == nil {
@@ -104,10 +97,9 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 	}
 }
 
-// SetPolicies replaces all policies. It builds everything before it swaps one pointer, so that
-// no request sees half a change. Limiters keep the state of their keys if the algorithm is the
-// same; unchanged policies keep everything. A policy that cannot be built keeps its former form
-// or stays out, and is part of the error; other policies change.
+// SetPolicies builds everything before it swaps one pointer, so no request sees half a change.
+// Limiters keep their states if the algorithm is the same. A policy that cannot be built keeps its
+// former form or stays out, and is part of the error.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -145,7 +137,6 @@ func (s *Service) SetPolicies(set policy.Entries) error {
 	return errors.Join(problems...)
 }
 
-// build makes the live form of a policy. former is the form before a change, or nil.
 func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, error) {
 	p := entry.Policy.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -164,7 +155,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	return l, nil
 }
 
-// paced derives from the outflows of a queue policy when a full bucket has room again.
+// paced derives from the outflows when a full bucket has room again.
 func (l *livePolicy) paced() {
 	l.interval = 0
 	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
@@ -181,7 +172,7 @@ func (l *livePolicy) paced() {
 	}
 }
 
-// limited gives a door policy its limiter, and the repeats remembered by its former form.
+// limited adds the limiter of a door policy, and the repeats of its former form.
 func (s *Service) limited(l, former *livePolicy) error {
 	var previous Limiter
 	if former != nil {
@@ -201,7 +192,6 @@ func (s *Service) limited(l, former *livePolicy) error {
 	return nil
 }
 
-// live returns the live form of a policy that accepts requests.
 func (s *Service) live(name string) (*livePolicy, error) {
 	policies := s.policies.Load()
 	if policies == nil {
@@ -217,7 +207,7 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	return l, nil
 }
 
-// Callable returns why no calls can wait in a policy's buckets; nil: they can.
+// Callable returns why no calls can wait in a policy's buckets.
 func (s *Service) Callable(name string) error {
 	live, err := s.live(name)
 	if err == nil && !live.policy.Paced() {

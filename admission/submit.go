@@ -13,12 +13,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Submit accepts a job, or returns when to retry. The job is stored when Submit returns without
-// an error and a verdict other than [Rejected]. With a Wait, Submit returns the result of the
-// job, or the reason why the result is unknown. Errors: [*RequestError], [ErrUnknownPolicy],
-// [ErrConflict] (the policy has no queue), [*EndedError] and [ErrOtherPayload] (of a repeat),
-// [ErrTooLarge], [ErrUnavailable] (the job may or may not be stored; with an Idempotency-Key the
-// request can be repeated safely).
+// Submit accepts a job, or returns when to retry. Without an error and a verdict other than
+// [Rejected] the job is stored. Errors: [*RequestError], [ErrUnknownPolicy], [ErrConflict] (the
+// policy has no queue), [*EndedError] and [ErrOtherPayload] (of a repeat), [ErrTooLarge],
+// [ErrUnavailable] (the job may be stored; with an Idempotency-Key the request can be repeated
+// safely).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
 	wait, err := r.waits()
 	if err != nil {
@@ -31,14 +30,13 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	return s.send(ctx, &r, s.foretold)()
 }
 
-// Sound validates a submission and returns the headers that its job would be stored with.
+// Sound validates a submission and returns the headers to store.
 func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
 	_, job, err := s.read(&r)
 	return job.stored, err
 }
 
-// Sound is [Service.Sound] for given policies and no particular time: it does not check
-// deadlines or callback addresses.
+// Sound is [Service.Sound] for given policies; it checks neither deadlines nor callback addresses.
 func Sound(find func(name string) (policy.Policy, error),
 	r SubmitRequest) (map[string][]string, error) {
 	p, err := find(r.Policy)
@@ -55,12 +53,11 @@ func Sound(find func(name string) (policy.Policy, error),
 	return job.stored, err
 }
 
-// sent is the second half of a submission: it waits until the job is stored or refused.
+// sent waits until the job is stored or refused.
 type sent func() (Outcome, error)
 
 func decided(o Outcome, err error) sent { return func() (Outcome, error) { return o, err } }
 
-// accepting completes the outcome of a stored job.
 type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
 
 // send performs the part of Submit that does not wait for the queue.
@@ -129,8 +126,8 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
-	// Repeats of an accepted job must get the first answer even from a full bucket, and only the
-	// stream recognises repeats.
+	// Repeats must get the first answer even from a full bucket, and only the stream recognises
+	// them.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
 			return func() (Outcome, error) { return live.full(ctx, r.Key, full) }
@@ -188,9 +185,8 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest,
 			}
 			return complete(ctx, live, receipt, outcome), nil
 		}
-		// Refund repeats, which took nothing new, and jobs that the queue refused or never got.
-		// An unknown result keeps the units: the job may have been stored, and must not exceed
-		// the limit.
+		// Refund repeats and jobs that the queue refused or never got. An unknown result keeps the
+		// units, because the job may be stored.
 		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
 			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
@@ -230,7 +226,6 @@ func (l *livePolicy) submission(req *SubmitRequest, job jobHeader) queue.Submiss
 	}
 }
 
-// stored completes the outcome of a stored job without asking for its start.
 func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o.Job, o.Duplicate = job.ID(live.policy.Name, receipt.Seq), receipt.Duplicate
@@ -238,7 +233,7 @@ func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Rece
 	return o
 }
 
-// foretold completes the outcome of a stored job with its expected start.
+// foretold adds the expected start.
 func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o = s.stored(ctx, live, receipt, o)
@@ -299,11 +294,9 @@ func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	return partition{name, job.Partition(subject, live.policy.Partitions)}
 }
 
-// unreachable refuses a job whose bucket cannot meet its deadline, as far as its valve knows.
-// This saves a publish, and informs the caller early.
+// unreachable refuses a job whose deadline its bucket cannot meet, before it is published.
 //
-// It refuses no job with an Idempotency-Key, because a repeat of an accepted job must get its
-// first answer.
+// It refuses no job with an Idempotency-Key, because a repeat must get its first answer.
 func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key,
 	j jobHeader) (o Outcome, ok bool) {
 	if j.deadline.IsZero() || j.idempotency != "" {
@@ -321,8 +314,7 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
-// room returns the expected time until the bucket has room. Without an answer of the valve, that
-// is one interval: a full bucket loses one job per interval while it is drained.
+// room is the expected time until the bucket has room: without an answer, one interval.
 func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
 	if delay, known := s.expected.room(ctx, s.partition(live, key), key); known {
 		return delay
@@ -330,7 +322,6 @@ func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.
 	return live.interval
 }
 
-// full returns the outcome for a bucket that is, or recently was, full.
 func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outcome, error) {
 	select {
 	case <-full.settled:
@@ -347,8 +338,8 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	}, nil
 }
 
-// callable returns why the result of a job cannot be posted to its callback. Clients cannot
-// submit callback jobs themselves, because their requests are signed as results.
+// callable returns why the result cannot be posted. Clients cannot submit callback jobs themselves,
+// because their requests are signed as results.
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {

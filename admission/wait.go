@@ -13,12 +13,11 @@ import (
 
 const (
 	// MaxWait is the maximum of [SubmitRequest.Wait].
-	MaxWait = 5 * time.Minute
-	// maxWaiters bounds the submissions of one process that wait for the end of their jobs.
+	MaxWait    = 5 * time.Minute
 	maxWaiters = 1000
 )
 
-// Reasons why a waiting submission has no result of its job.
+// Why a waiting submission has no result.
 const (
 	NoResultTime     = "time"     // the job did not end in time
 	NoResultRepeat   = "repeat"   // the job belongs to another submission, which gets the result
@@ -26,7 +25,6 @@ const (
 	NoResultStopping = "stopping" // the process is about to end
 )
 
-// Outcomes delivers the results of jobs, as [*queue.Broker] does.
 type Outcomes interface {
 	Await() (*queue.Waiting, error)
 }
@@ -45,13 +43,11 @@ func newWaiters(o Outcomes) waiters {
 	return w
 }
 
-// EndWaits answers all waiting submissions now, and later ones without waiting.
+// EndWaits ends all waits, and later ones at once.
 func (s *Service) EndWaits() { s.waiters.end() }
 
-// WaitHeader sets how long a submission waits for the end of its job: see [SubmitRequest.Wait].
 const WaitHeader = "Penstock-Wait"
 
-// ParseWait parses the maximum wait of a submission. Errors are [*RequestError] for the field.
 func ParseWait(field, value string) (time.Duration, error) {
 	wait, err := algorithms.ParseDuration(value)
 	if err != nil || wait <= 0 || wait > MaxWait {
@@ -61,8 +57,7 @@ func ParseWait(field, value string) (time.Duration, error) {
 	return wait, nil
 }
 
-// waits returns how long a request waits, from its transport or its header. Giving both is an
-// error.
+// waits takes the transport's value or the header's; both is an error.
 func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	wait = r.Wait
 	for name, values := range r.Header {
@@ -79,9 +74,8 @@ func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// await is Submit for a request that waits. A token in the job's header identifies the job; the
-// drainer publishes the result once, under that token. Listening therefore begins before the job
-// is stored.
+// await listens for the result, which the drainer publishes once under a token in the job's header,
+// before the job is stored.
 func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration) (
 	Outcome, error) {
 
@@ -119,7 +113,6 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	return noResult(NoResultTime)(o, nil)
 }
 
-// noResult adds the reason why no wait took place to the outcome of a submission.
 func noResult(why string) func(Outcome, error) (Outcome, error) {
 	return func(o Outcome, err error) (Outcome, error) {
 		if err == nil && o.Verdict != Rejected {
@@ -129,7 +122,6 @@ func noResult(why string) func(Outcome, error) (Outcome, error) {
 	}
 }
 
-// awaited adds the token of a waiting submission to the job's headers.
 func (j *jobHeader) awaited(token string) {
 	if token != "" {
 		if j.stored == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// File is a reloadable list of clients. It is safe for concurrent use.
+// File is a reloadable list of clients, safe for concurrent use.
 type File struct {
 	name    string
 	clients atomic.Pointer[Clients]
@@ -29,7 +29,7 @@ func Open(name string) (*File, error) {
 
 func (f *File) Name() string { return f.name }
 
-// Reload reads the file again. An invalid file changes nothing.
+// Reload reads the file again; an invalid one changes nothing.
 func (f *File) Reload() error {
 	clients, err := Load(f.name)
 	if err == nil {
@@ -41,7 +41,7 @@ func (f *File) Reload() error {
 // Clients returns the clients of the last valid file.
 func (f *File) Clients() *Clients { return f.clients.Load() }
 
-// Load reads a file. Its error joins all problems, with their lines.
+// Load returns all problems of a file, with their lines.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -51,8 +51,7 @@ func Load(name string) (*Clients, error) {
 	return Parse(file)
 }
 
-// mostClients is the most clients in a file, and mostText the most bytes of a listed text: the
-// longest key, and more stars than it needs.
+// mostText bounds a listed text: the longest key, and more stars than it needs.
 const (
 	mostClients = 100_000
 	mostText    = 512
@@ -68,7 +67,7 @@ type entry struct {
 	Certificates []string `json:"certificates"`
 }
 
-// Parse reads the YAML of clients. Its errors never quote a possible token.
+// Parse reads clients. Its errors never quote a possible token.
 func Parse(file io.Reader) (*Clients, error) {
 	f, err := strict.Read(file)
 	if err != nil {
@@ -152,7 +151,6 @@ func (p *parser) client(place string, e entry) {
 	p.clients.all = append(p.clients.all, c)
 }
 
-// token stores the hash of a client's token.
 func (p *parser) token(place, text string, c *Client) {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	raw, err := hex.DecodeString(digits)
@@ -171,7 +169,6 @@ func (p *parser) token(place, text string, c *Client) {
 	p.clients.tokens[s.handle()] = append(p.clients.tokens[s.handle()], known{s, c})
 }
 
-// texts checks a list; needed forbids an empty one.
 func (p *parser) texts(place string, texts []string, needed bool, example string) {
 	if needed && len(texts) == 0 {
 		p.Add(place, "want a list of texts, such as [%q]", example)
@@ -194,7 +191,7 @@ func notForPolicies(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '*')
 }
 
-// Line returns a client with a token as a line of the file.
+// Line formats a client with a token for the file.
 func Line(name string, rights, policies, keys []string, token string) string {
 	flow := func(texts []string) string {
 		quoted := make([]string, len(texts))

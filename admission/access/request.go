@@ -16,13 +16,11 @@ import (
 const Realm = `Bearer realm="penstock"`
 
 var (
-	// ErrNobody is the error for a request without a token or certificate.
-	ErrNobody = errors.New("want a token as Authorization: Bearer TOKEN, or a certificate")
-	// ErrUnknown is the error for an unknown token or certificate.
+	ErrNobody  = errors.New("want a token as Authorization: Bearer TOKEN, or a certificate")
 	ErrUnknown = errors.New("the token or the certificate is that of no client")
 )
 
-// Challenge returns the WWW-Authenticate value for one of the errors above (RFC 6750).
+// Challenge returns the WWW-Authenticate value (RFC 6750).
 func Challenge(err error) string {
 	if errors.Is(err, ErrUnknown) {
 		return Realm + `, error="invalid_token"`
@@ -33,14 +31,13 @@ func Challenge(err error) string {
 // tokenPrefix lets secret scanners recognize tokens.
 const tokenPrefix = "pst_"
 
-// NewToken returns a new token with 256 random bits.
 func NewToken() string {
 	bits := make([]byte, sha256.Size)
 	_, _ = rand.Read(bits) // never fails
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 
-// Sum returns the hash of a token for a file.
+// Sum hashes a token for a file.
 func Sum(token string) string {
 	s := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(s[:])
@@ -48,8 +45,7 @@ func Sum(token string) string {
 
 type sum [sha256.Size]byte
 
-// handle is the part of a hash used for the lookup; the rest is compared in constant time. Neither
-// reveals the token.
+// handle is the looked-up part of a hash; the rest is compared in constant time.
 func (s sum) handle() [8]byte { return [8]byte(s[:8]) }
 
 // Clients is the list of a file.
@@ -67,8 +63,7 @@ type known struct {
 // Len returns the number of clients.
 func (cs *Clients) Len() int { return len(cs.all) }
 
-// Of returns the client of a request: by its token, or without one by its verified certificate. A
-// valid certificate does not excuse a wrong token.
+// Of identifies a client by its token, or without one by its verified certificate.
 func (cs *Clients) Of(r *http.Request) (*Client, error) {
 	if given := r.Header["Authorization"]; len(given) > 0 {
 		scheme, token, _ := strings.Cut(given[0], " ")
@@ -97,8 +92,8 @@ func (cs *Clients) withToken(token string) (*Client, error) {
 	return found, nil
 }
 
-// withCertificate finds a client by the certificate's alternative names, URIs before domains, or by
-// its common name if it has none.
+// withCertificate goes by alternative names, URIs before domains, or by the common name if there
+// are none.
 func (cs *Clients) withCertificate(c *x509.Certificate) (*Client, error) {
 	var names []string
 	for _, uri := range c.URIs {

@@ -1,7 +1,6 @@
 // Package answer encodes the answers of the admission service for HTTP and NATS. Three tables hold
-// the HTTP knowledge: the status of a verdict, the status and problem type of an error
-// (problem.go), and the headers of a quota (headers.go). NATS uses the same status, headers and
-// bodies.
+// the HTTP knowledge: the status of a verdict, the status and type of an error (problem.go), and
+// the headers of a quota (headers.go).
 package answer
 
 import (
@@ -18,14 +17,13 @@ import (
 type Answer struct {
 	// Status is an HTTP status.
 	Status int
-	// Header lists the fields in a fixed order, Content-Type first, with the documented spelling.
+	// Header begins with Content-Type, in the documented spelling.
 	Header []Field
 	// Body is JSON or text, or empty.
 	Body []byte
-	// Late: the request waited for a job, perhaps longer than a server's write timeout.
+	// Late: the request may have waited longer than a server's write timeout.
 	Late bool
-	// Stream, if not nil, writes the body in pieces, and must be called; flush sends the pieces so
-	// far.
+	// Stream, if not nil, must be called to write the body.
 	Stream func(w io.Writer, flush func())
 }
 
@@ -44,9 +42,8 @@ var verdictStatus = map[admission.Verdict]int{
 	admission.Rejected: 429,
 }
 
-// appendAccepted appends the body of an accepted job, with its position if its delay is unknown. It
-// and appendDecided avoid encoding/json because these are the most frequent answers; ids need no
-// escapes.
+// appendAccepted and appendDecided avoid encoding/json: these are the most frequent answers, and
+// ids need no escapes.
 func appendAccepted(body []byte, o admission.Outcome) []byte {
 	body = append(append(body, `{"verdict":"`...), o.Verdict...)
 	body = append(append(append(body, `","job":"`...), o.Job...), '"')
@@ -65,14 +62,13 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	return append(body, '}')
 }
 
-// rejected extends the problem of a rejected job.
 type rejected struct {
 	Verdict       admission.Verdict `json:"verdict"`
 	RetryAfterMS  int64             `json:"retry_after_ms"`
 	ExpectedStart time.Time         `json:"expected_start,omitzero"` // later than the deadline
 }
 
-// appendDecided appends the body of a check, or the members that extend the problem of a refusal.
+// appendDecided is also the extension of a refusal's problem.
 func appendDecided(body []byte, c admission.Checked) []byte {
 	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
 	body = appendMember(body, `,"limit":`, c.Limit)
@@ -110,7 +106,6 @@ func Submitted(o admission.Outcome) Answer {
 		Body: appendAccepted(make([]byte, 0, usualBody), o)}
 }
 
-// Checked encodes the result of a check or a peek.
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
 	body := appendDecided(make([]byte, 0, usualBody), c)
@@ -123,8 +118,7 @@ func Checked(c admission.Checked) Answer {
 // Refunded is the answer to a refund.
 func Refunded() Answer { return Answer{Status: 204} }
 
-// JSON encodes a document. It panics if that is impossible, which never happens for types of
-// admission/manage.
+// JSON panics if a document cannot be encoded, which types of admission/manage can.
 func JSON(status int, document any) Answer {
 	return Answer{Status: status, Header: []Field{{"Content-Type", contentJSON}},
 		Body: encode(document)}
@@ -143,13 +137,12 @@ func Lines(stream func(w io.Writer, flush func())) Answer {
 		Stream: stream}
 }
 
-// Events answers with server-sent events written by stream.
 func Events(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "text/event-stream"},
 		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}
 }
 
-// AppendLine appends the answer to the n-th job of a batch: its body with n and the status.
+// AppendLine appends the answer to the n-th job of a batch.
 func (a Answer) AppendLine(line []byte, n int) []byte {
 	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
 	if a.Status < 300 { // a problem has its status

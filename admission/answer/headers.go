@@ -10,7 +10,6 @@ import (
 // maxInteger is the largest integer of structured fields (RFC 9651, 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// quotaState is the input of the quota headers.
 type quotaState struct {
 	quota     admission.Quota
 	remaining int64 // -1: not counted
@@ -19,9 +18,9 @@ type quotaState struct {
 	refused   bool
 }
 
-// fields is the third table: the X-Ratelimit-… fields, Retry-After, and the structured fields of
-// draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit, which requires them, are
-// left out if unknown.
+// fields is the third table: X-Ratelimit-…, Retry-After, and the structured fields of
+// draft-ietf-httpapi-ratelimit-headers-11. Unknown remaining units, and RateLimit, which requires
+// them, are left out.
 func (s quotaState) fields(contentType string) []Field {
 	fields := make([]Field, 0, 7)
 	add := func(name, value string) { fields = append(fields, Field{name, value}) }

@@ -21,7 +21,6 @@ const (
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// unavailableRetry is the Retry-After of a 503, in seconds.
 const unavailableRetry = "1"
 
 // problem is a problem document (RFC 9457).
@@ -31,11 +30,10 @@ type problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	// The invalid field and why, or the reason of a refusal or a 503 in one word.
+	// The invalid field and why, or the reason of a refusal or a 503.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
-	// All problems of an invalid policy or override.
 	Problems []fieldProblem `json:"problems,omitempty"`
 
 	// Of the repeat of an ended job.
@@ -51,8 +49,7 @@ type fieldProblem struct {
 	Reason string `json:"reason"`
 }
 
-// errorStatus is the second table. Only texts marked shown are written for clients; for the others,
-// clients see the status alone.
+// errorStatus is the second table. Clients see only texts marked shown.
 var errorStatus = []struct {
 	kind   error
 	status int
@@ -99,8 +96,7 @@ func (p problem) because(reason string) problem {
 	return p
 }
 
-// refusal answers a question whose answer is no, with the members of more, a JSON object, added to
-// the problem.
+// refusal answers no, with the members of more added to the problem.
 func refusal(s quotaState, p problem, more []byte) Answer {
 	p.ViolatedPolicies = []string{s.quota.Policy}
 	body := encode(p)
@@ -108,15 +104,14 @@ func refusal(s quotaState, p problem, more []byte) Answer {
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 
-// Problem encodes an error with a status, a description for the client and additional headers. Use
-// [Unavailable] for temporary errors.
+// Problem encodes an error; for temporary ones use [Unavailable].
 func Problem(status int, detail string, more ...Field) Answer {
 	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: detail}.answer(more...)
 }
 
-// Unavailable encodes a temporary error, with the reason from [admission.Reason] and a Retry-After.
-// The status is 503, or 507 for lack of space; detail is for the client.
+// Unavailable encodes a temporary error: 503, or 507 for lack of space, with a reason and a
+// Retry-After.
 func Unavailable(status int, detail string, err error) Answer {
 	return problem{
 		Type:   typeReducedCapacity,
@@ -132,7 +127,6 @@ func (p problem) answer(more ...Field) Answer {
 		Header: append([]Field{{"Content-Type", contentProblem}}, more...), Body: encode(p)}
 }
 
-// Errors encodes errors and logs those that operators must know.
 type Errors struct {
 	log    *slog.Logger
 	seldom *seldom.Log // by reason
@@ -140,9 +134,8 @@ type Errors struct {
 
 func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
-// Answer encodes an error. Unexpected errors are logged with their chain and become a plain 500.
-// Temporary errors are logged once in ten seconds per reason, so that an outage does not fill the
-// disk.
+// Answer logs unexpected errors, which become a plain 500, and temporary ones once in ten seconds
+// per reason, so that an outage does not fill the disk.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
 		return problem{
@@ -197,8 +190,7 @@ func (e *Errors) Answer(err error) Answer {
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn logs rejected requests, except for reasons that are logged or visible elsewhere: the store
-// of limits, NATS and missing drainers.
+// warn logs rejected requests, except for reasons that are logged elsewhere.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
 	if reason == admission.ReasonStore || reason == admission.ReasonDrainer ||
@@ -209,7 +201,6 @@ func (e *Errors) warn(err error) {
 		err)
 }
 
-// refusedDocument encodes all problems of an invalid policy or override, or of an invalid change.
 func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	status := http.StatusBadRequest
 	if errors.Is(err, admission.ErrConflict) {
@@ -224,7 +215,6 @@ func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	return p.answer()
 }
 
-// Panicked logs a panic and answers its request.
 func (e *Errors) Panicked(value any, stack []byte) Answer {
 	e.log.Error("handling a request panicked", "panic", value, "stack", string(stack))
 	return Problem(http.StatusInternalServerError, "")

@@ -14,12 +14,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A client reads here what the tables of this package spell.
-
-// errForeign is an answer that this package did not spell.
 var errForeign = errors.New("the answer is not one of an admitter")
 
-// ReadSubmitted reads the answer to an accepted job. The quota is not in it.
+// ReadSubmitted reads the answer to an accepted job, without its quota.
 func ReadSubmitted(body []byte) (admission.Outcome, error) {
 	var a struct {
 		Verdict   admission.Verdict `json:"verdict"`
@@ -49,8 +46,7 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 	return o, nil
 }
 
-// ReadError reads an answer whose status is not one of success as the error that was answered. The
-// header is Retry-After.
+// ReadError returns the error that an answer encodes.
 func ReadError(status int, retryAfter string, body []byte) error {
 	var a struct {
 		problem

@@ -1,6 +1,5 @@
-// Package console serves the operators' web console, which shows queues and the reasons why jobs
-// wait, and controls them. It is a client of the HTTP API, made of static files without a build
-// step or external resources.
+// Package console serves the operators' web console: a client of the HTTP API, of static files
+// without a build step or external resources.
 package console
 
 import (
@@ -22,8 +21,7 @@ const Root = "/console/"
 //go:embed static
 var static embed.FS
 
-// policy permits only scripts and requests of this origin, so that injected text, such as a job's
-// body, cannot run.
+// policy permits only this origin's scripts and requests, so that injected text cannot run.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'"
@@ -34,7 +32,7 @@ type file struct {
 	body []byte
 }
 
-// New makes the handler of [Root], and of / and /console, which redirect there.
+// New serves [Root], and redirects / and /console there.
 func New() http.Handler {
 	files := map[string]file{}
 	err := fs.WalkDir(static, "static", func(name string, e fs.DirEntry, err error) error {
@@ -53,7 +51,7 @@ func New() http.Handler {
 	return pages(files)
 }
 
-// kinds maps extensions to content types, independently of the machine's list.
+// kinds maps extensions to content types, whatever the machine's list says.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",

@@ -1,9 +1,6 @@
-// Package envoy implements Envoy's rate limit service without its protocol, which internal/envoyapi
-// serves: it reads the files of envoyproxy/ratelimit ([Load]), finds the limit of a descriptor, and
-// decides with the limiters of package limiter ([Service]).
-//
-// Limits are matched exactly as envoyproxy/ratelimit matches them, which a test compares.
-// docs/tools.md lists the differences in answers.
+// Package envoy implements Envoy's rate limit service without its protocol (internal/envoyapi): it
+// reads the files of envoyproxy/ratelimit ([Load]), finds the limit of a descriptor as that does,
+// which a test compares, and decides with package limiter ([Service]).
 package envoy
 
 import (
@@ -17,11 +14,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Prefix is the prefix of domains and limits in metrics, fallbacks and clients' rights. Policies
-// cannot have such names.
+// Prefix begins the names of domains and limits in metrics and rights. Policies cannot have it.
 const Prefix = access.Envoy
 
-// Unit is the unit of a window, by its number in Envoy's API.
+// Unit numbers a window as Envoy's API does.
 type Unit int32
 
 type unit struct {
@@ -36,7 +32,6 @@ var units = map[Unit]unit{
 	4: {"day", day}, 5: {"month", 30 * day}, 6: {"year", 365 * day}, 7: {"week", 7 * day},
 }
 
-// unitOf returns a unit by its name, in any case.
 func unitOf(name string) (Unit, bool) {
 	for u, known := range units {
 		if strings.EqualFold(known.name, name) {
@@ -49,10 +44,8 @@ func unitOf(name string) (Unit, bool) {
 // String returns the unit as in files.
 func (u Unit) String() string { return units[u].name }
 
-// Window returns the length of the unit; 0 for an unknown number.
 func (u Unit) Window() time.Duration { return units[u].length }
 
-// Rate is the number of requests per window; zero: none.
 type Rate struct {
 	Requests uint32
 	Unit     Unit
@@ -60,7 +53,7 @@ type Rate struct {
 	Name     string  // in the file; may be empty
 }
 
-// Window returns the length of a window; 0 if it is invalid or too long.
+// Window is 0 if it is invalid or too long.
 func (r Rate) Window() time.Duration {
 	length, n := r.Unit.Window(), uint32(1)
 	if r.Units != nil {
@@ -80,11 +73,9 @@ func (r Rate) per() string {
 	return strconv.FormatUint(uint64(*r.Units), 10) + r.Unit.String()
 }
 
-// Limit is a descriptor with a rate_limit in a file.
 type Limit struct {
 	Rate
-	// Path is the domain, keys and values of the descriptor, as in the statistics of
-	// envoyproxy/ratelimit: domain.key_value.key.
+	// Path is as in the statistics of envoyproxy/ratelimit: domain.key_value.key.
 	Path      string
 	Unlimited bool
 	// Shadow: it refuses nothing (shadow_mode or quota_mode).
@@ -97,7 +88,6 @@ type Limit struct {
 // Entry is a part of a descriptor.
 type Entry struct{ Key, Value string }
 
-// Descriptor describes a request in a question of a gateway.
 type Descriptor struct {
 	Entries []Entry
 	Limit   *Rate   // overrides the files; nil: none
@@ -105,16 +95,14 @@ type Descriptor struct {
 	Refund  bool    // return the hits
 }
 
-// Config holds the limits of files. It is immutable.
+// Config holds limits, and is immutable.
 type Config struct {
 	domains map[string]*node
 	limits  []*Limit
 }
 
-// Limits returns all limits in the order of the files.
 func (c *Config) Limits() []*Limit { return c.limits }
 
-// node is a domain or a descriptor of a file.
 type node struct {
 	children map[string]*node // by key or key_value
 	wild     []string         // wildcards, in the order of the file
@@ -122,8 +110,8 @@ type node struct {
 	pattern  string // the wildcard whose values share one count; empty: separate counts
 }
 
-// child returns the node of an entry, and the shared wildcard that matched, if any. Full names
-// precede wildcards, which precede the key alone.
+// child returns the node of an entry, and the shared wildcard that matched. Full names precede
+// wildcards, which precede the key alone.
 func (n *node) child(e Entry) (found *node, shared string) {
 	var room [128]byte
 	full := append(append(append(room[:0], e.Key...), '_'), e.Value...)
@@ -138,8 +126,7 @@ func (n *node) child(e Entry) (found *node, shared string) {
 	return n.children[e.Key], ""
 }
 
-// Find returns the limit of a descriptor, or nil, and its counting key: descriptors with equal keys
-// are counted together.
+// Find returns the limit of a descriptor, or nil, and its counting key.
 func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
@@ -165,11 +152,10 @@ func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string)
 	return at.limit, counts(at.limit.per(), entries, patterns)
 }
 
-// longestKey is the length in bytes from which counting keys are hashed.
+// longestKey is the length from which counting keys are hashed.
 const longestKey = 256
 
-// counts returns the counting key of a descriptor, with the patterns of some entries instead of
-// their values. It is unique, up to a hash.
+// counts returns the counting key, with patterns instead of the values that they match.
 func counts(per string, entries []Entry, patterns map[int]string) string {
 	var room [longestKey]byte
 	text := append(append(room[:0], per...), ':')

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Load reads files, and in directories those ending in .yaml or .yml. Files of the same domain are
-// merged. The error lists all problems with file and line.
+// Load reads files, and .yaml and .yml in directories. Files of a domain are merged. The error
+// lists all problems with file and line.
 func Load(names []string) (*Config, error) {
 	files, err := expand(names)
 	if err != nil {
@@ -28,8 +28,7 @@ func Load(names []string) (*Config, error) {
 	return p.config, errors.Join(problems...)
 }
 
-// expand replaces directories by their files. It skips names beginning with a dot, where Kubernetes
-// keeps former versions.
+// expand skips names beginning with a dot, where Kubernetes keeps former versions.
 func expand(names []string) (files []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
@@ -123,7 +122,6 @@ func (p *parser) file(name string) error {
 	return p.Err()
 }
 
-// descriptors adds the descriptors of a file to a node.
 func (p *parser) descriptors(into *node, path, at string, list []descriptor) {
 	for i, d := range list {
 		p.descriptor(into, path, fmt.Sprintf("%sdescriptors[%d].", at, i), d)

@@ -23,20 +23,19 @@ const (
 	mostOwn = 1000
 )
 
-// Options holds the settings of a [Service]. NewLimit is required.
+// Options holds settings; NewLimit is required.
 type Options struct {
 	// NewLimit makes limiters: [limiter.Factory.Limit].
 	NewLimit admission.NewLimit
-	// OnStoreError applies while the store is unavailable; default closed: the request fails, and
-	// the gateway's configuration decides.
+	// OnStoreError applies while the store is unavailable; default closed: the gateway's
+	// configuration decides.
 	OnStoreError policy.OnStoreError
-	// Shared means that decisions wait for another process, so those of a request are made
-	// concurrently.
+	// Shared makes the decisions of a request concurrently.
 	Shared bool
 	// Files are the arguments of [Load].
 	Files []string
-	// Sink takes decisions, in which the limits are policies, named by [Prefix] and their path, and
-	// the names of all limits after each load; may be nil.
+	// Sink takes decisions, by limits named by [Prefix] and path, and all names after each load;
+	// may be nil.
 	Sink queue.Sink
 }
 
@@ -46,7 +45,6 @@ type counter struct {
 	limiter admission.Limiter
 }
 
-// Service answers gateways. It is safe for concurrent use.
 type Service struct {
 	options Options
 	config  atomic.Pointer[Config]
@@ -63,8 +61,8 @@ func New(o Options) (*Service, error) {
 	return s, s.Reload()
 }
 
-// Reload reads the files again. Invalid ones change nothing. Limits keep their counts unless their
-// unit changes.
+// Reload reads the files again; invalid ones change nothing. Counts survive unless the unit
+// changes.
 func (s *Service) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +95,7 @@ func (s *Service) Reload() error {
 	return nil
 }
 
-// count sets the limiter of a limit. A limit of zero, or without a bound, needs none.
+// count sets the limiter of a limit; zero or no bound needs none.
 func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
 	l.counter.name = name
 	if l.Unlimited || l.Requests == 0 {
@@ -129,8 +127,7 @@ type Status struct {
 	Reset     time.Duration // end of the window; 0 without a limit
 }
 
-// Tightest returns the status to report: the last one over its limit, or the first with the fewest
-// units left; nil if there is no limit.
+// Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
 func (a Answer) Tightest() (tightest *Status) {
 	for i := range a.Statuses {
 		s := &a.Statuses[i]
@@ -149,9 +146,8 @@ type asked struct {
 	refund  bool
 }
 
-// Decide counts a request in a domain: hits for each descriptor, at least 1, unless the descriptor
-// has its own number. Each descriptor is counted even if another is refused. Errors:
-// [*admission.RequestError] and those of limiters, especially [admission.ErrStore].
+// Decide counts hits, at least 1, for each descriptor, even if another is refused. Errors:
+// [*admission.RequestError] and those of limiters, such as [admission.ErrStore].
 func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
 	hits uint32) (Answer, error) {
 
@@ -177,7 +173,6 @@ func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descr
 	return answer, errors.Join(errs...)
 }
 
-// questions finds the limits of descriptors, without replaced ones.
 func (s *Service) questions(domain string, descriptors []Descriptor,
 	hits uint32) ([]asked, error) {
 
@@ -225,7 +220,6 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 	return found, nil
 }
 
-// ownLimit returns the limit for a rate from a request.
 func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
 	if r.Unit.Window() == 0 {
 		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
@@ -282,8 +276,8 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	return status, nil
 }
 
-// decide counts the hits of a request. Excessive hits use up the rest, like a counter that only
-// grows, so that a gateway can report costs afterwards.
+// decide counts the hits of a request. Excessive hits use up the rest, so that costs can be
+// reported afterwards.
 func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
 	if l.counter.limiter == nil {
 		return algorithms.Decision{}, nil
@@ -315,7 +309,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	return checked.Decision, nil
 }
 
-// rest returns the time to the end of the current window, by this machine's clock.
+// rest is the time to the end of the window, by this machine's clock.
 func (l *Limit) rest() time.Duration {
 	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)

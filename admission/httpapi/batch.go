@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// batchJob is a job of a batch. At most one of the last three fields is its body.
+// batchJob has at most one of the last three fields, its body.
 type batchJob struct {
 	Policy  string            `json:"policy"`
 	Key     *string           `json:"key"`
@@ -26,14 +26,13 @@ type batchJob struct {
 	Base64  []byte            `json:"base64"`
 }
 
-// ipHeader of a batch is a trusted proxy's, and applies to jobs without one.
+// ipHeader comes from a trusted proxy, and applies to jobs without one.
 var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
-// tellEvery is the longest time that a verdict is buffered.
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch answers each job of a batch on a line of its own, as if it were submitted alone. It
-// reads the whole batch first, so that a slow queue does not count as a slow client.
+// submitBatch answers each job on a line of its own, as if submitted alone. It reads the whole
+// batch first, so that a slow queue does not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, bad("query", "a batch has no query parameters")
@@ -54,7 +53,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 		release()
 		return answer.Answer{}, bodyLeft{err}
 	}
-	// Decoded jobs and those in flight take at most as much again.
+	// Decoded jobs and those in flight take as much again.
 	if err := h.options.Budget.Reserve(at.from, held); err != nil {
 		release()
 		return answer.Answer{}, err
@@ -94,7 +93,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	}), nil
 }
 
-// jobs yields the jobs of a batch from an address, or an error in place of each unreadable one.
+// jobs yields an error in place of each unreadable job.
 func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	body []byte) iter.Seq2[admission.SubmitRequest, error] {
 
@@ -120,8 +119,7 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	}
 }
 
-// texts yields the JSON of each job: the elements of a list, or lines. An unreadable line does not
-// affect the others; an unreadable list ends there.
+// texts yields the elements of a list, or lines. An unreadable list ends there; other lines go on.
 func texts(body []byte) iter.Seq2[[]byte, error] {
 	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
 		return elements(trimmed)
@@ -157,8 +155,8 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-// plainJob is a fast path for {"policy":"…","key":"…","body":…} without escapes, the usual form:
-// encoding/json takes several times as long. It rejects valid jobs of other forms.
+// plainJob is a fast path for {"policy":"…","key":"…","body":…} without escapes; encoding/json
+// takes several times as long.
 func plainJob(text []byte) (j batchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
 	for plain {
@@ -191,7 +189,7 @@ func plainJob(text []byte) (j batchJob, plain bool) {
 	return j, false
 }
 
-// plainString reads a JSON string of printable ASCII without escapes, and returns the rest.
+// plainString reads a string of printable ASCII without escapes.
 func plainString(text []byte) (s, rest []byte, plain bool) {
 	if text, plain = bytes.CutPrefix(spaced(text), []byte(`"`)); !plain {
 		return nil, nil, false
@@ -207,7 +205,6 @@ func plainString(text []byte) (s, rest []byte, plain bool) {
 	return nil, nil, false
 }
 
-// jsonSpace is the white space between JSON tokens.
 const jsonSpace = " \t\r\n"
 
 func spaced(text []byte) []byte { return bytes.TrimLeft(text, jsonSpace) }
@@ -282,7 +279,6 @@ func (j *batchJob) body() (body []byte, err error) {
 	return body, nil
 }
 
-// token reports whether name is a valid header name (RFC 9110, 5.6.2).
 func token(name string) bool {
 	for i := range len(name) {
 		c := name[i]

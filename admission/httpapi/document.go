@@ -28,8 +28,7 @@ func revised(status int, document any, revision uint64) answer.Answer {
 
 func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// write returns the call of a request that writes a policy or an override, as a JSON merge patch if
-// patch is set. do returns the written document, and whether it is new.
+// write returns the call of a request that writes a policy or an override.
 func write(patch bool, do func(ctx context.Context, at place, document []byte, w manage.Write) (
 	written any, revision uint64, created bool, err error)) call {
 
@@ -64,7 +63,7 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 	}
 }
 
-// unlessKnown returns the answer, or 304 if the client has this revision.
+// unlessKnown returns 304 if the client has this revision.
 func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answer {
 	if known := r.Header.Values("If-None-Match"); len(known) > 0 && matches(known, revision, true) {
 		return answer.Answer{Status: http.StatusNotModified,
@@ -73,7 +72,7 @@ func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answe
 	return a
 }
 
-// precondition reads If-Match and If-None-Match (RFC 9110). It returns nil without either.
+// precondition reads If-Match and If-None-Match (RFC 9110); nil without either.
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {
@@ -93,7 +92,7 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 	}, nil
 }
 
-// matches reports whether an entity tag, or *, matches the revision. weak permits weak comparison.
+// matches reports whether an entity tag, or *, matches.
 func matches(values []string, revision uint64, weak bool) bool {
 	return revision > 0 && slices.ContainsFunc(tags(values), func(t string) bool {
 		if weak {
@@ -103,7 +102,6 @@ func matches(values []string, revision uint64, weak bool) bool {
 	})
 }
 
-// tags splits lists of entity tags, which here hold no commas.
 func tags(values []string) []string {
 	var list []string
 	for _, value := range values {
@@ -114,8 +112,7 @@ func tags(values []string) []string {
 	return list
 }
 
-// unwrapPolicy returns the policy inside an answer of GET, or any other document unchanged. Of the
-// members around the policy only paused is used.
+// unwrapPolicy also takes an answer of GET, of whose other members only paused is used.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy
@@ -129,7 +126,7 @@ func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	return enclosed.Inner, enclosed.Paused, nil
 }
 
-// unwrapOverride returns the override inside an answer of GET, or any other document unchanged.
+// unwrapOverride also takes an answer of GET.
 func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	var enclosed struct {
 		manage.Override
@@ -146,7 +143,7 @@ func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	return enclosed.Inner, nil
 }
 
-// unwrap decodes a document strictly if it has a member of this name, and reports whether it has.
+// unwrap decodes a document strictly, and reports whether it has this member.
 func unwrap(document []byte, name string, into any) (bool, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
@@ -162,8 +159,7 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 
 const contentMergePatch = "application/merge-patch+json"
 
-// notAPatch returns the answer to a Content-Type other than a JSON merge patch, or nil. It accepts
-// the type that curl sends by default.
+// notAPatch rejects other types than JSON merge patches, except for curl's default.
 func notAPatch(r *http.Request) *answer.Answer {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)

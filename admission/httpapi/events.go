@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// aliveEvery is the interval of signs of life on a quiet stream.
 	aliveEvery = 15 * time.Second
-	// streamFor is the longest duration of a stream; then the client reconnects.
+	// streamFor bounds a stream; then the client reconnects.
 	streamFor = 15 * time.Minute
 )
 
@@ -58,7 +57,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	}), nil
 }
 
-// events returns a filter for the requested events that the client may see.
+// events returns a filter for events that the client asks for and may see.
 func (at place) events() (func(watch.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
@@ -82,8 +81,7 @@ func (at place) events() (func(watch.Event) bool, error) {
 	}, nil
 }
 
-// tell writes events until the client leaves, the listener ends, streamFor has passed, or the
-// rights of clients change.
+// tell writes events until the client leaves, the time is up, or the rights of clients change.
 func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 	alive, end, rights := time.NewTicker(aliveEvery), time.After(streamFor), m.rights()
 	defer alive.Stop()

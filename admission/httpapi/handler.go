@@ -1,10 +1,8 @@
 // Package httpapi serves the admission service over HTTP and, with Options.Management, the
-// management of policies, buckets, jobs and dead letters. The table in routes lists all endpoints;
-// openapi.yaml describes them. A handler decodes, calls the service, and package admission/answer
-// encodes.
+// management API. The table in routes lists all endpoints; openapi.yaml describes them.
 //
-// A key is the rest of the path as the client escaped it: "//" and ".." are not cleaned, there are
-// no redirects, and %2F is a slash of the key. The empty key is a slash at the end.
+// A key is the rest of the path as escaped by the client: "//" and ".." are not cleaned, and %2F is
+// a slash of the key. The empty key is a slash at the end.
 package httpapi
 
 import (
@@ -40,40 +38,36 @@ type Service interface {
 	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
-// Options holds the optional settings of a handler. The zero value works.
+// Options holds optional settings; the zero value works.
 type Options struct {
-	// Parts returns the health of the process's parts for /readyz; it must return quickly.
-	// [admission.Reason] of the first error is the reason in the answer. Notes are shown only to
-	// clients with the right to read everything. Default: none, which is ready.
+	// Parts returns the health of the process's parts, quickly. [admission.Reason] of the first
+	// error is the answer's reason. Only clients that may read everything see notes.
 	Parts func() []health.Part
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
-	// Console serves / and /console without authentication: its pages get their data from the API.
-	// Default: not found.
+	// Console serves / and /console without authentication, because its pages get their data from
+	// the API.
 	Console http.Handler
 	// Management serves the management API. Default: not found.
 	Management *manage.Service
 	// Schedules keeps schedules. Default: not found.
 	Schedules *schedules.Service
-	// Permits lets callers wait for starts. Default: not found.
+	// Permits lets callers wait for starts.
 	Permits Permits
-	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this
-	// handler alone.
+	// Budget bounds the bodies held; default [admission.DefaultBudget] for this handler.
 	Budget *admission.Budget
-	// Hosts are the host names of this process for /v1/ and /metrics, in addition to IP addresses,
-	// localhost and *.localhost; "*.example.com" matches all subdomains. Requests for other hosts
-	// get 421, as protection against DNS rebinding.
+	// Hosts are this process's host names, besides IP addresses, localhost and *.localhost;
+	// "*.example.com" matches subdomains. Requests for others get 421, against DNS rebinding.
 	Hosts []string
-	// Clients returns the clients, by token or certificate, and their rights. Default: no access
-	// control.
+	// Clients returns the known clients. Default: no access control.
 	Clients func() *access.Clients
-	// TrustedProxies may set Penstock-IP; it is refused from other addresses. Default: none.
+	// TrustedProxies may set Penstock-IP.
 	TrustedProxies []netip.Prefix
 	// Logger receives unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// New makes a handler. It does not use http.ServeMux, which cleans paths.
+// New does not use http.ServeMux, which cleans paths.
 func New(service Service, o Options) http.Handler {
 	if o.Parts == nil {
 		o.Parts = func() []health.Part { return nil }
@@ -98,8 +92,7 @@ type handler struct {
 	options Options
 	errors  *answer.Errors
 	served  []resource
-	// sites rejects cross-site requests of browsers, which may reach this address from inside a
-	// network.
+	// sites rejects cross-site requests of browsers.
 	sites *http.CrossOriginProtection
 }
 
@@ -143,7 +136,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, rt, names, client)
 }
 
-// find returns the resource at a path, or nil, and the path's values for its braces.
+// find returns the resource at a path, and the values for its braces.
 func (h *handler) find(path string) (*resource, []string) {
 	for i := range h.served {
 		if names, ok := h.served[i].match(path); ok {
@@ -153,9 +146,8 @@ func (h *handler) find(path string) (*resource, []string) {
 	return nil, nil
 }
 
-// forbid returns the answer to a forbidden request, or nil: an unknown host, another site's page,
-// or a job on its way to a target. It also covers unknown paths below /v1/, so that it does not
-// reveal which exist.
+// forbid rejects an unknown host, another site's page, and a job on its way to a target. It covers
+// unknown paths below /v1/, to reveal none.
 func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer {
 	status, detail := 0, ""
 	below := strings.HasPrefix(path, root)
@@ -176,7 +168,6 @@ func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer
 	return &a
 }
 
-// identify returns the client, or the answer to an unknown one.
 func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
 	if h.options.Clients == nil {
 		return access.Everyone, nil
@@ -237,8 +228,7 @@ func (h *handler) health(*http.Request, place) (answer.Answer, error) {
 	return answer.Text(http.StatusOK, "ok"), nil
 }
 
-// ready reports whether the process is ready, with ?verbose each part. Notes name policies, so they
-// need the right to read.
+// ready reports the parts with ?verbose. Notes name policies, so they need the right to read.
 func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 	parts := h.options.Parts()
 	err, notes := health.Err(parts), at.client.MayAll(access.Read)
@@ -266,7 +256,6 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 	respond(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
 }
 
-// readWithin is how long a client may take to read a part of a stream.
 const readWithin = time.Minute
 
 func respond(w http.ResponseWriter, a answer.Answer) {

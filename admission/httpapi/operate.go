@@ -24,7 +24,7 @@ type management struct {
 	clients func() *access.Clients // nil: no access control
 }
 
-// rights returns the clients and their rights; another pointer once they have changed.
+// rights returns a new pointer once the clients have changed.
 func (m management) rights() *access.Clients {
 	if m.clients == nil {
 		return nil
@@ -36,11 +36,11 @@ const (
 	defaultLimit = 100  // default size of a page
 	maxLimit     = 1000 // largest page
 
-	// maxID is the largest accepted id of a dead letter; one more still fits.
+	// maxID is the largest id of a dead letter; one more still fits.
 	maxID = 1<<63 - 1
 )
 
-// client returns the client's name and rights, so that a page can hide other actions.
+// client answers with the client's rights, so that a page can hide other actions.
 func (m management) client(at *place) looking {
 	return func(context.Context) (any, error) { return at.client.Grant(), nil }
 }
@@ -90,7 +90,6 @@ func (m management) jobs(at *place) looking {
 	}
 }
 
-// cancelTagged cancels the jobs of a policy with a tag, or of one of its buckets.
 func (m management) cancelTagged(keyed bool) call {
 	return look(func(at *place) looking {
 		after, tag := at.number("after", 0, 0, maxID), at.tag()
@@ -112,7 +111,6 @@ func (at *place) tag() string {
 	return tag
 }
 
-// job returns a job, or how it ended.
 func (m management) job(at *place) looking {
 	read := m.service.Job
 	if at.number("body", 0, 0, 1) == 1 {
@@ -155,7 +153,6 @@ func (at *place) edit(now time.Time) (want job.Edit) {
 	return want
 }
 
-// history lists the ended jobs of a bucket, or of a policy.
 func (m management) history(at *place) looking {
 	limit, before := at.limit(), at.number("before", 0, 0, maxID)
 	return func(ctx context.Context) (any, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// permits reports whether the client has the right for the request. A job or dead letter named by
-// number needs it for all keys of the policy.
+// permits reports whether the client has the right. A job or dead letter named by number needs it
+// for all keys of the policy.
 func (rt route) permits(at place) bool {
 	switch {
 	case rt.right == 0:
@@ -25,7 +25,7 @@ func (rt route) permits(at place) bool {
 	return at.client.MayAll(rt.right)
 }
 
-// notPermitted names the missing right, without revealing whether the resource exists.
+// notPermitted names the missing right and does not reveal whether the resource exists.
 func notPermitted(rt route, at place) error {
 	what := fmt.Sprintf("%s %s", rt.right, "for all policies and keys")
 	switch {
@@ -43,7 +43,6 @@ func forbidden(c *access.Client, what string) error {
 	return fmt.Errorf("%w: the client %q has no right to %s", admission.ErrForbidden, c.Name, what)
 }
 
-// permitSubmit checks the client's right to submit a job of a batch.
 func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 	if c.MayKey(access.Submit, r.Policy, r.Key.Raw()) {
 		return nil
@@ -51,9 +50,8 @@ func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 	return forbidden(c, fmt.Sprintf("submit for key %.64q of policy %.64q", r.Key.Raw(), r.Policy))
 }
 
-// within returns a check of the client's right to write a policy. A NATS target publishes with the
-// drainers' rights, so it needs admin for all policies. Callbacks are signed by another policy, so
-// a new one needs admin for that policy as well.
+// within checks the right to write a policy. A NATS target publishes with the drainers' rights, so
+// it needs admin for all policies; new callbacks need admin for the policy that signs them.
 func within(c *access.Client) func(before, p policy.Policy) []policy.Problem {
 	return func(before, p policy.Policy) []policy.Problem {
 		var found []policy.Problem

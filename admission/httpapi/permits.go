@@ -15,7 +15,7 @@ import (
 // Permits returns the client for permits of a policy, or why there are none.
 type Permits func(policy string) (*permits.Client, error)
 
-// acquire waits for the start of a call. A client that closes the connection gives its turn up.
+// acquire waits for the start of a call, unless the client closes the connection.
 func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	client, err := h.permits(at.policy)
 	if err != nil {
@@ -115,8 +115,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Answer{Status: http.StatusNoContent}, nil
 }
 
-// callStatus returns the status of a call that ended with an HTTP status, by the rules for jobs'
-// targets, or "" if there is no such HTTP status.
+// callStatus goes by the rules for jobs' targets; "" if there is no such HTTP status.
 func callStatus(status float64, retryAfterMS int64) string {
 	code := int(status)
 	switch {
@@ -131,7 +130,6 @@ func callStatus(status float64, retryAfterMS int64) string {
 	return job.CallDone
 }
 
-// document decodes a small JSON body, which may be empty.
 func (h *handler) document(r *http.Request, at place, into any) error {
 	body, held, err := h.read(r, at, smallBody)
 	defer h.options.Budget.Release(at.from, held)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// maxDocument is the largest size in bytes of a policy or an override.
+// maxDocument bounds the bytes of a policy or an override.
 const maxDocument = 64 << 10
 
 // noBody rejects a body, without waiting for one that is announced.
@@ -34,8 +34,8 @@ func noBody(r *http.Request) error {
 
 var errEmptyQuery = bad("query", "is empty; a question mark in a key is written %%3F")
 
-// parameters reads a query. It rejects unknown and repeated parameters, which are most likely
-// misspelt, or part of a key with a question mark.
+// parameters reads a query. It rejects unknown and repeated parameters: they are misspelt, or part
+// of a key with a question mark.
 func parameters(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.ForceQuery {
 		return nil, errEmptyQuery
@@ -63,10 +63,8 @@ func bad(field, reason string, args ...any) error {
 	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// fail records the first error of the parameters.
 func (at *place) fail(err error) { at.err = cmp.Or(at.err, err) }
 
-// number returns a parameter, or unset if it is missing.
 func (at *place) number(name string, unset, least, most uint64) uint64 {
 	if !at.query.Has(name) {
 		return unset

@@ -14,30 +14,25 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// route is an endpoint: a method and a path, the right that it needs, and its handler. Tests
-// compare it with openapi.yaml.
+// route is an endpoint. Tests compare the routes with openapi.yaml.
 type route struct {
 	method string
-	// path may hold {policy}, {job} and {id}, each one segment, and end in {key...}, the rest of
-	// the path with its slashes. The query parameters of management requests follow a question
-	// mark; other handlers check their query themselves.
+	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
+	// its slashes. The query parameters of management requests follow a question mark; other
+	// handlers check their own.
 	path string
-	// right is needed for the policy and the key in the path, or for all of them if it names none;
-	// see [route.each]. Zero: no right, and any host name.
+	// right is needed for the policy and key in the path, or for all; see [route.each]. Zero: none.
 	right access.Right
 	ask   call
 }
 
-// call answers a request, without writing the answer.
 type call func(r *http.Request, at place) (answer.Answer, error)
 
-// managed reports whether the route belongs to the management API.
 func (rt route) managed() bool {
 	return rt.right&(access.Read|access.Operate|access.Admin) != 0 && rt.ask != nil
 }
 
-// each reports whether the handler checks each policy itself, so that the right for any policy
-// suffices.
+// each reports whether the handler checks each policy, so that the right for any suffices.
 func (rt route) each() bool {
 	path, _, _ := strings.Cut(rt.path, "?")
 	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath,
@@ -57,7 +52,7 @@ const (
 	clientPath   = "/v1/client"
 )
 
-// routes returns the endpoints. The first path that matches counts, with all methods of its form.
+// routes returns the endpoints; the first matching path counts.
 func (h *handler) routes() []route {
 	s := h.options.Management
 	m := management{s, h.options.Clients}
@@ -183,8 +178,7 @@ func form(path string) []string {
 	return form
 }
 
-// match returns the path's values for the braces of the form. Paths are not cleaned, and segments
-// may be empty.
+// match returns the values for the braces. Paths are not cleaned; segments may be empty.
 func (re resource) match(path string) (found []string, ok bool) {
 	found = make([]string, 0, 2)
 	for i, want := range re.form {
@@ -202,7 +196,6 @@ func (re resource) match(path string) (found []string, ok bool) {
 	return found, true
 }
 
-// methods returns the methods for the Allow header.
 func (re resource) methods() []string {
 	var methods []string
 	for _, r := range re.routes {
@@ -213,7 +206,6 @@ func (re resource) methods() []string {
 	return append(methods, http.MethodOptions)
 }
 
-// route returns the route of a method. HEAD uses GET's.
 func (re resource) route(method string) (route, bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -225,7 +217,6 @@ func (re resource) route(method string) (route, bool) {
 	return re.routes[i], true
 }
 
-// place holds the values of a request's path and query.
 type place struct {
 	policy string
 	key    job.Key
@@ -305,10 +296,9 @@ func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
 		"empty key is a slash at the end")
 }
 
-// looking produces the document of an answer; nil: no content.
 type looking = func(ctx context.Context) (any, error)
 
-// look returns the call of a request without a body. take reads its parameters; an error there ends
+// look returns the call of a request without a body. take reads the parameters; an error there ends
 // the request.
 func look(take func(at *place) looking) call {
 	return func(r *http.Request, at place) (answer.Answer, error) {
@@ -330,14 +320,12 @@ func look(take func(at *place) looking) call {
 	}
 }
 
-// keyed returns the call of an operation on one key.
 func keyed[T any](do func(ctx context.Context, policy string, key job.Key) (T, error)) call {
 	return look(func(at *place) looking {
 		return func(ctx context.Context) (any, error) { return do(ctx, at.policy, at.key) }
 	})
 }
 
-// numbered returns the call of an operation on one job or dead letter.
 func numbered[T any](do func(ctx context.Context, policy string, seq uint64) (T, error)) call {
 	return look(func(at *place) looking {
 		return func(ctx context.Context) (any, error) { return do(ctx, at.policy, at.seq) }

@@ -16,7 +16,7 @@ import (
 
 var errNoSchedules = fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
 
-// putSchedule reads a request like that of a job, with headers for the schedule.
+// putSchedule reads a job's request with headers for the schedule.
 func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) {
 	s := h.options.Schedules
 	if s == nil {
@@ -49,7 +49,6 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 	return answer.JSON(http.StatusCreated, made), nil
 }
 
-// schedule returns the call of a request for a policy's schedules, or for a key's schedule by name.
 func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at *place,
 	name string) (any, error)) call {
 

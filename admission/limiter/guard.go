@@ -16,14 +16,12 @@ import (
 )
 
 const (
-	// tripAfter is the number of consecutive failures that open the breaker.
-	tripAfter = 5
-	// probeEvery is the interval of probes while the breaker is open.
+	// tripAfter consecutive failures open the breaker.
+	tripAfter  = 5
 	probeEvery = time.Second
 )
 
-// newBreaker returns a breaker for the shared store that logs its changes. It calls answers when
-// the store is back.
+// newBreaker returns a breaker that logs its changes, and calls answers when the store is back.
 func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -53,7 +51,6 @@ func (o Options) storeUp(up bool) {
 	o.Sink.Take(queue.Event{Type: queue.EventStoreUp, Value: queue.Whether(up)})
 }
 
-// lastError keeps the last error for the log.
 type lastError struct {
 	mu   sync.Mutex
 	last error
@@ -73,7 +70,6 @@ func (l *lastError) err() error {
 	return l.last
 }
 
-// guarded is a limiter over a shared store with the policy's on_store_error.
 type guarded struct {
 	factory *Factory
 	policy  policy.Policy
@@ -94,9 +90,8 @@ func (g *guarded) Peek(ctx context.Context, from admission.Caller,
 	return g.ask(ctx, (*limits).Peek, from, n)
 }
 
-// Refund implements [admission.Limiter]. Units return to the current decider: the store, or during
-// an outage the share, or none with on_store_error: open. A limit therefore loses refunds across
-// the start or end of an outage.
+// Refund implements [admission.Limiter]. Units return to what decides now: the store, or in an
+// outage the share. Refunds across its start or end are lost.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
@@ -115,7 +110,6 @@ func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) er
 // question is Take or Peek.
 type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
 
-// ask asks the store, or decides without it.
 func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
@@ -127,14 +121,12 @@ func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
 	return g.without(ctx, q, from, n, err)
 }
 
-// isOfTheRequest reports whether an error says nothing about the store: the request is invalid, or
-// its caller is gone.
+// isOfTheRequest reports whether an error says nothing about the store.
 func isOfTheRequest(ctx context.Context, err error) bool {
 	_, cost := errors.AsType[*algorithms.CostError](err)
 	return cost || ctx.Err() != nil
 }
 
-// without decides without the store; cause is its error.
 func (g *guarded) without(ctx context.Context, q question, from admission.Caller, n int64,
 	cause error) (
 	admission.Checked, error) {
@@ -150,7 +142,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	case g.local != nil:
 		checked, err := q(g.local.of(g), ctx, from, n)
 		if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok && n > tooMuch.Most {
-			// The whole limit could let it pass, but a share never can.
+			// A share can never grant what the whole limit could.
 			return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
 				Limit: tooMuch.Most, RetryAfter: probeEvery, ResetAfter: probeEvery,
 			}}, nil
@@ -160,8 +152,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// share is the in-memory limiter of one of several admitters that decide independently. It starts
-// empty, without the store's counts.
+// share is the in-memory limiter of one of several admitters. It starts without the store's counts.
 type share struct {
 	mu      sync.Mutex
 	limits  *limits
@@ -174,8 +165,7 @@ type shareOf struct {
 	live    int64
 }
 
-// of returns the limiter of a policy's share among the live admitters. Used units survive a change
-// of either.
+// of returns the limiter of the policy's present share. Used units survive a change.
 func (s *share) of(g *guarded) *limits {
 	now := shareOf{g, g.factory.live.Load()}
 	s.mu.Lock()

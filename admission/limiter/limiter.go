@@ -1,5 +1,5 @@
-// Package limiter makes the limiters of policies, for one limit or several, in memory or over a
-// shared store (package inredis), including the behaviour while that store is unavailable.
+// Package limiter makes the limiters of policies, in memory or over a shared store (package
+// inredis), and decides while that store is unavailable.
 package limiter
 
 import (
@@ -18,48 +18,40 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Options holds the settings of a [Factory]. The zero value makes limiters in memory.
+// Options holds the settings of a [Factory]; the zero value keeps states in memory.
 type Options struct {
-	// Shared is a store shared by processes, see package inredis. The zero value keeps states in
-	// memory.
 	Shared Shared
-	// Now is the clock of limiters in memory, for simulations; default the wall clock.
-	Now func() time.Time
-	// Sink takes the state of the shared store; may be nil.
+	// Now is the clock in memory, for simulations.
+	Now  func() time.Time
 	Sink queue.Sink
-	// Logger receives one line when the shared store becomes unavailable and one when it is back;
-	// default [slog.Default].
+	// Logger reports each outage of the shared store.
 	Logger *slog.Logger
 }
 
 // Shared is a store shared by processes.
 type Shared struct {
-	// Open makes the place of all states, which consults the breaker before the store. Nil: no
-	// shared store.
+	// Open makes the place of all states, which asks the breaker first.
 	Open func(Breaker) Place
-	// Timeout bounds a decision. After it, and while the breaker is open, on_store_error applies.
+	// Timeout bounds a decision; then, and while the breaker is open, on_store_error applies.
 	Timeout time.Duration
-	// Cluster requires all limits of a policy to count by the same key; see
-	// [policy.Policy.OnCluster].
+	// Cluster requires one key for all limits of a policy; see [policy.Policy.OnCluster].
 	Cluster bool
 }
 
-// Breaker protects an unavailable store: Allow returns an error if it must not be asked, and done
-// reports the result.
+// Breaker returns an error while the store must not be asked; done reports the result.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
 // Place holds the states of limits.
 type Place interface {
-	// Store makes the store of a limit. rule is an [algorithms.Rule] for one of the states of that
-	// package. A store without SetRule for that state restarts when the policy changes.
+	// Store makes the store of a limit. rule is an [algorithms.Rule]. A store without SetRule for
+	// its state restarts when the policy changes.
 	Store(p policy.Policy, l policy.Limit, rule any) Store
 	// Group joins the stores of a policy's limits, all made here.
 	Group(policy string, stores []Store) Group
 }
 
-// Factory makes limiters over one store. It is safe for concurrent use.
 type Factory struct {
 	options Options
 	shared  Place // nil: in memory
@@ -86,8 +78,8 @@ func New(o Options) *Factory {
 	return f
 }
 
-// Health returns an error while the shared store is unavailable and on_store_error applies; nil
-// otherwise, and in memory. With [Factory.Run] it is current within seconds even without requests.
+// Health returns an error while on_store_error applies. With [Factory.Run] it is current within
+// seconds.
 func (f *Factory) Health() error {
 	if f.breaker != nil && f.breaker.State() != gobreaker.StateClosed {
 		return errAway
@@ -95,11 +87,10 @@ func (f *Factory) Health() error {
 	return nil
 }
 
-// probe is a policy with an invalid name, for probing.
 var probe = policy.Policy{Name: "=alive", Rule: policy.Rule{Algorithm: policy.FixedWindow,
 	Limit: 1 << 30, Window: policy.Duration(time.Second)}}
 
-// Run probes the shared store every second without other requests, until ctx ends.
+// Run probes the shared store in each second without requests, until ctx ends.
 func (f *Factory) Run(ctx context.Context) error {
 	if f.shared == nil {
 		<-ctx.Done()
@@ -131,10 +122,10 @@ func (f *Factory) Run(ctx context.Context) error {
 
 var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
 
-// SetLive sets the number of live admitters including this one, for on_store_error: local.
+// SetLive sets the number of live admitters, for on_store_error: local.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
-// Limit makes the limiter of a valid policy; it is an [admission.NewLimit].
+// Limit is an [admission.NewLimit].
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if len(p.Candidates()) > 0 {
 		return f.shadow(p, previous)
@@ -145,7 +136,6 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	return f.enforced(p, previous)
 }
 
-// enforced is Limit for a policy without shadow limits.
 func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if f.shared == nil {
 		return makeLimit(p, f.memory(), asLimits(previous))
@@ -168,8 +158,7 @@ func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admissi
 
 func (f *Factory) memory() memory { return memory{now: f.options.Now} }
 
-// Possible returns why the store cannot hold a policy's limits: Redis knows no zones, and a cluster
-// needs one key.
+// Possible returns why the store cannot hold a policy's limits.
 func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	if f.shared != nil {
 		problems = p.OnRedis()
@@ -180,7 +169,6 @@ func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	return problems
 }
 
-// share returns the policy's local share; nil unless on_store_error is local.
 func (f *Factory) share(p policy.Policy) *share {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,7 +182,6 @@ func (f *Factory) share(p policy.Policy) *share {
 	return f.shares[p.Name]
 }
 
-// dropShares forgets local decisions when the store is back.
 func (f *Factory) dropShares() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,7 +202,7 @@ type Store interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group holds the states of several limits and takes from all or none. It needs one key per limit.
+// Group takes from several limits, all or none. It needs one key per limit.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)
@@ -224,7 +211,6 @@ type Group interface {
 	Refund(ctx context.Context, keys []string, n int64) error
 }
 
-// limits is the limiter of a policy's limits.
 type limits struct {
 	each   policy.Limits
 	quotas []admission.Quota
@@ -270,8 +256,7 @@ func (l *limits) keys(from admission.Caller) []string {
 	return keys
 }
 
-// makeLimit makes the limiter of a policy's limits at a place. Limits with the same name and
-// algorithm keep their stores.
+// makeLimit keeps the stores of limits with the same name and algorithm.
 func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
 	l := &limits{each: p.AllLimits()}
 	made := admission.Limit{Limiter: l}
@@ -303,7 +288,6 @@ func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, erro
 	return made, nil
 }
 
-// store returns the store of a limit by name, or nil.
 func (l *limits) store(name string) Store {
 	if l == nil {
 		return nil

@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// shadow is the limiter of a policy with shadow limits. Each of these decides about every request
-// independently of the others.
+// shadow is the limiter of a policy with shadow limits, each of which decides independently.
 type shadow struct {
 	enforced   admission.Limiter // nil: none
 	candidates []candidate
@@ -71,7 +70,6 @@ func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission
 	return made, nil
 }
 
-// candidate returns a shadow limit by name, or nil.
 func (s *shadow) candidate(name string) *limits {
 	for _, c := range s.candidates {
 		if c.name == name {
@@ -93,8 +91,7 @@ func (s *shadow) Peek(ctx context.Context, from admission.Caller,
 	return s.ask(ctx, admission.Limiter.Peek, (*limits).Peek, from, n)
 }
 
-// ask asks the enforced limits, then the candidates. It ignores a candidate whose store is
-// unavailable.
+// ask asks the enforced limits, then the candidates, whose outages it ignores.
 func (s *shadow) ask(ctx context.Context,
 	enforced func(admission.Limiter, context.Context, admission.Caller, int64) (
 		admission.Checked, error),
@@ -133,7 +130,6 @@ func (s *shadow) ask(ctx context.Context,
 	return checked, nil
 }
 
-// pass returns the answer of a shadow limit: allowed, with the units left.
 func pass(d admission.Checked, quota admission.Quota) admission.Checked {
 	d.Quota, d.Delay, d.RetryAfter, d.Limit = quota, 0, 0, quota.Units
 	return d
@@ -145,7 +141,7 @@ func (s *shadow) Refund(ctx context.Context, from admission.Caller, n int64) err
 		if c.byIP && from.IP == "" {
 			continue
 		}
-		// an unavailable store counts nothing, and an excessive cost was not taken
+		// an unavailable store counts nothing
 		_ = c.limits.Refund(ctx, from, n)
 	}
 	if s.enforced == nil {

@@ -17,8 +17,7 @@ type site struct {
 	limit  policy.Limit
 }
 
-// memory is the place of states in this process. openStore makes its stores, with their types. now
-// is their clock; nil: the wall clock.
+// memory is the place of states in this process. openStore makes its stores, with their types.
 type memory struct {
 	Place
 	now func() time.Time
@@ -33,7 +32,6 @@ func (memory) Group(_ string, stores []Store) Group {
 	return memstore.NewGroup(members...)
 }
 
-// limitStore is the store of one limit with its quota.
 type limitStore struct {
 	store  Store
 	quota  admission.Quota
@@ -64,13 +62,12 @@ func open(s site, before Store) (limitStore, error) {
 	return limitStore{}, fmt.Errorf("algorithm %q is not known", l.Algorithm)
 }
 
-// changeable is a store with a changeable rule.
 type changeable[S any] interface {
 	Store
 	SetRule(algorithms.Rule[S]) error
 }
 
-// openStore makes a store for a rule, or keeps the previous one if its state type is the same.
+// openStore keeps the previous store if its state type is the same.
 func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 	before Store) (limitStore, error) {
 	if err := rule.Validate(); err != nil {

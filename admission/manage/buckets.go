@@ -17,25 +17,24 @@ import (
 )
 
 const (
-	// MaxListed limits lists of buckets: offset and limit together.
+	// MaxListed limits offset and limit together.
 	MaxListed = 10_000
-	// askAtOnce is the number of buckets per question to a valve: even with the longest keys the
-	// answer fits a message.
+	// askAtOnce buckets fit into one answer of a valve, even with the longest keys.
 	askAtOnce = 500
 )
 
-// Bucket is the state of a bucket. BucketState is nil if no drainer answered for its partition.
+// Bucket is a bucket's state; BucketState is nil if no drainer answered.
 type Bucket struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*job.BucketState
 	job.Hold
-	// an auditor's view of its starts; only of a single bucket
+	// only of a single bucket
 	Audit *audit.Standing `json:"audit,omitempty"`
-	// the key's own limits, if any; only of a single bucket
+	// only of a single bucket
 	Override *policy.Override `json:"override,omitempty"`
-	// the bucket's partition, if no drainer answered for it
+	// its partition, if no drainer answered for it
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
@@ -43,20 +42,18 @@ type Bucket struct {
 type Buckets struct {
 	Buckets []Bucket `json:"buckets"`
 	Total   int      `json:"total"` // buckets with jobs or calls
-	// Next is the offset of the next page; nil: there is none, or it is beyond [MaxListed].
+	// Next is the offset of the next page; nil: none, or beyond [MaxListed].
 	Next *int `json:"next_offset,omitempty"`
-	// Unanswered lists partitions whose owner did not answer. Their buckets are missing here and in
-	// Total.
+	// Unanswered partitions are missing here and in Total.
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists the buckets of a policy with jobs or calls, deepest first. The order changes while
-// pages are read, so a bucket may appear on two pages or on none.
+// Buckets lists buckets with jobs or calls, deepest first. The order changes between pages, so a
+// bucket may appear twice or be missed.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	return s.buckets(ctx, name, job.ByDepth, offset, limit)
 }
 
-// size is the value that buckets are sorted by.
 func (b *Bucket) size(by string) (n int64) {
 	switch by {
 	case job.ByAge:
@@ -125,8 +122,7 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
-	// Refused is the number of jobs that this process refused in the last minute, at least; only
-	// for [job.ByRefused].
+	// Refused jobs in the last minute, at least, of this process; only for [job.ByRefused].
 	Refused int64 `json:"refused,omitempty"`
 }
 
@@ -134,20 +130,17 @@ type PlacedBucket struct {
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
 	Total   int            `json:"total"` // buckets with jobs or calls, or with refusals
-	// WindowMS is the time over which refusals were counted; only for [job.ByRefused].
+	// WindowMS is the time over which refusals were counted.
 	WindowMS *int64 `json:"window_ms,omitempty"`
-	// Depths counts the jobs of each policy in JetStream, with or without a drainer. Policies
-	// without jobs are missing. It is nil for [job.ByRefused].
+	// Depths counts stored jobs by policy, with or without a drainer; nil for [job.ByRefused].
 	Depths map[string]uint64 `json:"depths,omitzero"`
-	// Unanswered lists partitions whose owner did not answer, by policy, as in [Buckets].
+	// Unanswered holds partitions by policy, as in [Buckets].
 	Unanswered map[string][]int `json:"unanswered,omitempty"`
 }
 
-// policiesAtOnce is the number of policies whose buckets are read concurrently.
 const policiesAtOnce = 8
 
-// AllBuckets lists the first buckets of all policies that the caller may see, ordered by one of
-// [job.BucketOrders].
+// AllBuckets lists the first permitted buckets by one of [job.BucketOrders].
 func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, by string,
 	limit int) (AllBuckets, error) {
 
@@ -215,7 +208,6 @@ type listed struct {
 	complete bool
 }
 
-// askAll asks all partitions of a policy for their first buckets.
 func (s *Service) askAll(ctx context.Context, p policy.Policy, by string, most int) []listed {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -254,7 +246,7 @@ func (s *Service) askFirst(ctx context.Context, policy string, partition int, by
 	return l
 }
 
-// Bucket returns the state of a bucket. An unknown bucket is empty.
+// Bucket returns the state of a bucket; an unknown one is empty.
 func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -303,13 +295,12 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 // Purged is the result of a purge.
 type Purged struct {
 	Key string `json:"key"`
-	// jobs dropped without a dead letter; running ones are left alone
+	// without dead letters; running ones are left alone
 	Removed int `json:"removed"`
 }
 
-// Purge drops the waiting, backing-off and delayed jobs of a bucket permanently. Without an owner
-// of the partition it drops all jobs of the bucket, as many as it can before the timeout. If the
-// drainer does not answer it returns ErrNoDrainer; jobs may have been dropped even so.
+// Purge drops a bucket's jobs that do not run. Without an owner of the partition it drops all, as
+// many as it can in time. After ErrNoDrainer some may have been dropped.
 func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -15,29 +15,25 @@ import (
 )
 
 const (
-	// purgesAtOnce is the number of buckets purged concurrently.
 	purgesAtOnce = 16
-	// deletionWait is how long a deletion waits for jobs whose end is being stored; deletionAgain
-	// is the polling interval.
+	// deletionWait is how long a deletion waits for jobs whose end is being stored.
 	deletionWait  = 2 * time.Second
 	deletionAgain = 50 * time.Millisecond
 )
 
-// Deleted is the result of deleting a policy.
 type Deleted struct {
 	Policy  string `json:"policy"`
 	Deleted bool   `json:"deleted"` // false: deleted once its queue is empty
 	// waiting jobs dropped without dead letters
 	Removed int `json:"removed"`
-	// jobs left: running, or waiting without a drainer
+	// running, or waiting without a drainer
 	Jobs uint64 `json:"jobs,omitempty"`
 }
 
-// DeletePolicy deletes a policy and the overrides of its keys, and frees its name. Dead letters
-// stay. If its queue holds jobs it returns ErrConflict; with purge it drops waiting jobs like
-// [Service.Purge], and the policy goes when the running ones have ended, perhaps after the answer.
-// It stops accepting jobs first, so that none slips in. A policy of a configuration file comes back
-// when its text in the file changes.
+// DeletePolicy deletes a policy and its overrides; dead letters stay. If its queue holds jobs it
+// returns ErrConflict; with purge it drops those that wait, and the policy goes when the running
+// ones have ended, perhaps after the answer. It stops accepting jobs first, so none slips in. A
+// file restores its policy when its text changes.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (Deleted, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
@@ -78,7 +74,6 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	return d, nil
 }
 
-// forget removes the rest of a policy that is being deleted, if that is possible soon.
 func (s *Service) forget(ctx context.Context, name string) (gone bool, err error) {
 	for until := time.Now().Add(deletionWait); ; {
 		gone, err = s.policies.Forget(ctx, name)
@@ -93,7 +88,7 @@ func (s *Service) forget(ctx context.Context, name string) (gone bool, err error
 	}
 }
 
-// purgeAll drops the waiting jobs of all buckets whose partition answers.
+// purgeAll skips partitions that do not answer.
 func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, err error) {
 	depths, err := s.broker.Depths(ctx, p.Name)
 	if errors.Is(err, queue.ErrNoStream) {

@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Drainers lists the drainers with a lease: their health, partitions and load.
+// Drainers lists the drainers that have a lease.
 func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

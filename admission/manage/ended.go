@@ -13,14 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// EndedJob describes an ended job, as far as it is remembered.
+// EndedJob is what is known about an ended job.
 type EndedJob struct {
 	Job        string    `json:"job"`           // id
 	Key        *string   `json:"key,omitempty"` // nil: unknown
 	State      job.End   `json:"state"`
 	AcceptedAt time.Time `json:"accepted_at"`
 
-	// Of a dead job: its dead letter, unless that was discarded or has expired.
+	// Of a dead job, while its dead letter exists.
 
 	Letter    uint64     `json:"letter,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
@@ -46,13 +46,12 @@ type EndedJob struct {
 // EndedJobs is a page of a history, last ended first.
 type EndedJobs struct {
 	Jobs []EndedJob `json:"jobs"`
-	// the next page holds jobs that ended before this id; nil: last page
+	// the next page ends before this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// History lists at most limit jobs that ended before the given history id, or the last ones if
-// before is 0; of one key, or of all if key is empty. A page may be short or empty although there
-// are more, because the search is bounded. Without result_retention there is no history.
+// History lists at most limit jobs that ended before a history id (0: the last ones), of one key or
+// of all. The search is bounded: a page may be short although there are more.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
 	limit int) (EndedJobs, error) {
 
@@ -106,8 +105,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// Ended returns how a job ended, or ErrNotFound if that is not remembered; see [queue.Results.Read]
-// and [queue.History]. The policy may be gone.
+// Ended returns how a job ended, or ErrNotFound. The policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -155,7 +153,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	return j, nil
 }
 
-// JobOrEnd returns a job by look, [Service.Job] or [Service.WholeJob], or how it ended.
+// JobOrEnd returns a job by look, or how it ended.
 func (s *Service) JobOrEnd(ctx context.Context,
 	look func(ctx context.Context, policy string, seq uint64) (Job, error),
 	policy string, seq uint64) (any, error) {

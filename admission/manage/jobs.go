@@ -17,7 +17,7 @@ import (
 
 // Additional states of a job, see [job.State].
 const (
-	// accepted, and not yet read by a drainer
+	// not yet read by a drainer
 	JobStored    = "stored"
 	JobCancelled = "cancelled" // just dropped
 )
@@ -28,12 +28,11 @@ type Job struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	State     string `json:"state"`
-	// Position is the number of jobs of its bucket that start before it; nil unless it waits.
+	// Position counts the jobs of its bucket before it; nil unless it waits.
 	Position *int `json:"position"`
-	// Calls is the number of calls that wait in its bucket, and have nine of ten starts.
+	// Calls that wait in its bucket and have nine of ten starts.
 	Calls int `json:"calls,omitempty"`
-	// ETAMS is the time to its start in milliseconds; nil while unknown: paused, held by
-	// concurrency, no drainer.
+	// ETAMS is the time to its start; nil while unknown.
 	ETAMS     *int64 `json:"eta_ms"`
 	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
@@ -64,18 +63,18 @@ type Jobs struct {
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// JobStates are the states by which lists can be filtered.
+// JobStates are the states to filter by.
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
-// Only filters the jobs of a bucket by state and tag; empty: any.
+// Only filters jobs; empty: any.
 type Only struct{ State, Tag string }
 
-// mostSought is the number of jobs that one page examines.
+// mostSought bounds the jobs that one page examines.
 const mostSought = 2000
 
-// Jobs lists at most limit jobs of a bucket accepted after a sequence and selected by only. With a
-// filter a page may be short or empty although there are more, because it examines at most
-// 2,000 jobs. Bodies are read to count their bytes.
+// Jobs lists at most limit jobs of a bucket after a sequence. With a filter a page may be short
+// although there are more, because it examines at most 2,000 jobs. It reads bodies to count their
+// bytes.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
 	only Only) (Jobs, error) {
 
@@ -116,7 +115,7 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 	}
 }
 
-// standing asks a partition's valve for the state of jobs.
+// standing adds the states of jobs from their valve.
 func (s *Service) standing(ctx context.Context, name string, partition int,
 	found []job.Arrived) []Job {
 
@@ -177,7 +176,6 @@ func (j *Job) set(state *job.State) {
 	}
 }
 
-// lookedUp checks the policy and reads a job.
 func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (Job, error) {
 	if _, err := s.queued(ctx, name); err != nil {
 		return Job{}, err
@@ -206,7 +204,7 @@ func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arr
 	return stored, nil
 }
 
-// Job returns the state of an unfinished job, or ErrNotFound.
+// Job returns a job that has not ended, or ErrNotFound.
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -245,7 +243,7 @@ func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, e
 	return j, nil
 }
 
-// shown returns a body as text if it is UTF-8, otherwise as bytes.
+// shown returns a body as text if it is UTF-8.
 func shown(body []byte) (text *string, bytes []byte) {
 	if !utf8.Valid(body) {
 		return nil, body
@@ -254,9 +252,8 @@ func shown(body []byte) (text *string, bytes []byte) {
 	return &s, nil
 }
 
-// Cancel drops a waiting, backing-off or delayed job permanently, without a dead letter. It returns
-// ErrConflict for a job that runs or has just ended, and ErrNoDrainer if the partition's owner does
-// not answer.
+// Cancel drops a job that does not run, without a dead letter. ErrConflict: it runs or has just
+// ended. ErrNoDrainer: the partition's owner does not answer.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -270,7 +267,6 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 	return j, err
 }
 
-// cancel is Cancel for a job that was read.
 func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
 	_, seq, _ := job.ParseID(j.Job)
 	a, err := s.ask(ctx, name, j.Partition, job.Question{Op: job.OpCancel, Jobs: []uint64{seq}})

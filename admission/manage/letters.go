@@ -34,7 +34,6 @@ type DeadLetter struct {
 	Bytes  []byte      `json:"body_base64,omitempty"`
 }
 
-// DeadPolicy counts the dead letters of a policy.
 type DeadPolicy struct {
 	Policy   string    `json:"policy"`
 	Letters  uint64    `json:"letters"`
@@ -42,8 +41,8 @@ type DeadPolicy struct {
 	NewestAt time.Time `json:"newest_at"`
 }
 
-// DeadPolicies lists the policies that have dead letters and that may permits, most letters first.
-// Dead letters outlive their policy.
+// DeadPolicies lists the permitted policies with dead letters, which outlive their policies; most
+// letters first.
 func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
 	[]DeadPolicy, error) {
 
@@ -67,12 +66,11 @@ type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`
 	// the next page begins after this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
-	// Discarded is the number of letters ever dropped, oldest first, to make room.
+	// Discarded counts letters ever dropped to make room.
 	Discarded uint64 `json:"discarded,omitempty"`
 }
 
-// lettered is queued for dead letters, which outlive their policy: a policy that is deleted,
-// unreadable or without a queue is fine as long as it has letters.
+// lettered is queued for dead letters, which outlive their policy or its queue.
 func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
@@ -94,7 +92,7 @@ func letter(l queue.StoredLetter) DeadLetter {
 		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
-// DeadLetters lists at most limit dead letters with an id above after.
+// DeadLetters lists at most limit dead letters after an id.
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	limit int) (DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -145,10 +143,9 @@ func noLetter(err error, name string, id uint64) error {
 	return translate(err)
 }
 
-// Replay submits a dead letter as a new job at the end of its bucket, without asking the limiter of
-// a door policy. The outcome is that of a submission; the letter is removed if the job was
-// accepted, and stays if the bucket is full. A letter that cannot be a job, and a retired policy,
-// are ErrConflict.
+// Replay submits a dead letter as a new job at the end of its bucket, without the limiter of a door
+// policy. The letter is removed if the job was accepted. ErrConflict: it cannot be a job, or the
+// policy has retired.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -180,7 +177,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 	}
 }
 
-// takesJobs rejects a replay for a policy that has retired or does not exist.
+// takesJobs returns an error if the policy has retired or does not exist.
 func takesJobs(entry policy.Entry, name string) error {
 	if entry.Retired || entry.Policy.Name == "" {
 		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
@@ -188,7 +185,6 @@ func takesJobs(entry policy.Entry, name string) error {
 	return nil
 }
 
-// retired translates the error of a replay for a policy that has retired since.
 func retired(err error, name string) error {
 	if errors.Is(err, queue.ErrNoStream) {
 		return takesJobs(policy.Entry{}, name)
@@ -196,7 +192,6 @@ func retired(err error, name string) error {
 	return err
 }
 
-// Replayed says what became of the dead letters of a policy.
 type Replayed struct {
 	Replayed int  `json:"replayed"` // are jobs again
 	Full     int  `json:"full"`     // stay, because their buckets are full
@@ -204,8 +199,8 @@ type Replayed struct {
 	Complete bool `json:"complete"` // false: ask again for the rest
 }
 
-// ReplaySome replays the selected dead letters in order until Options.BulkTimeout. A full bucket
-// does not hold up others.
+// ReplaySome replays selected dead letters in order, within Options.BulkTimeout. A full bucket does
+// not hold up others.
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Replayed, error) {
 
@@ -242,15 +237,14 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	return nil
 }
 
-// Discarded is the result of deleting dead letters.
 type Discarded struct {
 	Discarded uint64 `json:"discarded"`
 	// Incomplete: ask again for the rest.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// DiscardSome deletes the selected dead letters permanently until Options.BulkTimeout. Selections
-// by id only, and of all letters, are deleted at once.
+// DiscardSome deletes selected dead letters, within Options.BulkTimeout. A selection by id, and of
+// all letters, is deleted at once.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Discarded, error) {
 

@@ -1,9 +1,8 @@
-// Package manage implements the operations on policies, buckets, jobs and dead letters: list,
-// pause, change, drop, replay. Policies and overrides are stored in JetStream, which every process
-// watches. State that only the owner of a partition has is requested from its valve, with a
-// deadline; a partition without an owner is reported and does not hold up others.
+// Package manage lists, pauses, changes, drops and replays: policies, buckets, jobs and dead
+// letters. State that only the owner of a partition has comes from its valve, within a deadline; a
+// missing owner is reported and holds up no other partition.
 //
-// Results are JSON documents. Keys in them are in their original form, not in their subject form.
+// Results are JSON documents with keys in their original form.
 package manage
 
 import (
@@ -29,39 +28,34 @@ import (
 const (
 	// lookTimeout bounds read-only questions to valves.
 	lookTimeout = time.Second * race.Slower
-	// listsAtOnce bounds concurrent lists of buckets, for which valves sort between starts.
-	listsAtOnce = 2
-	// followTimeout bounds the wait until this process follows a change.
+	// listsAtOnce bounds concurrent lists, for which valves sort between starts.
+	listsAtOnce   = 2
 	followTimeout = time.Second * race.Slower
 )
 
-// Options holds the optional settings of a [Service]. The zero value works.
+// Options holds optional settings; the zero value works.
 type Options struct {
-	// Timeout bounds each call, except bulk operations; default 5 s.
+	// Timeout bounds each call but bulk operations; default 5 s.
 	Timeout time.Duration
-	// BulkTimeout bounds bulk operations, which report their progress; default 20 s.
+	// BulkTimeout bounds bulk operations; default 20 s.
 	BulkTimeout time.Duration
-	// Followed returns when this process follows a policy in at least this revision, or with 0 no
-	// longer knows it, or when the context ends. It lets a client use a policy immediately after
-	// writing it. Default: do not wait.
+	// Followed waits until this process follows a policy in at least this revision, or with 0 has
+	// forgotten it. Default: do not wait.
 	Followed func(ctx context.Context, policy string, revision uint64)
-	// Possible returns the reasons why this installation cannot follow an otherwise valid policy.
-	// Default: none.
+	// Possible returns why this installation cannot follow a valid policy. Default: none.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Watch observes events; default: a watch of the service's own.
+	// Watch observes events; default: its own.
 	Watch *watch.Watch
-	// Audited returns an auditor's view of a bucket's starts. Default: no audit.
+	// Audited returns an auditor's view of a bucket. Default: no audit.
 	Audited func(policy string, key job.Key) (audit.Standing, bool)
 	// Logger receives operators' changes at level Info; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Service manages one installation. It is safe for concurrent use and leaves nothing running after
-// a call.
+// Service manages one installation. It is safe for concurrent use.
 //
 // Methods return [*admission.RequestError], [*policy.InvalidError], or an error of a kind of
-// package admission: ErrUnknownPolicy, ErrNotFound, ErrConflict, ErrPrecondition, ErrNoDrainer,
-// ErrUnavailable.
+// package admission.
 type Service struct {
 	broker   *queue.Broker
 	policies *store.Store
@@ -71,7 +65,7 @@ type Service struct {
 	making   chan struct{} // full while a policy is made
 }
 
-// New makes a service. Replays use the producer.
+// New makes a service. The producer makes replays.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second*race.Slower)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
@@ -113,7 +107,6 @@ func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) 
 	return entry, nil
 }
 
-// queued is entry for policies with a queue.
 func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.entry(ctx, name)
 	if err == nil && !entry.Policy.HasQueue() {
@@ -129,7 +122,7 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 var errNobody = fmt.Errorf("%w", admission.ErrNoDrainer)
 
 // ask asks the owner of a partition. It returns errNobody without an owner, and ErrNoDrainer if the
-// owner is too slow or has just handed the partition over.
+// owner is too slow or has just released the partition.
 func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Question) (
 	job.Answer, error) {
 
@@ -146,7 +139,6 @@ func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Q
 	return a, nil
 }
 
-// partitionOf returns the partition of a key's bucket.
 func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	subject := s.broker.Names().Jobs(p.Name, key)
 	if p.Door() {
@@ -157,7 +149,6 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 
 type clientKey struct{}
 
-// WithClient sets the client's name or address for the log.
 func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
@@ -170,7 +161,6 @@ func (s *Service) log(ctx context.Context, message string, args ...any) {
 	s.options.Logger.InfoContext(ctx, message, args...)
 }
 
-// translate turns errors of package queue into those of package admission.
 func translate(err error) error {
 	var capacity *queue.CapacityInUseError
 	var fixed *queue.ImmutableError

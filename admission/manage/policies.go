@@ -20,25 +20,24 @@ type Policy struct {
 	Policy   policy.Policy `json:"policy"`   // with defaults
 	Revision uint64        `json:"revision"` // grows with every change
 	Source   string        `json:"source"`   // of the content: "file" or "api"
-	// of the policy's file, or of the last file that had it
+	// the policy's file, or the last that had it
 	Set    string `json:"set,omitempty"`
 	Paused bool   `json:"paused"` // by an operator
-	// takes no new jobs, and ends when its queue is empty
+	// takes no new jobs, and goes when its queue is empty
 	Retired bool `json:"retired"`
 
 	Deleting bool `json:"deleting,omitempty"` // deleted, and gone when its queue is empty
-	// the last change of the content; nil: none, or unknown
+	// of the content; nil: unknown
 	Last *policy.LastChange `json:"last_change,omitempty"`
 
 	// Only of a change.
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
-	// what the policy's file will do to the change; empty: it has none
+	// what the policy's file will do to the change
 	Note string `json:"note,omitempty"`
 }
 
-// fileNote is the note of a change to a policy of a file.
 const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
 	"and not before"
 
@@ -47,18 +46,17 @@ func described(e policy.Entry) Policy {
 		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting, Last: e.Last}
 }
 
-// Write says how to write a policy or an override. The zero value writes unconditionally.
+// Write says how to write a document. The zero value is unconditional.
 type Write struct {
-	// If reports whether a document of this revision, 0 for none, may be overwritten; nil: any.
-	// Otherwise the write fails with [admission.ErrPrecondition], also in a race.
+	// If reports whether this revision, 0 for none, may be overwritten; nil: any. Otherwise the
+	// write fails with [admission.ErrPrecondition].
 	If func(revision uint64) bool
-	// DryRun checks without writing. The result has the current revision.
+	// DryRun checks without writing.
 	DryRun bool
-	// Possible returns the reasons why the caller must not write a valid policy; nil: none.
+	// Possible returns why the caller must not write a valid policy; nil: none.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Paused is the caller's view of the pause, which is not part of the content; nil: ignore. If
-	// it differs from the actual pause the write fails with ErrConflict, so that no caller believes
-	// to have changed it.
+	// Paused is the pause that the caller assumes; nil: ignore. It is not part of the content: if
+	// it differs, the write fails with ErrConflict.
 	Paused *bool
 }
 
@@ -98,7 +96,7 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), nil
 }
 
-// Day returns a policy's job counts for each minute of the last day.
+// Day counts a policy's jobs in each minute of the last day.
 func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -109,9 +107,9 @@ func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	return day, translate(err)
 }
 
-// PutPolicy creates or replaces a policy for all processes, and reports whether it is new. A pause
-// persists, and a retired policy takes jobs again. An invalid policy is an [*policy.InvalidError];
-// an impossible change is that and ErrConflict, as is a capacity below the depth of a bucket.
+// PutPolicy creates or replaces a policy, and reports whether it is new. A pause persists; a
+// retired policy is revived. Errors: [*policy.InvalidError], with ErrConflict if the change is
+// impossible, such as a capacity below the depth of a bucket.
 func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	w Write) (written Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -127,9 +125,8 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// turn waits until a new policy may be made. With several copies of each stream one policy follows
-// another after half as long a pause as the former took, because servers that make streams have
-// less time for submissions.
+// turn waits until a new policy may be made. With several copies of each stream, half as long a
+// pause follows as the previous one took: servers that make streams have less time for submissions.
 func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
 	if s.broker.Replicas() < 2 || w.DryRun {
 		return func() {}, nil
@@ -148,9 +145,8 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	}, nil
 }
 
-// PatchPolicy applies a JSON merge patch (RFC 7396) to a policy, like PutPolicy. It returns
-// ErrUnknownPolicy if there is none and ErrConflict if it has retired, since only PutPolicy revives
-// it.
+// PatchPolicy applies a JSON merge patch (RFC 7396), like PutPolicy. ErrConflict: the policy has
+// retired.
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
@@ -175,7 +171,6 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	return patched, err
 }
 
-// unfit marks an error of the policy itself, as opposed to the change.
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }
@@ -212,7 +207,7 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	return answer, c.created, nil
 }
 
-// policyChange is a change in progress. It restarts after a concurrent change.
+// policyChange restarts after a concurrent change.
 type policyChange struct {
 	s    *Service
 	w    Write
@@ -246,7 +241,7 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	return p, err
 }
 
-// fit returns the new policy with defaults, if this installation can follow it.
+// fit checks that this installation can follow the new policy.
 func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
 	if err := c.w.check(before.Revision); err != nil {
 		return policy.Policy{}, err
@@ -268,9 +263,8 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	return p, policy.Invalid(problems)
 }
 
-// enforce updates the stream of a written policy, unless lower did, and waits until this process
-// follows it, so that a client can publish at once. It ignores errors, because every admitter does
-// the same.
+// enforce updates the stream, unless lower did, and waits until this process follows the policy, so
+// that a client can publish at once. Every admitter does the same, so errors are only logged.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered {
@@ -283,8 +277,8 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 }
 
 // lower rejects a capacity in use before anything is written. Only the stream can tell without a
-// race, so it is lowered first; except for a retired policy, which stays closed until its record
-// opens it, and in a dry run.
+// race, so it is lowered first; not for a retired policy, which stays closed until its record opens
+// it.
 func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
 	dry bool) (bool, error) {
 	if !before.Policy.HasQueue() || !p.HasQueue() ||
@@ -300,7 +294,7 @@ func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Polic
 	return true, s.broker.Apply(ctx, p)
 }
 
-// restore resets the stream to the stored record after a failed change.
+// restore resets the stream after a failed change.
 func (s *Service) restore(ctx context.Context, name string) {
 	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
 	defer cancel()
@@ -323,8 +317,7 @@ func rejected(err error) error {
 	return change(err)
 }
 
-// change translates an error about a stored policy: an impossible change is not an error of the new
-// policy.
+// change translates errors: an impossible change is not an error of the new policy.
 func change(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
@@ -332,16 +325,15 @@ func change(err error) error {
 	return translate(err)
 }
 
-// awaitFollowed waits until this process follows a revision, so that the caller's next request sees
-// it.
+// awaitFollowed lets the caller's next request see a revision.
 func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
 }
 
-// PausePolicy pauses or resumes all jobs of a policy. Running jobs finish and new ones are
-// accepted. A pause survives restarts and changes of the policy.
+// PausePolicy pauses or resumes a policy. Running jobs finish and new ones are accepted. A pause
+// survives restarts and changes.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -369,14 +361,13 @@ type Override struct {
 	DryRun  bool           `json:"dry_run,omitempty"`
 }
 
-// Overrides is a page of a policy's overrides.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
 	// the next page begins after this key; nil: last page
 	Next *string `json:"next,omitempty"`
 }
 
-// Overrides lists at most limit overrides of a policy after a key; "" is before the first.
+// Overrides lists at most limit overrides after a key.
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	limit int) (Overrides, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -417,7 +408,7 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
 }
 
-// PutOverride replaces a key's override including its pause. An empty one is removed.
+// PutOverride replaces an override including its pause. An empty one is removed.
 func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o policy.Override,
 	w Write) (
 	Override, error) {
@@ -428,8 +419,7 @@ func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o p
 	})
 }
 
-// PatchOverride applies a JSON merge patch (RFC 7396) to a key's override; null restores the
-// policy's value.
+// PatchOverride applies a JSON merge patch (RFC 7396); null restores the policy's value.
 func (s *Service) PatchOverride(ctx context.Context, name string, key job.Key, patch []byte,
 	w Write) (Override, error) {
 	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
@@ -442,7 +432,7 @@ func (s *Service) PatchOverride(ctx context.Context, name string, key job.Key, p
 	})
 }
 
-// PauseKey pauses or resumes a bucket, and leaves the rest of its override unchanged.
+// PauseKey leaves the rest of the override unchanged.
 func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	paused bool) (Override, error) {
 	o, err := s.changeOverride(ctx, name, key, Write{}, func(_ policy.Policy,
@@ -498,7 +488,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	return o, nil
 }
 
-// DeleteOverride removes a key's override, including a pause. A missing override is no error.
+// DeleteOverride removes an override, including a pause, if there is one.
 func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

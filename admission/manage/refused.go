@@ -11,11 +11,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// refusedAtOnce is the number of buckets read concurrently.
 const refusedAtOnce = 64
 
-// refused lists the buckets with most refusals by this process in the last minute. Counting starts
-// with the first request, which returns none.
+// refused lists the buckets with most refusals by this process in the last minute. The first
+// request starts the counting.
 func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
 	AllBuckets, error) {
 
@@ -49,7 +48,7 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 	return all, s.stand(ctx, all.Buckets)
 }
 
-// stand reads the state of buckets, and skips those of policies that were just deleted.
+// stand skips buckets of policies that were just deleted.
 func (s *Service) stand(ctx context.Context, buckets []PlacedBucket) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(buckets))

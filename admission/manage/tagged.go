@@ -13,25 +13,22 @@ import (
 )
 
 const (
-	// taggedPage is the number of stored jobs read at a time.
 	taggedPage = 1000
 	// cancelsAtOnce is the number of concurrent cancellations.
 	cancelsAtOnce = 16
 )
 
-// CancelledTagged is the result of cancelling jobs by tag.
 type CancelledTagged struct {
 	Cancelled int `json:"cancelled"`
-	// Left counts jobs left alone because they run or have just ended.
+	// Left jobs run or have just ended.
 	Left int `json:"left"`
-	// Next is the sequence after which to continue; nil: all jobs were examined.
+	// Next is the sequence to continue after; nil: all were examined.
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// CancelTagged cancels the jobs of a policy, or of one bucket, that have a tag and were accepted
-// after a sequence, as [Service.Cancel] does. Valves do not know tags, so it reads the queue with
-// bodies, about 100,000 jobs per second, and stops after Options.BulkTimeout. Jobs accepted
-// meanwhile are left alone.
+// CancelTagged cancels a policy's or bucket's jobs with a tag, accepted after a sequence. Valves do
+// not know tags, so it reads the queue, about 100,000 jobs per second, within Options.BulkTimeout.
+// Jobs accepted meanwhile are left alone.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done CancelledTagged, err error) {
 
@@ -74,8 +71,8 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	return done, nil
 }
 
-// cancelAll cancels the jobs of a page and counts them. It returns the sequence through which all
-// are done; on an error, the one before the first job with an unknown result.
+// cancelAll returns the sequence through which all are done; on an error, the one before the first
+// unknown result.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
 	done *CancelledTagged) (uint64, error) {
 

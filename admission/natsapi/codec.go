@@ -15,7 +15,6 @@ import (
 // StatusHeader carries the HTTP status of an answer.
 const StatusHeader = job.HeaderStatus
 
-// decode reads the policy and the key from a request's subject.
 func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
 	policy, form, ok := s.names.ParseRequest(endpoint, subject)
 	if !ok {
@@ -28,9 +27,9 @@ func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
 	return policy, key, nil
 }
 
-// headerLost rejects a request whose headers the client library could not read, because it delivers
-// such a message without headers, and a job without its Idempotency-Key is a different job. micro
-// hides the message, whose size reveals the loss.
+// headerLost rejects a request whose headers the client library could not read and left out:
+// without its Idempotency-Key it would be a different job. micro hides the message, whose size
+// reveals the loss.
 func headerLost(r micro.Request) error {
 	field := reflect.Indirect(reflect.ValueOf(r)).FieldByName("msg")
 	if !field.IsValid() || r.Headers() != nil {
@@ -45,7 +44,6 @@ func headerLost(r micro.Request) error {
 	return nil
 }
 
-// encode returns an answer's headers. NATS preserves their case.
 func encode(a answer.Answer) micro.Headers {
 	h := make(micro.Headers, len(a.Header)+1)
 	h[StatusHeader] = []string{strconv.Itoa(a.Status)}

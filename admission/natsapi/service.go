@@ -43,39 +43,36 @@ type Service interface {
 const (
 	serviceName = "penstock-admitter"
 	queueGroup  = "admitters"
-	// slotPatience is how long the first request beyond MaxConcurrent waits for a slot.
+	// slotPatience is how long the first request too many waits for a slot.
 	slotPatience = 100 * time.Millisecond
 )
 
-// Options holds the optional settings of the service. The zero value works.
+// Options holds optional settings; the zero value works.
 type Options struct {
-	// Job and Bucket return the documents of a job and a bucket, and Cancel that of the job that
-	// it drops; nil: no such endpoint.
+	// Job, Bucket and Cancel return documents; nil: no such endpoint.
 	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
 	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
 	Cancel func(ctx context.Context, policy string, seq uint64) (any, error)
-	// MaxConcurrent is the number of requests handled at once; default 4096. Others get 503
-	// quickly.
+	// MaxConcurrent requests are handled at once, default 4096; others get 503.
 	MaxConcurrent int
-	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this
-	// service alone.
+	// Budget bounds the bytes of requests; default [admission.DefaultBudget] for this service
+	// alone.
 	Budget *admission.Budget
-	// Grace is the time for requests in progress when the service stops; default 10 s.
+	// Grace is for requests in progress at a stop; default 10 s.
 	Grace time.Duration
 	// Version is the reported semantic version; default 0.0.0.
 	Version string
-	// Started is called once the service is reachable; it may be nil.
+	// Started is called once the service is reachable; may be nil.
 	Started func()
-	// Answered is called with the status of each answer, including those without a reply subject;
-	// it may be nil.
+	// Answered gets the status of each answer; may be nil.
 	Answered func(status int)
 	// Logger receives unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Serve returns a function that answers requests until its context ends, then leaves the queue
-// group and answers the remaining ones. nc must not be shared: bulk requests would delay the
-// acknowledgements that answers wait for. The caller closes it.
+// Serve returns a function that answers requests until its context ends, leaves the queue group and
+// answers the rest. nc must not be shared: requests would delay the acknowledgements that answers
+// wait for. The caller closes it.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
@@ -112,7 +109,7 @@ type server struct {
 	slots   chan struct{} // one element per request in progress
 }
 
-// endpoint is a kind of request; its name is the second token of the subject.
+// endpoint is a kind of request, named by the second token of the subject.
 type endpoint struct {
 	name string
 	ask  question
@@ -175,7 +172,7 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// reached waits until the server has the subscriptions, and reports whether ctx was still live.
+// reached waits until the server has the subscriptions.
 func (s *server) reached(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -192,8 +189,8 @@ func (s *server) reached(ctx context.Context) bool {
 	return false
 }
 
-// finish waits for pending requests, at most for the grace period. micro only begins to drain its
-// subscriptions and does not report when they are done; the connection's count does.
+// finish waits for pending requests. micro does not report when its subscriptions are drained; the
+// connection's count does.
 func (s *server) finish(others int) {
 	grace := time.NewTimer(s.options.Grace)
 	defer grace.Stop()
@@ -223,8 +220,8 @@ func (s *server) finish(others int) {
 	}
 }
 
-// dispatch answers each request in its own goroutine: a subscription delivers one at a time, and
-// waiting for JetStream would limit it to a few hundred per second.
+// dispatch starts a goroutine per request, because one at a time, waiting for JetStream, would be a
+// few hundred a second.
 func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	busy := false // used only by the subscription's goroutine
 	return micro.HandlerFunc(func(r micro.Request) {
@@ -248,7 +245,7 @@ func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	})
 }
 
-// from returns the client for budgets: NATS does not identify users, but their permissions go by
+// from returns the policy as the client: NATS does not identify users, whose permissions go by
 // policy.
 func (s *server) from(e endpoint, r micro.Request) admission.Client {
 	policy, _, _ := s.names.ParseRequest(e.name, r.Subject())
@@ -259,8 +256,8 @@ func natsClient(policy string) admission.Client {
 	return admission.Client{Name: "nats " + policy}
 }
 
-// enter takes a slot. It waits only if the previous request got one, because waiting for each would
-// slow down the whole backlog.
+// enter takes a slot. It waits only if the previous request got one, or the whole backlog would
+// slow down.
 func (s *server) enter(wasBusy bool) bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -335,7 +332,6 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 	return answer.Checked(checked), nil
 }
 
-// numbered puts a question about a job, which the subject names by its sequence.
 func numbered(ask func(ctx context.Context, policy string, seq uint64) (any, error)) question {
 	return func(ctx context.Context, r micro.Request, policy string, token job.Key) (
 		answer.Answer, error) {
@@ -355,7 +351,6 @@ func (s *server) bucket(ctx context.Context, r micro.Request, policy string, key
 	return looked(r, func() (any, error) { return s.options.Bucket(ctx, policy, key) })
 }
 
-// looked answers a request without a body with a document.
 func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	if len(r.Data()) > 0 {
 		return answer.Answer{}, &admission.RequestError{Field: "body",
@@ -368,8 +363,7 @@ func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	return answer.JSON(http.StatusOK, document), nil
 }
 
-// respond sends an answer if there is a reply subject. Other subjects than inboxes are ignored,
-// since the service would publish there with its own rights.
+// respond answers only to inboxes, because it publishes with the service's own rights.
 func (s *server) respond(r micro.Request, a answer.Answer) {
 	s.options.Answered(a.Status)
 	if !s.names.IsReply(r.Reply()) {

@@ -24,7 +24,7 @@ type Entry struct {
 	// When is as in the header Penstock-Schedule, and Zone as in Penstock-Schedule-Zone.
 	When string `json:"when"`
 	Zone string `json:"zone,omitempty"`
-	// Paused says whether the schedule is paused. Not given, it stays as it was.
+	// Paused: not given, it stays as it was.
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"` // of its jobs
 	// Priority and Cost are short for two of Headers, which are those of a request for a job.
@@ -37,7 +37,7 @@ type Entry struct {
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file; nil: the file has none.
+// Read reads the list `schedules` of a file; nil: none.
 func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	if !f.Has("schedules") {
 		return nil
@@ -75,12 +75,11 @@ func checking(policies []policy.Policy) checker {
 	}}
 }
 
-// Check returns the problems of entries; their fields are such as "[2].when".
+// Check returns problems, with fields such as "[2].when".
 func Check(entries []Entry, policies []policy.Policy) []policy.Problem {
 	return check(entries, policies, func(string) bool { return true })
 }
 
-// check is Check for the entries that were read.
 func check(entries []Entry, policies []policy.Policy,
 	read func(place string) bool) (problems []policy.Problem) {
 
@@ -139,7 +138,6 @@ func (e Entry) problem(err error) policy.Problem {
 	return policy.Problem{Field: bad.Field, Reason: bad.Reason}
 }
 
-// schedule returns the schedule of an entry; find returns its policy.
 func (e Entry) schedule(set string,
 	find func(string) (policy.Policy, error)) (s queue.Schedule, err error) {
 	r := Request{Name: e.Name, When: e.When, Zone: e.Zone}

@@ -24,13 +24,13 @@ type File struct {
 	Entries []Entry
 }
 
-// applyTries bounds attempts while others change the same schedules.
+// applyTries bounds attempts in spite of concurrent changes.
 const applyTries = 20
 
-// Apply writes the schedules of a file. It writes only entries whose text has changed since a file
-// of the set last wrote them, so that reading a file again does not shift an @every or undo a
-// pause, change or deletion. It removes schedules that left the file, if they came from the set.
-// Errors: [*policy.InvalidError], [queue.ErrStreamFull], [queue.ErrUnavailable].
+// Apply writes entries whose text has changed since a file of the set last wrote them: reading a
+// file again neither shifts an @every nor undoes a pause, change or deletion. It removes the set's
+// schedules that left the file. Errors: [*policy.InvalidError], [queue.ErrStreamFull],
+// [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
 	for range applyTries {
@@ -83,8 +83,7 @@ func (s *Service) apply(ctx context.Context, f File) error {
 	return s.broker.SetAppliedFile(ctx, f.Set, before, texts)
 }
 
-// write stores the entries that are not yet written, and returns the stored schedules that no entry
-// names.
+// write stores new entries, and returns the stored schedules that no entry names.
 func (s *Service) write(ctx context.Context, f File, written []string,
 	stored map[string]queue.Schedule) (others map[string]queue.Schedule, err error) {
 	others = maps.Clone(stored)
@@ -114,7 +113,6 @@ func (s *Service) write(ctx context.Context, f File, written []string,
 	return others, policy.Invalid(problems)
 }
 
-// brief returns a short hash of an entry's text.
 func brief(e Entry) string {
 	sum := sha256.Sum256([]byte(e.id()))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
@@ -138,7 +136,6 @@ func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error)
 	return stored, err
 }
 
-// file stores a changed schedule of a file. total is the resulting number of schedules.
 func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
 	total int) error {
 	if e.Paused == nil {
@@ -168,7 +165,6 @@ func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
 	return nil
 }
 
-// leave removes a schedule that left the file, if it came from there.
 func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) error {
 	if left.Set != set {
 		return nil
@@ -189,7 +185,6 @@ func same(a, b queue.Schedule) bool {
 		maps.EqualFunc(a.Header, b.Header, slices.Equal[[]string])
 }
 
-// over reports whether a pattern is an instant in the past.
 func over(when string) bool {
 	instant, ok := strings.CutPrefix(when, at)
 	t, err := time.Parse(time.RFC3339, instant)

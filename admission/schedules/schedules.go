@@ -1,7 +1,6 @@
-// Package schedules submits jobs at scheduled times. Schedules are JetStream's (package queue); one
-// admitter at a time submits each tick, with an Idempotency-Key made of the schedule and the
-// instant, so that repeated attempts make one job. The last instant is noted, because a killed
-// server forgets such keys.
+// Package schedules submits jobs at scheduled times. Schedules are JetStream's (package queue).
+// Each tick has an Idempotency-Key made of the schedule and the instant, so repeated attempts make
+// one job. The last instant is noted, because a killed server forgets such keys.
 package schedules
 
 import (
@@ -34,19 +33,18 @@ const DefaultName = "default"
 const (
 	// again is the retry interval while submitting fails.
 	again = time.Second
-	// patience is how long a one-time tick is retried while its bucket is full.
+	// patience bounds the retries of a one-time tick.
 	patience = time.Hour
 )
 
-// Options holds the optional settings of a [Service]. The zero value works.
+// Options holds optional settings; the zero value works.
 type Options struct {
-	// Sink takes the outcome of each tick; may be nil.
 	Sink queue.Sink
 	// Logger receives ticks without a job; default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Service manages schedules and submits the jobs of their ticks. It is safe for concurrent use.
+// Service manages schedules and submits their jobs. It is safe for concurrent use.
 type Service struct {
 	broker  *queue.Broker
 	jobs    *admission.Service
@@ -83,14 +81,14 @@ func shown(s queue.Schedule) Schedule {
 type Request struct {
 	admission.SubmitRequest
 	Name, When, Zone string
-	// By is the client's name. Without Manages it may replace only its own schedules.
+	// By is the client. Without Manages it may replace only its own schedules.
 	By      string
 	Manages bool
 }
 
-// Put stores a schedule. It replaces one of the same policy, key and name, and keeps its pause.
-// Errors: [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
-// [admission.ErrTooLarge], [admission.ErrForbidden], [admission.ErrUnavailable].
+// Put stores a schedule, or replaces one and keeps its pause. Errors: [*admission.RequestError],
+// [admission.ErrUnknownPolicy], [admission.ErrConflict], [admission.ErrTooLarge],
+// [admission.ErrForbidden], [admission.ErrUnavailable].
 func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	made, err := r.schedule(s.jobs.Sound)
 	if err != nil {
@@ -156,7 +154,6 @@ func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, erro
 	return listed, nil
 }
 
-// Detail is a schedule with the headers and body of its jobs.
 type Detail struct {
 	Schedule
 	Header map[string][]string `json:"header"`
@@ -177,7 +174,7 @@ func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	return d, translate(err)
 }
 
-// SetPaused pauses or resumes a schedule. Ticks missed during a pause are not made up for.
+// SetPaused pauses or resumes a schedule. Missed ticks are not made up for.
 func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
 	paused bool) (Schedule, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
@@ -207,7 +204,7 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 }
 
-// Run submits the jobs of ticks until ctx ends, and returns nil.
+// Run submits ticks until ctx ends, and returns nil.
 func (s *Service) Run(ctx context.Context) error {
 	for {
 		err := s.broker.SetUpSchedules(ctx)
@@ -232,8 +229,8 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	if ctx.Err() != nil {
 		return again, false // left to another admitter
 	}
-	// Finish a tick even when stopping: after a restart the server may not know a job that is done,
-	// and would accept it again.
+	// Finish a tick even when stopping: a restarted server may not know a finished job, and accept
+	// it again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	switch noted, err := s.broker.TickNoted(ctx, t); {
@@ -267,7 +264,6 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	return 0, true
 }
 
-// full decides whether to retry a tick whose bucket is full.
 func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
 	s.ticked(t, Refused)
 	until := t.Next

@@ -26,7 +26,7 @@ var (
 		"@annually"}
 )
 
-// pattern adds a field for seconds to cron, as the server requires.
+// pattern adds seconds to cron, as the server requires.
 func pattern(when string) string {
 	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
 		return "0 " + when
@@ -34,7 +34,7 @@ func pattern(when string) string {
 	return when
 }
 
-// checkWhen returns the error in a pattern, except for dates that never occur, such as February 30.
+// checkWhen accepts dates that never occur, such as February 30.
 func checkWhen(when string) error {
 	var err error
 	switch {
@@ -68,7 +68,7 @@ func checkZone(when, zone string) error {
 	return err
 }
 
-// field is a field of a cron pattern: its range, and names starting at the least number.
+// field is a field of a cron pattern, with names from the least number on.
 type field struct {
 	least, most int
 	names       string

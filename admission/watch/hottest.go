@@ -8,11 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// MostKeys is the number of keys tracked per policy.
 const MostKeys = 64
 
-// KeyStat counts the answers to a key: checks, or refused jobs. Counting starts when the key
-// becomes one of the most frequent; it may have had up to More answers before.
+// KeyStat counts the answers to a key: checks, or refused jobs. Before the counting began there may
+// have been up to More.
 type KeyStat struct {
 	Key     string `json:"key"`
 	Allowed int64  `json:"allowed"`
@@ -22,9 +21,9 @@ type KeyStat struct {
 
 func (k KeyStat) counted() int64 { return k.Allowed + k.Refused }
 
-// hottest finds the most frequent keys of one part of the window in bounded memory, by space-saving
-// (Metwally, Agrawal, El Abbadi 2005): a new key replaces the least frequent one and inherits its
-// count as More. Each key with more than a 64th of all checks is found.
+// hottest finds the most frequent keys in bounded memory, by space-saving (Metwally, Agrawal, El
+// Abbadi 2005): a new key replaces the least frequent one and inherits its count as More. Each key
+// with more than a 64th of all checks is found.
 type hottest struct {
 	number int64 // of the part
 	keys   []KeyStat
@@ -67,7 +66,6 @@ func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	h.add(k, allowed)
 }
 
-// hottest returns at most `most` keys with the most answers in the window.
 func (all *heat) hottest(now time.Time, most int) []KeyStat {
 	sums := map[string]KeyStat{}
 	for i := range all {
@@ -90,14 +88,14 @@ func (all *heat) hottest(now time.Time, most int) []KeyStat {
 	return keys[:min(len(keys), most)]
 }
 
-// Refusals lists the keys with the most refused jobs in the last minute, by policy.
+// Refusals lists the keys with the most refused jobs, by policy.
 type Refusals struct {
 	Window time.Duration        // over which they were counted, at most a minute
 	Keys   map[string][]KeyStat // at most [MostKeys] per policy
 }
 
-// Refusals returns this process's refusals for the permitted policies. The first call starts the
-// counting and returns none.
+// Refusals returns this process's refusals for permitted policies. The first call starts the
+// counting.
 func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

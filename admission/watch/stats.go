@@ -10,9 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Stats holds the figures of the last minute, or less if the watch started since.
+// Stats holds the figures of the last minute.
 type Stats struct {
-	// WindowMS is the time observed, at most a minute: 0 in the first answer.
+	// WindowMS is the time observed: 0 in the first answer.
 	WindowMS int64  `json:"window_ms"`
 	Policies []Stat `json:"policies"` // with events
 }
@@ -34,22 +34,20 @@ type Stat struct {
 	ChecksAllowed int64 `json:"checks_allowed"`
 	ChecksRefused int64 `json:"checks_refused"`
 
-	// Keys are the keys with the most checks, on request.
 	Keys []KeyStat `json:"keys,omitempty"`
 
-	// Shadow holds the decisions of shadow limits by name: for limits on starts in the whole
-	// installation, for door limits in this process.
+	// Shadow holds decisions of shadow limits by name: for limits on starts of all drainers, for
+	// door limits of this process.
 	Shadow map[string]Shadow `json:"shadow,omitempty"`
 
 	Rate     float64    `json:"rate"` // starts per second
 	Wait     *Quantiles `json:"wait_ms,omitempty"`
 	Duration *Quantiles `json:"duration_ms,omitempty"`
-	// Starts per second of the window, oldest first; the last second is incomplete.
+	// Starts per second, oldest first; the last second is incomplete.
 	Starts []int64 `json:"starts"`
 }
 
-// Shadow counts requests or starts that a shadow limit would have refused or delayed, with their
-// total delay.
+// Shadow counts what a shadow limit would have refused or delayed.
 type Shadow struct {
 	Over int64 `json:"over"`
 	ByMS int64 `json:"by_ms"`
@@ -62,12 +60,10 @@ type Quantiles struct {
 }
 
 const (
-	window = 60 // seconds
-	// Times are collected in parts of ten seconds.
+	window      = 60 // seconds
 	partSeconds = 10
 	parts       = window/partSeconds + 1
 
-	// maxPolicies bounds the number of policies with figures.
 	maxPolicies = 1000
 )
 
@@ -114,14 +110,12 @@ var kindOf = map[string]kind{queue.EventAccepted: accepted, queue.EventStarted: 
 	queue.EventDone: done, queue.EventFailed: failed, queue.EventThrottled: throttled,
 	queue.EventDead: dead, queue.EventCancelled: cancelled}
 
-// part holds the waits and durations of one part of the window.
 type part struct {
 	number         int64
 	wait, duration histogram
 }
 
-// of returns the figures of a policy, or nil if there are too many. It drops policies without
-// events in the window.
+// of returns the figures of a policy, or nil if there are too many.
 func (w *Watch) of(policy string) *figures {
 	f := w.figures[policy]
 	if f == nil {
@@ -170,7 +164,7 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Take implements [queue.Sink]: it counts the answers of this process.
+// Take implements [queue.Sink] for the answers of this process.
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
@@ -204,8 +198,8 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// Stats returns the figures of the permitted policies by name, with at most keys keys each. The
-// first call starts the watch and returns none.
+// Stats returns the figures of permitted policies, with at most keys keys each. The first call
+// starts the watch.
 func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,7 +220,7 @@ func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	return all, nil
 }
 
-// asked keeps the watch running, and returns how long it has, at most a window.
+// asked keeps the watch running, and returns for how long it has run, at most a window.
 func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	if err = w.hear(); err != nil {
 		return now, 0, err
@@ -274,7 +268,7 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	}
 }
 
-// histogram counts milliseconds in eight bins per doubling, up to nine hours.
+// histogram counts milliseconds in eight bins per doubling, to nine hours.
 type histogram [bins]uint32
 
 const (
@@ -292,7 +286,6 @@ func bin(ms int64) int {
 	return min((e<<fine)+int(ms>>e), bins-1)
 }
 
-// most returns the largest value of a bin.
 func most(bin int) int64 {
 	if bin < 2<<fine {
 		return int64(bin)

@@ -1,8 +1,7 @@
-// Package watch observes an installation: the events of jobs as they come, and figures of the last
-// minute.
+// Package watch observes an installation: events as they come, and figures of the last minute.
 //
-// It costs nothing while unused. Drainers omit most events without a listener (see [queue.Event]),
-// so a [Watch] listens only on request, and for two minutes longer.
+// Drainers omit most events without a listener (see [queue.Event]), so a [Watch] listens only on
+// request, and for two minutes longer.
 package watch
 
 import (
@@ -20,15 +19,13 @@ import (
 )
 
 const (
-	// linger is how long the watch continues after the last request.
 	linger = 2 * time.Minute
-	// kept is the number of events kept for reconnecting listeners.
-	kept = 1024
-	// MaxRecent is the largest number of past events for a new listener.
+	// kept events are there for reconnecting listeners.
+	kept      = 1024
 	MaxRecent = kept
-	// behind is the number of events that a listener may lag.
+	// behind bounds a listener's lag.
 	behind = 256
-	// MaxListeners bounds concurrent listeners, in shares per client ([admission.Budget]).
+	// MaxListeners bounds listeners, in shares per client ([admission.Budget]).
 	MaxListeners = 100
 )
 
@@ -38,10 +35,10 @@ const (
 	Stopping = "stopping" // the process is stopping
 )
 
-// Event is one step of a job. IDs of one process are consecutive, except for filtered events.
+// Event is a step of a job. IDs of one process are consecutive, except for filtered events.
 type Event struct {
 	ID string `json:"-"`
-	// At is the time of a start by the drainer's clock, or of receipt for other events.
+	// At is the time of a start by the drainer's clock, otherwise of receipt.
 	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
 	Policy     string    `json:"policy"`
@@ -74,7 +71,7 @@ type Listener struct {
 	reason string // why Events is closed
 }
 
-// Watch receives the events of an installation. It is safe for concurrent use.
+// Watch is safe for concurrent use.
 type Watch struct {
 	broker *queue.Broker
 	now    func() time.Time
@@ -109,8 +106,7 @@ func (w *Watch) Close() {
 	w.silence()
 }
 
-// Listen returns a listener for the events selected by wants. After the id of an event it first
-// repeats the kept events since; without an id, up to recent past events.
+// Listen first repeats the kept events after an id; without one, up to recent past events.
 func (w *Watch) Listen(from admission.Client, after string, recent int,
 	wants func(Event) bool) (*Listener, error) {
 
@@ -177,7 +173,6 @@ func (w *Watch) hear() error {
 	return nil
 }
 
-// rest stops the watch after a time without requests.
 func (w *Watch) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +192,6 @@ func (w *Watch) silence() {
 	}
 }
 
-// id returns the id of the n-th event.
 func (w *Watch) id(n uint64) string {
 	return strconv.FormatInt(w.began.UnixMicro(), 36) + "-" + strconv.FormatUint(n, 10)
 }
@@ -214,7 +208,6 @@ func (w *Watch) numberOf(id string) (uint64, error) {
 	return n, nil
 }
 
-// recall sends the last events that the listener wants.
 func (w *Watch) recall(l *Listener, most int) {
 	var found []Event
 	for n := w.number; n > 0 && n+kept > w.number && len(found) < most; n-- {
@@ -227,7 +220,7 @@ func (w *Watch) recall(l *Listener, most int) {
 	}
 }
 
-// repeat sends missed events and reports whether all were kept.
+// repeat reports whether all missed events were kept.
 func (w *Watch) repeat(l *Listener, after string) bool {
 	from, err := w.numberOf(after)
 	if err != nil {

@@ -74,7 +74,6 @@ in any other.`,
 	return cmd
 }
 
-// searching returns a function that shows the progress of a search on a terminal.
 func (a *app) searching() func(done, of int) {
 	file, ok := a.err.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -129,7 +128,7 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	return err
 }
 
-// frontier returns the table of the policies that no other one dominates, and the chosen one.
+// frontier lists the policies that no other one dominates, and the chosen one.
 func frontier(found advice.Advice) (columns string, rows []row) {
 	for i, p := range found.Tried {
 		if !found.OnFrontier(i) && i != found.Chosen {
@@ -166,7 +165,6 @@ func numbers(p policy.Policy) string {
 		algorithms.FormatDuration(time.Duration(p.Window)))
 }
 
-// inFile returns a policy as YAML for a configuration file.
 func inFile(p policy.Policy) ([]byte, error) {
 	text, err := json.Marshal(map[string][]policy.Policy{"policies": {p}})
 	if err != nil {
@@ -175,7 +173,6 @@ func inFile(p policy.Policy) ([]byte, error) {
 	return asYAML(text)
 }
 
-// writeAdvice writes a page with charts of the policies that were tried.
 func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advice.Advice) error {
 	text, err := inFile(a.Tried[a.Chosen].Policy)
 	if err != nil {
@@ -191,8 +188,7 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 	return p.write(file)
 }
 
-// frontierCharts plots, for each policy tried, its refusals and its p99 wait against the starts it
-// allows.
+// frontierCharts plots refusals and p99 wait against the starts that a policy allows.
 func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
 	x := "most starts in " + spell(a.Per)
 	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {

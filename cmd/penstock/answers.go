@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// jobAnswer is a [manage.Job], or a [manage.EndedJob]: the same request returns either.
+// jobAnswer is a [manage.Job] or a [manage.EndedJob].
 type jobAnswer struct {
 	Job       string `json:"job"`
 	Key       string `json:"key"`
@@ -38,7 +38,6 @@ type jobAnswer struct {
 	Answer     string     `json:"answer"`
 }
 
-// verdictAnswer is the result of submitting a job, alone or in a batch.
 type verdictAnswer struct {
 	Status       int    `json:"status"`
 	Verdict      string `json:"verdict"`

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// between accepts from least to most arguments. Its error shows the usage; cobra's only counts.
+// between is cobra.RangeArgs with the usage in its error.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -26,7 +26,6 @@ func between(least, most int) cobra.PositionalArgs {
 
 func exactly(n int) cobra.PositionalArgs { return between(n, n) }
 
-// wants describes the values of each type of flag.
 var wants = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more",
 	"bool": "true or false", "duration": "a time with a unit, such as 30s",

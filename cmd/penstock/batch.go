@@ -19,24 +19,21 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The lines of a file are submitted in batches. Refused lines wait in a list while other buckets go
-// on. A bucket's lines keep their order: none is sent before an earlier one that waits.
+// Lines are submitted in batches. Refused lines wait while other buckets go on; no line is sent
+// before an earlier one of its bucket that waits.
 
 const (
 	batchLines = 1000
 	batchBytes = 4 << 20
-	// lineBytes is the longest line that is sent: a body of 1 MiB, plus room for base64 and
-	// escapes.
+	// lineBytes bounds a line: a body of 1 MiB, and room for base64 and escapes.
 	lineBytes = 3 << 20
-	// mostRefused is the number of waiting lines at which reading stops.
+	// mostRefused waiting lines stop the reading.
 	mostRefused = 10_000
-	// patience is the default time without an accepted line after which the file is given up.
+	// patience is the default time without an accepted line.
 	patience = 5 * time.Minute
-	// told is the number of bad lines that are named.
-	told = 20
+	told     = 20
 )
 
-// totals counts the lines of a file by outcome.
 type totals struct {
 	Lines    int   `json:"lines"`
 	Accepted int   `json:"accepted"`
@@ -54,8 +51,8 @@ type numbered struct {
 	text   []byte
 }
 
-// gate limits a bucket after a refusal: how many lines may be sent, and when. The limit follows the
-// number accepted last time, and doubles when all were.
+// gate limits a bucket after a refusal. Its limit follows the number accepted last time, and
+// doubles when all were.
 type gate struct {
 	until         time.Time
 	allow         int
@@ -147,7 +144,6 @@ func (l *loader) load(ctx context.Context) error {
 	}
 }
 
-// next returns when the first waiting line may be sent.
 func (l *loader) next() time.Time {
 	var first time.Time
 	for i, one := range l.waiting {
@@ -165,7 +161,7 @@ func (l *loader) next() time.Time {
 	return first
 }
 
-// batch collects the next batch: waiting lines whose time has come, then new ones.
+// batch collects waiting lines whose time has come, then new ones.
 func (l *loader) batch() (batch []numbered, err error) {
 	now, size := time.Now(), 0
 	if now.Before(l.rest) {
@@ -246,7 +242,7 @@ func (l *loader) bad(n int, why string) {
 
 var errLong = fmt.Errorf("is longer than %d bytes", lineBytes)
 
-// readLine reads a line without its end. It skips a line that is too long and returns errLong.
+// readLine skips a line that is too long and returns errLong.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	long := false
 	for {
@@ -268,8 +264,7 @@ func readLine(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// job adds the defaults of the command line and an Idempotency-Key to a line, and returns its
-// bucket.
+// job adds defaults and an Idempotency-Key to a line, and returns its bucket.
 func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err error) {
 	var fields map[string]json.RawMessage
 	err = json.Unmarshal(text, &fields)
@@ -318,7 +313,7 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 	return object(fields), string(fields["policy"]) + string(fields["key"]), nil
 }
 
-// object encodes fields without reformatting their text, as [json.Marshal] would.
+// object encodes fields without reformatting their text, unlike [json.Marshal].
 func object(fields map[string]json.RawMessage) []byte {
 	var b bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -328,8 +323,7 @@ func object(fields map[string]json.RawMessage) []byte {
 	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')
 }
 
-// send submits a batch. Unanswered lines go back to the waiting ones; their Idempotency-Keys make
-// it safe to send them again.
+// send submits a batch. Unanswered lines wait again; their Idempotency-Keys make that safe.
 func (l *loader) send(ctx context.Context, batch []numbered) error {
 	defer l.settle()
 	var body bytes.Buffer
@@ -360,10 +354,9 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 	return nil
 }
 
-// again is the pause after a batch without an answer.
 const again = time.Second
 
-// unanswered puts lines back. It returns err if that is permanent, or has lasted too long.
+// unanswered returns err if that is permanent, or has lasted too long.
 func (l *loader) unanswered(batch []numbered, err error) error {
 	l.waiting, l.rest = append(l.waiting, batch...), time.Now().Add(again)
 	p, said := errors.AsType[*problem](err)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jobChange is a command that changes a waiting job as query says.
 func (a *app) jobChange(use, short, long string, query func() (url.Values, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,

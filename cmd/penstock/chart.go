@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// inks are colours that remain distinct with red-green colour blindness (Okabe and Ito, 2008).
+// inks remain distinct with red-green colour blindness (Okabe and Ito, 2008).
 var inks = []color.RGBA{rgb(0x0072b2), rgb(0xd55e00), rgb(0x009e73), rgb(0xcc79a7), rgb(0xe69f00),
 	rgb(0x56b4e9)}
 
@@ -102,13 +102,13 @@ func (c chart) svg() (string, error) {
 	return drawn(p)
 }
 
-// drawn renders a plot with its legend beside it, where it covers no curve.
+// drawn puts the legend beside the plot, where it covers no curve.
 func drawn(p *plot.Plot) (string, error) {
 	canvas := vgsvg.New(chartWidth, chartHeight)
 	area := draw.New(canvas)
 	legend := p.Legend
 	r := legend.Rectangle(area)
-	// Leave room for a wider font; a fixed minimum aligns the charts of a page.
+	// Leave room for a wider font, and align the charts of a page.
 	beside := max(2.7*vg.Centimeter, 1.25*(r.Max.X-r.Min.X))
 	p.Legend = plot.NewLegend()
 	p.Draw(draw.Crop(area, 0, -beside-vg.Points(6), 0, 0))

@@ -45,8 +45,8 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
 }
 
-// environment fills in settings that no flag gives. A flag for the token or the certificate
-// overrides both of its variables.
+// environment fills in what no flag gives. A flag for the token or the certificate overrides both
+// of its variables.
 func (s *settings) environment(flags *pflag.FlagSet) {
 	fill := func(to *string, variable string, names ...string) {
 		if value := os.Getenv(variable); value != "" && !slices.ContainsFunc(names, flags.Changed) {
@@ -95,7 +95,7 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 	}, err
 }
 
-// noRedirect keeps the token from going to another host; an admitter never redirects.
+// noRedirect keeps the token from other hosts; an admitter never redirects.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (s *settings) tls() (*tls.Config, error) {
@@ -176,8 +176,7 @@ func (n *noAnswer) Error() string {
 
 func (n *noAnswer) Unwrap() error { return n.err }
 
-// largeBody is the size in bytes from which a request asks with Expect: 100-continue before it
-// sends its body.
+// largeBody is the size from which a request asks first (Expect: 100-continue).
 const largeBody = 512 << 10
 
 type request struct {
@@ -187,7 +186,6 @@ type request struct {
 	header http.Header
 }
 
-// prepare makes the HTTP request, with the client's token.
 func (c *client) prepare(ctx context.Context, q request) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, q.method, c.server+q.path, bytes.NewReader(q.body))
 	if err != nil {
@@ -204,7 +202,7 @@ func (c *client) prepare(ctx context.Context, q request) (*http.Request, error) 
 	return r, nil
 }
 
-// send returns a response with a status below 300, whose body the caller closes, or an error.
+// send returns a response with a status below 300, or an error.
 func (c *client) send(r *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(r)
 	if err != nil {
@@ -220,7 +218,6 @@ func (c *client) send(r *http.Request) (*http.Response, error) {
 	return nil, readProblem(response)
 }
 
-// mostOfAProblem bounds the bytes read of an error response.
 const mostOfAProblem = 1 << 20
 
 func readProblem(response *http.Response) error {
@@ -238,8 +235,7 @@ func readProblem(response *http.Response) error {
 	return p
 }
 
-// ask sends a request and returns the answer's body. A GET that is answered with 503 and a
-// Retry-After is repeated until the timeout.
+// ask returns the answer's body. It repeats a GET that is answered with 503 and a Retry-After.
 func (c *client) ask(ctx context.Context, q request) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -281,7 +277,6 @@ func (c *client) get(ctx context.Context, path string, into any) (answer []byte,
 	return c.askFor(ctx, request{path: path}, into)
 }
 
-// askFor sends a request and reads the document that answers it.
 func (c *client) askFor(ctx context.Context, q request, into any) (answer []byte, err error) {
 	if answer, err = c.ask(ctx, q); err == nil {
 		err = read(answer, into)
@@ -296,7 +291,7 @@ func read(answer []byte, into any) error {
 	return nil
 }
 
-// call sends a request and prints its answer: unchanged with --json, otherwise with words.
+// call prints the answer to a request: unchanged with --json, otherwise with words.
 func call[T any](ctx context.Context, a *app, q request, words func(T) error) error {
 	var answer T
 	text, err := a.askFor(ctx, q, &answer)
@@ -306,7 +301,6 @@ func call[T any](ctx context.Context, a *app, q request, words func(T) error) er
 	return a.show(text, func() error { return words(answer) })
 }
 
-// show prints an answer unchanged with --json, otherwise with words.
 func (a *app) show(answer []byte, words func() error) error {
 	if a.json {
 		return a.printf("%s\n", answer)
@@ -314,7 +308,7 @@ func (a *app) show(answer []byte, words func() error) error {
 	return words()
 }
 
-// path joins segments, each escaped, to a path below /v1.
+// path joins escaped segments below /v1.
 func path(segments ...string) string {
 	var b strings.Builder
 	b.WriteString("/v1")
@@ -324,7 +318,7 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// hinted adds the nearest policy name to an error about a policy that does not exist.
+// hinted adds the nearest name to an error about an unknown policy.
 func (a *app) hinted(ctx context.Context, err error) error {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || p.Status != http.StatusNotFound || a.policy == "" {

@@ -65,7 +65,7 @@ func (a *app) letterTable(page manage.DeadLetters) error {
 	return err
 }
 
-// letterArgs takes a policy and the id of a dead letter, or only a policy if flags select many.
+// letterArgs takes a policy and an id, or only a policy if flags select many.
 func letterArgs(many func() bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -104,7 +104,7 @@ func (a *app) letter(l manage.DeadLetter) error {
 		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 
-// message prints the rows and the header of a message, and its body, or its size if it is not text.
+// message prints rows, headers and the body, or its size if it is not text.
 func (a *app) message(rows []row, header map[string][]string, text *string, size int) error {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
@@ -121,7 +121,7 @@ func (a *app) message(rows []row, header map[string][]string, text *string, size
 	return a.printf("\n%s\n", body)
 }
 
-// some selects dead letters, by the parameters of the API.
+// some holds the API's parameters that select dead letters.
 type some map[string]*string
 
 func someFlags(cmd *cobra.Command) some {
@@ -133,7 +133,7 @@ func someFlags(cmd *cobra.Command) some {
 	return s
 }
 
-// query returns the query of a request, with its question mark; empty selects all.
+// query begins with a question mark; empty selects all.
 func (s some) query(cmd *cobra.Command) string {
 	values := url.Values{}
 	for name, value := range s {
@@ -171,7 +171,7 @@ func (a *app) deadReplay() *cobra.Command {
 	return cmd
 }
 
-// replayAll repeats the request until every selected dead letter has had its turn.
+// replayAll repeats the request until each selected letter has had its turn.
 func (a *app) replayAll(cmd *cobra.Command, query string) error {
 	var total manage.Replayed
 	for !total.Complete {
@@ -235,7 +235,6 @@ func (a *app) deadDrop() *cobra.Command {
 	return cmd
 }
 
-// drop repeats the request until every selected dead letter is gone.
 func (a *app) drop(cmd *cobra.Command, to string) error {
 	for total, more := uint64(0), true; more; {
 		var dropped manage.Discarded

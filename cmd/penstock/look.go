@@ -163,7 +163,6 @@ func (a *app) jobCommand() *cobra.Command {
 }
 
 func (j *jobAnswer) rows() []row {
-	// unless omits a value that is not worth a row.
 	unless := func(none bool, value any) any {
 		if none {
 			return ""
@@ -194,7 +193,6 @@ func (j *jobAnswer) rows() []row {
 		"tags", line(strings.Join(j.Tags, ", "), 300), "size", size)
 }
 
-// answered returns the target's status and answer for an ended job.
 func (j *jobAnswer) answered(most int) string {
 	if j.Status == 0 {
 		return line(j.Answer, most)

@@ -1,6 +1,6 @@
 // Command penstock is the command-line client of an admitter: it submits jobs, explains why they
 // wait, and manages policies, buckets and dead letters over the HTTP API. With --json it prints the
-// API's own answers. status.go lists the exit statuses.
+// API's own answers.
 package main
 
 import (
@@ -42,7 +42,7 @@ type app struct {
 	json     bool
 	*client  // nil until a command runs
 
-	// policy is the policy that the command is about, for the hint when it does not exist.
+	// policy is for the hint when it does not exist.
 	policy string
 }
 
@@ -141,7 +141,6 @@ func unknown(parent *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q for %q%s", word, parent.CommandPath(), hint)
 }
 
-// wait sleeps for d and reports whether ctx was still live at the end.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

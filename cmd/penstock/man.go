@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 )
 
-// man writes the manual pages, from the text of --help.
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",

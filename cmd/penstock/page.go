@@ -43,7 +43,6 @@ func (p *page) add(c chart) error {
 	return err
 }
 
-// writePage writes the results of a simulation as a table and as charts over time.
 func writePage(file string, t traced, all []*play, window time.Duration) error {
 	p := page{Title: "Simulation", About: t.String(),
 		Table: cells(playTable(all, whatif.Options{Window: window}))}
@@ -89,7 +88,7 @@ func chartsOf(all []*play) []chart {
 	return []chart{rate, refused, depth, wait}
 }
 
-// timeUnit picks the unit that makes the longest play tens or hundreds of units long.
+// timeUnit makes the longest play tens or hundreds of units long.
 func timeUnit(all []*play) (unit time.Duration, name string) {
 	longest := 0.0
 	for _, p := range all {

@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// traceFlags are the flags that simulate and advise share.
 type traceFlags struct {
 	file, format, key string
 	options           whatif.Options
@@ -48,7 +47,7 @@ func formatNames() (names []string) {
 	return names
 }
 
-// read reads the trace and reports skipped lines on standard error.
+// read reports skipped lines on standard error.
 func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 	in, o := a.in, f.options
 	switch {
@@ -108,7 +107,6 @@ func (t traced) String() string {
 	return text
 }
 
-// policiesOf reads the policies of a configuration file and ignores its other settings.
 func policiesOf(name string) ([]policy.Policy, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -126,14 +124,13 @@ func policiesOf(name string) ([]policy.Policy, error) {
 	return policies, nil
 }
 
-// play is a policy and the result of playing a trace through it.
+// play is a policy, and a trace played through it.
 type play struct {
 	Config string `json:"config"`
 	*whatif.Report
 	policy policy.Policy
 }
 
-// plays returns the policies of a file named in only, or all.
 func plays(config string, only []string) (all []*play, err error) {
 	policies, err := policiesOf(config)
 	if err != nil {
@@ -158,7 +155,7 @@ func plays(config string, only []string) (all []*play, err error) {
 	return all, nil
 }
 
-// of yields the requests of a trace for a policy: those that name it, or name none.
+// of yields the requests that name the policy, or none.
 func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
 	return func(yield func(whatif.Request) bool) {
 		for i := range t.Requests {

@@ -34,7 +34,7 @@ func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// names completes the name of a policy by asking the server.
+// names completes a policy's name by asking the server.
 func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -51,8 +51,7 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofPolicy makes the first argument of a command its policy, and its only one unless cmd.Args is
-// set.
+// ofPolicy makes the first argument the policy, and the only one unless cmd.Args is set.
 func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = exactly(1)
@@ -153,7 +152,7 @@ func (a *app) policiesShow() *cobra.Command {
 	})
 }
 
-// asYAML formats JSON as block-style YAML with its fields in order.
+// asYAML keeps the order of fields.
 func asYAML(text []byte) ([]byte, error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(text, &node); err != nil {

@@ -12,10 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Keys, bodies and errors of targets are untrusted: control characters are quoted before they reach
-// a terminal.
+// Keys, bodies and errors are untrusted: control characters are quoted.
 
-// plain returns text as it is, or quoted if it holds unprintable characters other than line breaks.
+// plain quotes text with unprintable characters other than line breaks.
 func plain(text string) string {
 	strange := func(r rune) bool {
 		return r == utf8.RuneError || r != '\n' && !unicode.IsPrint(r)
@@ -26,7 +25,7 @@ func plain(text string) string {
 	return text
 }
 
-// line is plain for a single line, cut to most characters.
+// line is plain for one line of at most this many characters.
 func line(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most-1]) + "…"
@@ -44,7 +43,7 @@ func keyName(key string) string {
 	return line(key, 60)
 }
 
-// word quotes an argument for a shell if needed.
+// word quotes an argument for a shell.
 func word(text string) string {
 	simple := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:/@%+=,", r)
@@ -62,7 +61,6 @@ func (a *app) printf(format string, args ...any) error {
 
 type row []any
 
-// text returns the cells as text; a nil pointer is empty.
 func (r row) text() (cells []string) {
 	for _, v := range r {
 		text := ""
@@ -87,7 +85,7 @@ func (r row) text() (cells []string) {
 	return cells
 }
 
-// fields returns a row for each name and value, without empty values.
+// fields returns a row per name and value, without empty ones.
 func fields(pairs ...any) (rows []row) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if r := row(pair); r.text()[1] != "" {
@@ -97,8 +95,7 @@ func fields(pairs ...any) (rows []row) {
 	return rows
 }
 
-// cells returns the text of a table. Its first row holds the names in columns, separated by bars;
-// columns "" omits it.
+// cells returns the text of a table. Bars separate columns; "" omits that row.
 func cells(columns string, rows []row) (all [][]string) {
 	if columns != "" {
 		all = append(all, strings.Split(columns, "|"))
@@ -117,7 +114,6 @@ func table(w io.Writer, columns string, rows []row) error {
 	return t.Flush()
 }
 
-// list prints a table with one row per element.
 func list[T any](a *app, columns string, all []T, of func(T) row) error {
 	var rows []row
 	for _, one := range all {
@@ -126,7 +122,7 @@ func list[T any](a *app, columns string, all []T, of func(T) row) error {
 	return table(a.out, columns, rows)
 }
 
-// clock formats an instant, without the date if it is today.
+// clock omits today's date.
 func clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {

@@ -35,10 +35,8 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-// errSaid is the error of a command that has already printed everything.
 var errSaid = errors.New("said")
 
-// said ends the program with a status, without a message.
 type said int
 
 func (said) Error() string { return errSaid.Error() }
@@ -67,7 +65,6 @@ func status(err error) int {
 	return exitFailed
 }
 
-// statusOf returns the exit status for an HTTP status.
 func statusOf(code int) int {
 	switch code {
 	case http.StatusTooManyRequests, http.StatusInsufficientStorage:

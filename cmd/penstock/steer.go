@@ -24,7 +24,6 @@ func bucketName(policy, key string, keyed bool) string {
 	return keyName(key) + " of " + policy
 }
 
-// place returns the path of a policy, or with a key of its bucket.
 func place(what, policy, key string, keyed bool) string {
 	if keyed {
 		return path(what, policy, key)
@@ -165,7 +164,7 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 	return cmd
 }
 
-// cancelTagged cancels the jobs of a tag, and repeats the request while there may be more.
+// cancelTagged repeats the request while there may be more.
 func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) error {
 	var all manage.CancelledTagged
 	for again := true; again; again = all.Next != nil {

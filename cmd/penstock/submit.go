@@ -141,11 +141,9 @@ func (a *app) body(args []string) ([]byte, error) {
 	return []byte(args[0]), nil
 }
 
-// mostWait is the longest time that the server waits for a job's end.
 const mostWait = 5 * time.Minute
 
-// submitOne submits a job, repeats that while it is refused, and spends the rest of --wait waiting
-// for its end.
+// submitOne repeats a refused submission, and spends the rest of --wait waiting for its end.
 func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
 	patience := a.timeout
@@ -177,7 +175,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
-// taken prints the result of an accepted job. Its status tells a job that ended without success.
+// taken prints the result; its status tells a job that ended without success.
 func (a *app) taken(answer []byte) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {
@@ -207,7 +205,6 @@ func (a *app) submitted(v verdictAnswer) error {
 	return a.printf("%s\n", text)
 }
 
-// outcome prints how a job ended and the target's answer.
 func (a *app) outcome(v verdictAnswer) error {
 	text := v.Job + " is " + v.End
 	if v.Error != "" {

@@ -78,7 +78,7 @@ var errEnough = errors.New("enough")
 // lost is the pause before reconnecting.
 const lost = time.Second
 
-// follow calls told for each event until ctx ends, and reconnects after a lost connection.
+// follow calls told for each event until ctx ends, and reconnects.
 func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
 	last := ""
 	for answered := false; ; {
@@ -106,8 +106,8 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 	}
 }
 
-// quiet is the silence after which a connection counts as lost; the server sends a sign of life
-// every 15 s.
+// quiet is the silence after which a connection is lost; the server sends a sign of life every 15
+// s.
 const quiet = 45 * time.Second
 
 func (a *app) listen(ctx context.Context, query url.Values, last *string,
@@ -155,7 +155,7 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string,
 	}
 }
 
-// take handles one event and reports whether it ends the stream.
+// take reports whether the event ends the stream.
 func (a *app) take(kind, data string, told func(event) error) (ended bool, err error) {
 	switch kind {
 	case "end":
@@ -172,7 +172,7 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 	return false, told(e)
 }
 
-// tones are terminal colours out of the 16 that users can configure.
+// tones are from the 16 colours that users can configure.
 var tones = map[string]lipgloss.Style{
 	"accepted": tone("8"), "started": tone("4"), "done": tone("2"), "failed": tone("3"),
 	"throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),

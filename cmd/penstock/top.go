@@ -102,7 +102,6 @@ func (a *app) look(ctx context.Context) (v *view, err error) {
 	return v, err
 }
 
-// stat returns the figures of a policy, zero if it had no events.
 func (v *view) stat(policy string) watch.Stat {
 	i := slices.IndexFunc(v.stats.Policies, func(s watch.Stat) bool { return s.Policy == policy })
 	if i < 0 {
@@ -115,7 +114,6 @@ func busy(s watch.Stat) int64 {
 	return s.Accepted + s.Started + s.Refused + s.ChecksAllowed + s.ChecksRefused
 }
 
-// text renders the view within width columns and height lines.
 func (v *view) text(width, height int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "penstock %s  %s  the last %s\n\n", v.server, v.at.Format(time.TimeOnly),
@@ -178,7 +176,6 @@ func (v *view) policyRow(name string) row {
 		s.Accepted + s.ChecksAllowed, s.Refused + s.ChecksRefused, s.Failed, s.Dead, wait, state}
 }
 
-// sparks draws numbers as bars in the given number of columns.
 func sparks(numbers []int64, columns int) string {
 	if len(numbers) > 1 {
 		numbers = numbers[:len(numbers)-1] // the last second is incomplete
@@ -218,7 +215,6 @@ func cut(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// screen is the live view as a bubbletea model.
 type screen struct {
 	*app
 	ctx           context.Context

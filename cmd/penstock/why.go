@@ -85,7 +85,6 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 		Until: j.Until, Starts: q.in(j.ETAMS), Why: why})
 }
 
-// deepest is the number of buckets that why explains.
 const deepest = 5
 
 func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
@@ -137,7 +136,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	return err
 }
 
-// limits reads the limits of the bucket, as far as the token permits.
+// limits reads the bucket's limits, as far as the token permits.
 func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
@@ -172,10 +171,9 @@ type question struct {
 	last        *policy.LastChange // of the policy; nil: unknown
 }
 
-// recent is how long a change of a policy is reported.
 const recent = 24 * time.Hour
 
-// news reports a recent change of the policy that may explain the wait.
+// news reports a recent change that may explain the wait.
 func (q *question) news() string {
 	switch q.hold.By {
 	case job.BlockedByPaused, job.BlockedByPolicyPaused, job.BlockedByNoDrainer,
@@ -198,7 +196,6 @@ func (q *question) in(ms *int64) *time.Time {
 	return &t
 }
 
-// at returns " at 14:32:07", or nothing if t is unknown.
 func (q *question) at(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -206,7 +203,6 @@ func (q *question) at(t *time.Time) string {
 	return " at " + clock(*t, q.now)
 }
 
-// starts returns ", starts at 14:32:07", or nothing if ms is unknown.
 func (q *question) starts(ms *int64) string {
 	switch {
 	case ms == nil:
@@ -273,7 +269,6 @@ func firstOf(times ...*time.Time) *time.Time {
 	return nil
 }
 
-// ahead describes the jobs and calls before a job.
 func ahead(j *jobAnswer) string {
 	line := "it is the next"
 	if j.Position == nil {
@@ -287,7 +282,6 @@ func ahead(j *jobAnswer) string {
 	return line
 }
 
-// turn describes the line before a job, and its speed.
 func (q *question) turn(j *jobAnswer) string {
 	line := ahead(j)
 	switch {
@@ -335,7 +329,7 @@ func (q *question) because() string {
 	return ": " + line(strings.TrimSuffix(strings.TrimSpace(q.lastError), ":"), 200)
 }
 
-// cause returns the reason why a bucket's next job does not start.
+// cause says why a bucket's next job does not start.
 func (q *question) cause() string {
 	resume := "; penstock resume " + q.policy
 	switch q.hold.By {
@@ -425,7 +419,6 @@ func (q *question) bucket(b *manage.Bucket) string {
 	return text
 }
 
-// stages returns " (3 waiting, 1 running)", or nothing.
 func stages(waiting, delayed, running int) string {
 	var parts []string
 	for _, part := range []struct {

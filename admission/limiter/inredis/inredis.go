@@ -16,17 +16,16 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Options holds the settings of [New]. The zero value works.
+// Options holds the settings of [New]; the zero value works.
 type Options struct {
-	// Prefix is the prefix of keys in Redis; default [redisstore.DefaultPrefix].
+	// Prefix of keys in Redis; default [redisstore.DefaultPrefix].
 	Prefix string
-	// Timeout bounds a decision; default [redisstore.DefaultTimeout]. After it, and while Redis is
-	// unavailable, on_store_error applies.
+	// Timeout bounds a decision; default [redisstore.DefaultTimeout].
 	Timeout time.Duration
 }
 
-// New returns the store for [limiter.Options]. The client needs ContextTimeoutEnabled; the caller
-// closes it. New does not contact Redis.
+// New returns the store for [limiter.Options]. The client needs ContextTimeoutEnabled, and stays
+// the caller's. New does not contact Redis.
 func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 	if o.Timeout <= 0 {
 		o.Timeout = redisstore.DefaultTimeout

@@ -15,8 +15,7 @@ import (
 
 // Goals are the bounds to meet.
 type Goals struct {
-	// Outflow is the most that any bucket may start within Per, as guaranteed by the policy's rule
-	// for any trace; zero: unlimited.
+	// Outflow bounds a bucket's starts within Per by the rule, for any trace; zero: unlimited.
 	Outflow algorithms.Rate
 	Bounds  []Bound
 }
@@ -72,7 +71,7 @@ func ParseGoals(text string) (g Goals, err error) {
 	return g, nil
 }
 
-// Strain returns the largest ratio of a figure to its goal: 1 is on the goal, more exceeds it.
+// Strain is the largest ratio of a figure to its goal: more than 1 exceeds it.
 func (g Goals) Strain(f whatif.Figures) (most float64) {
 	for _, b := range g.Bounds {
 		switch is := b.value(f); {
@@ -86,7 +85,7 @@ func (g Goals) Strain(f whatif.Figures) (most float64) {
 	return most
 }
 
-// total sums the ratios to all goals. It ranks policies with equal Strain, such as an infinite one.
+// total ranks policies of equal Strain, such as an infinite one.
 func (g Goals) total(f whatif.Figures) (sum float64) {
 	const zero = 1e-9 // for a goal of 0: outweighs all other goals
 	for _, b := range g.Bounds {
@@ -95,7 +94,7 @@ func (g Goals) total(f whatif.Figures) (sum float64) {
 	return sum
 }
 
-// wait returns the longest wait that the goals allow, 0 for any.
+// wait is the longest wait allowed, 0 for any.
 func (g Goals) wait() (most time.Duration) {
 	for _, b := range g.Bounds {
 		if d := time.Duration(b.Most * float64(time.Second)); b.wait && (most == 0 || d < most) {

@@ -21,8 +21,7 @@ import (
 // Tried is a policy and its result.
 type Tried struct {
 	Policy policy.Policy
-	// Most is the largest number of units that one bucket can start within Advice.Per, by the
-	// policy's rule.
+	// Most units can one bucket start within Advice.Per, by the rule.
 	Most float64
 	*whatif.Report
 	Strain float64 // see [Goals.Strain]
@@ -34,16 +33,14 @@ type Advice struct {
 	Tried []Tried
 	// Per is the time over which Tried.Most counts.
 	Per time.Duration
-	// Chosen is the index of the policy that starts the least while using at most half of what the
-	// goals allow, or, if there is none, of the policy with the lowest strain.
+	// Chosen starts the least within half of the goals, or has the lowest strain.
 	Chosen int
 }
 
-// Meets reports whether the chosen policy meets the goals.
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
-// OnFrontier reports whether no other policy is at least as good in starts, refusals and p99 wait,
-// and better in one of them.
+// OnFrontier reports whether no other policy is better in starts, refusals or p99 wait without
+// being worse in another.
 func (a Advice) OnFrontier(i int) bool {
 	figures := func(t Tried) [3]float64 {
 		return [3]float64{t.Most, t.RefusedShare(), seconds(t.Wait.P99)}
@@ -55,7 +52,7 @@ func (a Advice) OnFrontier(i int) bool {
 	})
 }
 
-// spare is the part of each goal kept in reserve, because another day brings another trace.
+// spare of each goal is kept in reserve, because another day brings another trace.
 const spare = 0.5
 
 const (
@@ -63,11 +60,10 @@ const (
 	mostBursts = 3
 )
 
-// Search plays a trace under policies of each algorithm and chooses one. A leaking bucket gets the
-// capacity at which no job waits longer than the goals allow, or half of it, because a job refused
-// early can still go elsewhere; if any wait is allowed, it has room for twice the deepest queue.
-// Without a goal for the outflow the other algorithms are skipped, as they would let everything
-// pass. progress, if not nil, is called with the number of policies played and their total.
+// Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
+// which no job waits longer than the goals allow, or half of it, because a job refused early can
+// still go elsewhere; without that goal, twice the deepest queue. Without a goal for the outflow
+// the other algorithms are skipped: they would let everything pass. progress may be nil.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
 	need, worst := demand(requests)
@@ -134,7 +130,7 @@ func better(a, b *Tried) bool {
 		cmp.Compare(a.Most, b.Most)) < 0
 }
 
-// demand returns the mean rate of the busiest key and its largest second.
+// demand returns the busiest key's mean rate and its largest second.
 func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 	type key struct {
 		units, second, at int64
@@ -165,7 +161,7 @@ func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 	return need / time.Duration(last-first).Seconds(), worst
 }
 
-// queues returns leaking buckets. They guarantee law 2 of DESIGN.md: peak·(T + 2 ms) + burst.
+// queues returns leaking buckets, which guarantee peak·(T + 2 ms) + burst.
 func queues(g Goals, need, worst float64) (all []policy.Policy) {
 	bursts := []int64{1, 5, 25}
 	if !g.Outflow.IsZero() {
@@ -196,7 +192,6 @@ func queues(g Goals, need, worst float64) (all []policy.Policy) {
 	return all
 }
 
-// doors returns policies of the other algorithms within the goals.
 func doors(g Goals) (all []policy.Policy) {
 	if g.Outflow.IsZero() {
 		return nil
@@ -218,8 +213,7 @@ func doors(g Goals) (all []policy.Policy) {
 	return all
 }
 
-// promised returns the most units that can start from one bucket within per, by the bounds
-// documented in package algorithms.
+// promised is the most that one bucket starts within per, by the bounds of package algorithms.
 func promised(p policy.Policy, per time.Duration) float64 {
 	switch p.Algorithm {
 	case policy.LeakingBucket:
@@ -233,7 +227,7 @@ func promised(p policy.Policy, per time.Duration) float64 {
 	return 2 * float64(p.Limit) // the end of one window and the start of the next
 }
 
-// rate rounds down to two or three significant digits; zero if nothing is left.
+// rate rounds down to two or three digits; zero if nothing is left.
 func rate(perSecond float64) algorithms.Rate {
 	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		n := math.Floor(perSecond * per.Seconds() * (1 + 1e-12))

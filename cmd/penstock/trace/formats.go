@@ -14,13 +14,12 @@ import (
 	"time"
 )
 
-// csvReader reads columns; a first line may name them.
+// csvReader reads columns, which a first line may name.
 type csvReader struct {
 	key   string
 	names []string
 }
 
-// columns are the known columns, and the default order.
 var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority"}
 
 func (c *csvReader) read(text []byte, number int) (l line, err error) {
@@ -66,7 +65,7 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	return l, nil
 }
 
-// head reports whether fields is a header line, and if so uses its names.
+// head uses the names of a header line.
 func (c *csvReader) head(fields []string) bool {
 	var names []string
 	for _, field := range fields {
@@ -159,7 +158,6 @@ func first(o map[string]json.RawMessage, names ...string) json.RawMessage {
 	return nil
 }
 
-// plain returns a JSON string's text, or any other value as written.
 func plain(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) != nil {

@@ -1,6 +1,5 @@
-// Package trace reads recorded requests: CSV, NDJSON, access logs in the common and combined
-// formats, and Penstock's own events. Lines that cannot be read are counted and skipped, and the
-// first of them are returned.
+// Package trace reads recorded requests: CSV, NDJSON, access logs, and Penstock's own events.
+// Unreadable lines are counted and skipped, and the first ones returned.
 package trace
 
 import (
@@ -34,8 +33,7 @@ var Formats = []Format{Auto, CSV, NDJSON, Log}
 // Options of [Read]. The zero value works.
 type Options struct {
 	Format Format // default Auto
-	// Key names the column or field of the key, default "key". For a log it is "ip", "path" or
-	// "user", default "ip".
+	// Key names the column or field, default "key"; for a log "ip" (default), "path" or "user".
 	Key string
 }
 
@@ -44,13 +42,12 @@ type Trace struct {
 	Format   Format
 	Requests []Request
 	Lines    int
-	// Skipped counts unreadable lines; Problems describes the first of them.
 	Skipped  int
 	Problems []Problem
 	Unsorted bool // the file was not in order
 }
 
-// Request is one request. An empty Policy means that the trace names none.
+// Policy is empty if the trace names none.
 type Request struct {
 	whatif.Request
 	Policy string
@@ -73,7 +70,6 @@ const (
 // Rules accept instants from 1970 to 2255.
 var latest = time.Date(2255, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
-// line is a parsed line: its fields, or what is wrong.
 type line struct {
 	at       time.Time
 	key, ip  string
@@ -89,7 +85,6 @@ type reader interface {
 	read(text []byte, number int) (line, error)
 }
 
-// Read reads a trace. It returns the errors of in, and one for an unknown format.
 func Read(in io.Reader, o Options) (*Trace, error) {
 	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
 	var of reader
@@ -168,7 +163,7 @@ func guess(text []byte) Format {
 
 var errTooLong = fmt.Errorf("is longer than %d bytes", mostLine)
 
-// readLine returns the next line, truncated if it is too long.
+// readLine truncates a line that is too long.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	for {
 		piece, err := in.ReadSlice('\n')
@@ -222,8 +217,8 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
 }
 
-// spread distributes the requests of one second evenly, because logs have a resolution of a second
-// and each would otherwise begin with a burst.
+// spread spreads the requests of a second, because logs have no finer clock and each would begin
+// with a burst.
 func spread(all []Request) {
 	for i := 0; i < len(all); {
 		n := 1
@@ -237,8 +232,7 @@ func spread(all []Request) {
 	}
 }
 
-// instant parses a date, or seconds, milliseconds, microseconds or nanoseconds since 1970,
-// distinguished by their number of digits.
+// instant parses a date, or s, ms, µs or ns since 1970, by their number of digits.
 func instant(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
 		"2006-01-02T15:04:05.999999999"} {
