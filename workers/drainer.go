@@ -46,7 +46,7 @@ type Drainer struct {
 	*unreadable
 
 	// Used by the loop only.
-	core      *core.Core // nil with WorkerOnly
+	core      *core.Core
 	bell      *alarm.Alarm
 	rings     <-chan struct{}  // of the bell
 	set       policy.Entries   // nil until known
@@ -85,6 +85,9 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	if o.Memory < LeastMemory {
 		return nil, fmt.Errorf("memory %d: must be at least %d bytes", o.Memory, LeastMemory)
+	}
+	if o.LendOnly {
+		o.Policies, o.OwnAll = nil, false
 	}
 	if o.Grace == 0 {
 		o.Grace = 30 * time.Second
@@ -174,9 +177,6 @@ func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
 	}
-	if d.options.WorkerOnly {
-		return nil
-	}
 	return errNoLease
 }
 
@@ -214,9 +214,6 @@ func (d *Drainer) Run(ctx context.Context) error {
 	defer d.end()
 	defer close(d.stopped)
 	d.leave = ctx.Done()
-	if d.options.WorkerOnly {
-		return d.lend()
-	}
 	made, err := d.setUp(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err

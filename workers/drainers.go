@@ -14,7 +14,6 @@ import (
 )
 
 // DrainerState describes a drainer by its lease and its partitions, as of the lease's last renewal.
-// Processes with WorkerOnly have no lease.
 type DrainerState struct {
 	ID        string    `json:"id"`
 	Host      string    `json:"host,omitempty"`

@@ -30,8 +30,8 @@ type lender struct {
 	broker  *queue.Broker
 	catalog *catalog
 	jobs    context.Context // of all handlers
-	core    *core.Core      // nil with WorkerOnly
-	own     *remote         // of this drainer: its offers return here too; nil with WorkerOnly
+	core    *core.Core
+	own     *remote         // of this drainer: its offers return here too
 
 	inbox        string // prefix of the subjects for replies to claims
 	sub          *nats.Subscription
@@ -71,7 +71,7 @@ type reservation struct {
 const (
 	// mostUnconfirmed bounds the unconfirmed outcomes whose workers already continue.
 	mostUnconfirmed = 256
-	// ownerEvery is how often a process with WorkerOnly checks that its policies have a drainer.
+	// ownerEvery is how often to check that policies whose workers are only lent have a drainer.
 	ownerEvery = 3 * time.Second
 )
 
@@ -144,7 +144,7 @@ func (l *lender) count() map[string]record.Crew {
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		switch {
-		case l.own != nil && strings.Contains(m.Reply, "."+l.own.id+"."):
+		case strings.Contains(m.Reply, "."+l.own.id+"."):
 			l.post(func(now pace.Instant) { l.own.cameBack(m.Reply, now) })
 		case job.HeaderValue(m.Header, headerV) != protocolVersion:
 			l.seldom.Log("offer "+name, slog.LevelWarn,
@@ -193,11 +193,9 @@ func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal stri
 	}
 	r = &reservation{policy: name, key: key, crew: crew}
 	free := crew.all - crew.busy
-	shared := false // with this drainer's own valve
-	if l.core != nil {
-		if _, n, known := l.core.Workers(name); known {
-			free, shared = n, true
-		}
+	_, left, shared := l.core.Workers(name) // with this drainer's own valve
+	if shared {
+		free = left
 	}
 	switch {
 	case free <= 0:
@@ -223,9 +221,7 @@ func (l *lender) release(r *reservation) {
 	delete(l.reservations, r.token)
 	r.crew.busy--
 	r.crew.rename(r.key, "")
-	if l.core != nil {
-		l.core.Release(r.worker)
-	}
+	l.core.Release(r.worker)
 }
 
 // rename counts a job for another bucket, or for none.
@@ -364,12 +360,9 @@ func (l *lender) look(now pace.Instant) {
 func (l *lender) lookForOwners() {
 	var lent []string
 	for name := range l.crews {
-		if l.core != nil {
-			if _, _, known := l.core.Workers(name); known {
-				continue
-			}
+		if _, _, known := l.core.Workers(name); !known {
+			lent = append(lent, name)
 		}
-		lent = append(lent, name)
 	}
 	for _, name := range lent {
 		l.call(l.life, purpose{name, "look for an owner"}, func() error {

@@ -16,9 +16,6 @@ func (d *Drainer) beginToLeave() {
 	d.leave = nil
 	d.grace = time.After(d.options.Grace)
 	d.lender.close()
-	if d.core == nil {
-		return
-	}
 	d.core.Handle(core.Stopped{}, d.now())
 	partitions, jobs := d.unfinished()
 	d.log.Info("handing over, and waiting for jobs that run", "partitions", partitions, "jobs",
@@ -26,19 +23,14 @@ func (d *Drainer) beginToLeave() {
 }
 
 func (d *Drainer) cutOff() {
-	if d.core != nil {
-		partitions, jobs := d.unfinished()
-		d.log.Warn("the grace period is over: jobs that run are interrupted", "partitions",
-			partitions, "jobs", jobs, "grace", d.options.Grace)
-	}
+	partitions, jobs := d.unfinished()
+	d.log.Warn("the grace period is over: jobs that run are interrupted", "partitions",
+		partitions, "jobs", jobs, "grace", d.options.Grace)
 	d.interrupt()
 	d.late = time.After(d.options.Lease)
 }
 
 func (d *Drainer) tooLate() error {
-	if d.core == nil {
-		return errors.New("stopped before every outcome was heard: some jobs may run twice")
-	}
 	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 

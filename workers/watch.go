@@ -27,9 +27,7 @@ func (d *Drainer) watchConnection() {
 		for {
 			select {
 			case s := <-status:
-				if !d.options.WorkerOnly {
-					d.send(d.connected(s == nats.CONNECTED))
-				}
+				d.send(d.connected(s == nats.CONNECTED))
 				d.post(func(pace.Instant) { d.closed = s == nats.CLOSED })
 			case <-d.life.Done():
 				return
@@ -111,7 +109,7 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 		}
 		local := d.catalog.running[name] != nil
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
-		own := named && (local || d.options.OwnAll)
+		own := named && (local || d.options.OwnAll) && !d.options.LendOnly
 		queues = append(queues, core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
 			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored,
 			Revision: entry.Revision})
