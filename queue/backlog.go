@@ -113,7 +113,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	stream := b.names.Stream(o.Policy)
 	info, err := b.js.StreamInfo(ctx, stream, "")
 	if err != nil {
-		return nil, jsapi.Translate(err)
+		return nil, err
 	}
 	if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (l *Backlog) evict(ctx context.Context) error {
 		late := errors.Is(err, errBeginsLate)
 		// A work queue accepts one consumer per message.
 		if !late && !jsapi.HasCode(err, jsapi.CodeWorkQueueUnfiltered, jsapi.CodeWorkQueueFilter) {
-			return jsapi.Translate(err)
+			return err
 		}
 		if attempt == openAttempts && !late {
 			err = fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
@@ -243,10 +243,8 @@ func (l *Backlog) evict(ctx context.Context) error {
 		if attempt == openAttempts {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return jsapi.Translate(ctx.Err())
-		case <-time.After(openRetry):
+		if err := jsapi.Pause(ctx, openRetry); err != nil {
+			return err
 		}
 	}
 }
@@ -259,7 +257,7 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 		}
 		request := map[string]int{"offset": offset}
 		if err := l.b.js.Call(ctx, "$JS.API.CONSUMER.NAMES."+l.stream, request, &page); err != nil {
-			return jsapi.Translate(err)
+			return err
 		}
 		for _, name := range page.Consumers {
 			partition, epoch, ours := l.b.names.parseConsumer(name)
@@ -272,7 +270,7 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 			if l.leader != "" {
 				l.held = max(l.held, l.outstanding(ctx, name))
 			}
-			if err := l.deleteConsumer(ctx, name); err != nil {
+			if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {
 				return err
 			}
 		}
@@ -283,21 +281,8 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 	}
 }
 
-func (l *Backlog) deleteConsumer(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	err := l.b.js.DeleteConsumer(ctx, l.stream, name)
-	if err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound) ||
-		errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil
-	}
-	return jsapi.Translate(err)
-}
-
 // createConsumer returns the server that leads the new consumer, or "" when it is not replicated.
 func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
 	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
 	if err == nil {
 		info := consumer.CachedInfo()

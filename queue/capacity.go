@@ -2,26 +2,26 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 // reshape changes an existing stream, under the policy's lock.
 func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.StreamConfig) error {
 	info, err := b.js.StreamInfo(ctx, want.Name, "")
 	if err != nil {
-		return jsapi.Translate(err)
+		return err
 	}
 	have := info.Config
 	if err := checkStream(policy, have, want); err != nil {
 		return err
 	}
 	if want.MaxMsgsPerSubject >= have.MaxMsgsPerSubject && have.MaxMsgsPerSubject > 0 {
-		return b.updateStream(ctx, withSettings(have, want))
+		return b.js.UpdateStream(ctx, withSettings(have, want))
 	}
 	return b.lower(ctx, policy, have, want)
 }
@@ -53,7 +53,7 @@ func (b *Broker) lower(ctx context.Context, policy string,
 	if err := b.fits(policy, state, want.MaxMsgsPerSubject); err != nil {
 		return err
 	}
-	return b.updateStream(ctx, withSettings(have, want))
+	return b.js.UpdateStream(ctx, withSettings(have, want))
 }
 
 // CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than p's
@@ -67,11 +67,11 @@ func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) error {
 
 func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int64) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+	switch {
+	case errors.Is(err, ErrNoStream):
 		return nil
-	}
-	if err != nil {
-		return jsapi.Translate(err)
+	case err != nil:
+		return err
 	}
 	return b.fits(policy, info.State, capacity)
 }

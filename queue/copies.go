@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -61,10 +60,8 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 		case err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound):
 			return 0
 		}
-		select {
-		case <-ctx.Done():
+		if jsapi.Pause(ctx, leadEvery) != nil {
 			return 0
-		case <-time.After(leadEvery):
 		}
 	}
 }
@@ -83,10 +80,8 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 		if !beginsLate(stream.State, info) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(leadEvery):
+		if err := jsapi.Pause(ctx, leadEvery); err != nil {
+			return err
 		}
 		if stream, err = l.b.js.StreamInfo(ctx, l.stream, ""); err != nil {
 			return err
@@ -144,9 +139,6 @@ func (l *Backlog) openUnder(ctx context.Context, server string) error {
 			waiting.Err() != nil {
 			return l.evict(ctx)
 		}
-		select {
-		case <-waiting.Done():
-		case <-time.After(leadEvery):
-		}
+		_ = jsapi.Pause(waiting, leadEvery)
 	}
 }

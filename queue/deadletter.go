@@ -105,7 +105,7 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
-		letter, err := b.store(ctx, m)
+		letter, err := b.js.Publish(ctx, m)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			err = b.openLetters(ctx, d.Policy)
@@ -116,7 +116,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 				nothing++
 			}
 		case err == nil:
-			e := job.Ended{How: job.EndDead, Letter: letter, Accepted: d.Stored}
+			e := job.Ended{How: job.EndDead, Letter: letter.Seq, Accepted: d.Stored}
 			if job.HeaderValue(d.Header, job.HeaderIdempotencyKey) != "" {
 				e.Sum = job.PayloadSum(d.Header, d.Body)
 			}
@@ -127,21 +127,9 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 			m, err = b.deadMessage(d), nil
 		}
 		if err != nil {
-			return discarded, fmt.Errorf("bury job %s: %w", job.ID(d.Policy, d.Seq),
-				jsapi.Translate(err))
+			return discarded, fmt.Errorf("bury job %s: %w", job.ID(d.Policy, d.Seq), err)
 		}
 	}
-}
-
-func (b *Broker) store(ctx context.Context, m *nats.Msg) (seq uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
-	if err != nil {
-		return 0, jsapi.Translate(err)
-	}
-	ack, err := jsapi.ParsePubAck(answer.Data)
-	return ack.Seq, jsapi.Translate(err)
 }
 
 // deadMessage returns a letter's message.
@@ -227,7 +215,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 	}
 	info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
 	if err != nil {
-		return 0, jsapi.Translate(err)
+		return 0, err
 	}
 	switch bound := uint64(max(info.Config.MaxBytes, 0)); {
 	case bytes > bound:
@@ -240,7 +228,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 		for {
 			info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
 			if err != nil {
-				return jsapi.Translate(err)
+				return err
 			}
 			bound := uint64(max(info.Config.MaxBytes, 0))
 			room := min(bound/8*7, bound-min(bound, bytes))
@@ -256,9 +244,9 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 			if err != nil {
 				return err
 			}
-			info.Config.Metadata[metaDiscarded] = strconv.FormatUint(metaCount(info.Config.Metadata,
-				metaDiscarded)+n, 10)
-			if err := b.updateStream(ctx, info.Config); err != nil {
+			info.Config.Metadata[metaDiscarded] = strconv.FormatInt(
+				metaNumber(info.Config.Metadata, metaDiscarded)+int64(n), 10)
+			if err := b.js.UpdateStream(ctx, info.Config); err != nil {
 				return err
 			}
 		}
@@ -268,14 +256,6 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 
 // metaDiscarded is the metadata key that counts the letters of a stream discarded to make room.
 const metaDiscarded = "penstock.discarded"
-
-func metaCount(metadata map[string]string, key string) uint64 {
-	n, err := strconv.ParseUint(metadata[key], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
 
 // headerText converts text to a valid header value.
 func headerText(s string) string {

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -17,7 +16,7 @@ import (
 func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
-		return 0, fmt.Errorf("depth of policy %s: %w", policy, jsapi.Translate(err))
+		return 0, fmt.Errorf("depth of policy %s: %w", policy, err)
 	}
 	return info.State.Msgs, nil
 }
@@ -32,7 +31,7 @@ func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("depths of all policies: %w", jsapi.Translate(err))
+		return nil, fmt.Errorf("depths of all policies: %w", err)
 	}
 	return depths, nil
 }
@@ -42,7 +41,7 @@ func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
 	if err != nil {
-		return nil, fmt.Errorf("depths of policy %s: %w", policy, jsapi.Translate(err))
+		return nil, fmt.Errorf("depths of policy %s: %w", policy, err)
 	}
 	depths := make(map[job.Key]uint64, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
@@ -62,7 +61,7 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	subject := b.names.Queue(policy, partition, k)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), subject)
 	if err != nil {
-		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, jsapi.Translate(err))
+		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, err)
 	}
 	return info.State.Subjects[subject], nil
 }
@@ -78,7 +77,7 @@ type Stream struct {
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
-		return Stream{}, fmt.Errorf("stream of policy %s: %w", policy, jsapi.Translate(err))
+		return Stream{}, fmt.Errorf("stream of policy %s: %w", policy, err)
 	}
 	partitions, ours := info.Config.Metadata[metaPartitions]
 	if !ours {
@@ -117,7 +116,7 @@ func (b *Broker) streams(ctx context.Context) ([]string, error) {
 	for offset := 0; ; {
 		var page response
 		if err := b.js.Call(ctx, "$JS.API.STREAM.NAMES", request{offset}, &page); err != nil {
-			return nil, jsapi.Translate(err)
+			return nil, err
 		}
 		all = append(all, page.Streams...)
 		if offset += len(page.Streams); len(page.Streams) == 0 || offset >= page.Total {

@@ -17,7 +17,7 @@ import (
 func (b *Broker) closeDoor(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	config.Subjects = []string{b.names.doorClosed(policy)}
-	if err := b.updateStream(ctx, config); err != nil {
+	if err := b.js.UpdateStream(ctx, config); err != nil {
 		return fmt.Errorf("close the door: %w", err)
 	}
 	return nil
@@ -26,9 +26,7 @@ func (b *Broker) closeDoor(ctx context.Context, policy string,
 // reopen opens a door again after err, and returns err. It works even past the lock's deadline,
 // because the lock itself lasts longer.
 func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
-	defer cancel()
-	if openErr := b.updateStream(ctx, open); openErr != nil {
+	if openErr := b.js.UpdateStream(context.WithoutCancel(ctx), open); openErr != nil {
 		err = errors.Join(err, fmt.Errorf("open the door again: %w", openErr))
 	}
 	return err
@@ -59,16 +57,14 @@ func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamSt
 		}
 		info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
 		if err != nil {
-			return jetstream.StreamState{}, jsapi.Translate(err)
+			return jetstream.StreamState{}, err
 		}
 		if looked && info.State.LastSeq == last {
 			return info.State, nil
 		}
 		last, looked = info.State.LastSeq, true
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return jetstream.StreamState{}, jsapi.Translate(ctx.Err())
+		if err := jsapi.Pause(ctx, wait); err != nil {
+			return jetstream.StreamState{}, err
 		}
 	}
 }
@@ -77,19 +73,14 @@ func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamSt
 func (b *Broker) barrier(ctx context.Context, policy string) error {
 	m := nats.NewMsg(b.names.doorClosed(policy))
 	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatInt(1<<62, 10))
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
-	if err == nil {
-		_, err = jsapi.ParsePubAck(answer.Data)
-	}
-	if jsapi.HasCode(err, jsapi.CodeWrongLastSequence, jsapi.CodeWrongLastSequenceR3) {
+	_, err := b.js.Publish(ctx, m)
+	if errors.Is(err, ErrConflict) {
 		return nil
 	}
 	if err == nil {
 		err = errors.New("a message with an impossible condition was stored")
 	}
-	return fmt.Errorf("wait for jobs under way: %w", jsapi.Translate(err))
+	return fmt.Errorf("wait for jobs under way: %w", err)
 }
 
 // PolicyInUseError refuses to close the queue of a policy that holds jobs.
@@ -112,13 +103,13 @@ func (b *Broker) CloseQueue(
 ) error {
 	return b.locked(ctx, name, func(ctx context.Context) (err error) {
 		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		if errors.Is(err, ErrNoStream) {
 			return mark(ctx)
 		}
-		if err != nil {
-			return jsapi.Translate(err)
+		if err == nil {
+			err = jsapi.CheckVersion(info.Config.Metadata)
 		}
-		if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
+		if err != nil {
 			return err
 		}
 		if info.State.Msgs > 0 && !even { // most likely still so when the door is closed
@@ -158,26 +149,20 @@ func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error)
 
 func (b *Broker) retire(ctx context.Context, name string) (gone bool, err error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return true, nil
-	}
 	if err != nil {
-		return false, jsapi.Translate(err)
+		return errors.Is(err, ErrNoStream), unlessGone(err)
 	}
 	if b.isClosed(name, info.Config) && info.State.Msgs > 0 {
 		return false, nil
 	}
 	err = b.locked(ctx, name, func(ctx context.Context) error {
 		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			gone = true
-			return nil
+		if err == nil {
+			err = jsapi.CheckVersion(info.Config.Metadata)
 		}
 		if err != nil {
-			return jsapi.Translate(err)
-		}
-		if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
-			return err
+			gone = errors.Is(err, ErrNoStream)
+			return unlessGone(err)
 		}
 		if !b.isClosed(name, info.Config) {
 			if err := b.closeDoor(ctx, name, info.Config); err != nil {
@@ -188,14 +173,17 @@ func (b *Broker) retire(ctx context.Context, name string) (gone bool, err error)
 		if err != nil || state.Msgs > 0 {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-		defer cancel()
-		if err := b.js.DeleteStream(ctx, info.Config.Name); err != nil &&
-			!jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			return jsapi.Translate(err)
-		}
-		gone = true
-		return nil
+		err = b.js.DeleteStream(ctx, info.Config.Name)
+		gone = err == nil
+		return err
 	})
 	return gone, err
+}
+
+// unlessGone drops the error about a missing stream.
+func unlessGone(err error) error {
+	if errors.Is(err, ErrNoStream) {
+		return nil
+	}
+	return err
 }

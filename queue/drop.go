@@ -79,7 +79,7 @@ func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
 		err = b.noteDropped(ctx, policy, j, job.EndCancelled)
 	}
 	if err == nil {
-		err = jsapi.Translate(b.deleteMessage(ctx, b.names.Stream(policy), seq))
+		err = b.deleteMessage(ctx, b.names.Stream(policy), seq)
 	}
 	if err != nil {
 		return fmt.Errorf("drop job %s: %w", job.ID(policy, seq), err)

@@ -51,7 +51,7 @@ func endByAck(b *testing.B, broker *Broker) time.Duration {
 }
 
 func endByDelete(b *testing.B, broker *Broker) time.Duration {
-	_, err := broker.js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "limits",
+	err := broker.js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "limits",
 		Subjects: []string{"limits.>"}, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
 		MaxMsgsPerSubject: 1_000_000, Replicas: broker.replicas, AllowDirect: true,
 		Duplicates: time.Minute})

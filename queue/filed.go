@@ -36,26 +36,17 @@ type AppliedFile struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// AppliedFile reads the list of a set; an empty list is no error.
-func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	stream, err := b.js.Stream(ctx, b.names.schedules())
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return f, nil
-	}
-	var m *jetstream.RawStreamMsg
-	if err == nil {
-		m, err = stream.GetLastMsgForSubject(ctx, b.filed(set))
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+// Filed reads the list of a set; an empty list is no error.
+func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
+	m, err := b.lastSchedule(ctx, b.filed(set))
+	if errors.Is(err, ErrNotFound) {
 		return f, nil
 	}
 	if err == nil {
-		f.seq, err = m.Sequence, json.Unmarshal(m.Data, &f.Texts)
+		f.seq, err = m.Seq, json.Unmarshal(m.Data, &f.Texts)
 	}
 	if err != nil {
-		return f, fmt.Errorf("read what a file has written: %w", jsapi.Translate(err))
+		return f, fmt.Errorf("read what a file has written: %w", err)
 	}
 	return f, nil
 }

@@ -210,7 +210,6 @@ func (h History) Read(ctx context.Context, seq uint64) (HistoryEntry, error) {
 // empty, starting before the ID before, or with the newest job if that is 0. Pass next as before
 // for more; 0 means no more. One call searches a bounded range, so it may return fewer jobs, even
 // none, when more exist.
-// where it found fewer, even none.
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []HistoryEntry, next uint64, err error) {
 
@@ -223,11 +222,11 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 		subject = h.b.names.history(h.policy, "*", string(k))
 	}
 	info, err := h.b.js.StreamInfo(ctx, stream, "")
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+	if errors.Is(err, ErrNoStream) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("history of %s: %w", h.policy, jsapi.Translate(err))
+		return nil, 0, fmt.Errorf("history of %s: %w", h.policy, err)
 	}
 	// Streams cannot be read backwards, so growing windows are read from the end.
 	last, first := info.State.LastSeq, info.State.FirstSeq
@@ -259,16 +258,12 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 func (h History) window(ctx context.Context, stream, subject string, from, last uint64) (
 	found []HistoryEntry, err error) {
 
-	for from <= last {
-		read, err := h.b.js.Batch(ctx, stream, subject, from, int(last-from)+1)
-		if err != nil || len(read) == 0 {
+	for m, err := range h.b.js.Messages(ctx, stream, subject, from, int(last-from)+1) {
+		if err != nil || m.Seq > last {
 			return found, err
 		}
-		for _, m := range read {
-			if past, ok := h.past(m); ok && m.Seq <= last {
-				found = append(found, past)
-			}
-			from = m.Seq + 1
+		if past, ok := h.past(m); ok {
+			found = append(found, past)
 		}
 	}
 	return found, nil
@@ -287,11 +282,8 @@ func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
 // Drop deletes the history of a removed policy, because a policy of the same name numbers its jobs
 // from 1 again.
 func (h History) Drop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	err := h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy))
-	if err != nil && !jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return fmt.Errorf("history of %s: %w", h.policy, jsapi.Translate(err))
+	if err := h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy)); err != nil {
+		return fmt.Errorf("history of %s: %w", h.policy, err)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func TestAHistoryForgets(t *testing.T) {
 func TestLostHistoryIsCounted(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
-	if _, err := b.js.CreateStream(ctx, jetstream.StreamConfig{Name: "PENSTOCK_HISTORY_stripe",
+	if err := b.js.CreateStream(ctx, jetstream.StreamConfig{Name: "PENSTOCK_HISTORY_stripe",
 		Subjects: []string{"penstock.history.stripe.>"}, MaxMsgs: 1, AllowMsgTTL: true,
 		Discard: jetstream.DiscardNew}); err != nil {
 		t.Fatal(err)

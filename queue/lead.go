@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 const (
@@ -44,11 +45,9 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		// The loop sees the result, even of a request without an answer, by which server leads
 		// then.
 		_ = l.b.js.Call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
-		select {
-		case <-ctx.Done():
+		if jsapi.Pause(ctx, leadEvery) != nil {
 			return fmt.Errorf("%w: %s leads the consumer, and %s the stream", ErrUnavailable,
 				leader, info.Cluster.Leader)
-		case <-time.After(leadEvery):
 		}
 		leader = l.leads(ctx, consumer)
 	}

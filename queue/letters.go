@@ -45,7 +45,7 @@ func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 		}
 	}, jetstream.WithStreamListSubject(b.names.Dead("*", ">")))
 	if err != nil {
-		return nil, fmt.Errorf("list the streams of dead letters: %w", jsapi.Translate(err))
+		return nil, fmt.Errorf("list the streams of dead letters: %w", err)
 	}
 	slices.SortFunc(counts, func(a, b LetterCount) int {
 		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Policy, b.Policy))
@@ -107,10 +107,8 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, jsapi.Translate(cmp.Or(err, ctx.Err()))
-		case <-time.After(lettersEvery):
+		if ended := jsapi.Pause(ctx, lettersEvery); ended != nil {
+			return nil, cmp.Or(err, ended)
 		}
 	}
 }
@@ -133,11 +131,8 @@ func (b *Broker) someLetters(
 		Replicas:          1,
 		InactiveThreshold: 10 * time.Second,
 	})
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return nil, nil // it never had one
-	}
 	if err != nil {
-		return nil, jsapi.Translate(err)
+		return nil, unlessGone(err) // it never had one
 	}
 	info := consumer.CachedInfo()
 	defer func() {
@@ -227,7 +222,7 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 		var refusal *jsapi.Refusal
 		return !errors.As(err, &refusal), nil
 	}
-	return false, fmt.Errorf("delete dead letter %d: %w", id, jsapi.Translate(err))
+	return false, fmt.Errorf("delete dead letter %d: %w", id, err)
 }
 
 // DiscardThrough deletes for good the letters with an ID up to last, or all when that is 0, and
@@ -251,9 +246,8 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, er
 		var info *jetstream.StreamInfo
 		if info, err = l.b.js.StreamInfo(ctx, stream, ""); err == nil {
 			fill = Fill{int64(info.State.Bytes), max(0, info.Config.MaxBytes)}
-			return metaCount(info.Config.Metadata, metaDiscarded), fill, nil
+			return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), fill, nil
 		}
-		err = jsapi.Translate(err)
 	}
 	if errors.Is(err, ErrNoStream) {
 		return 0, Fill{}, nil
@@ -266,14 +260,9 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, er
 func (l Letters) DropEmpty(ctx context.Context) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if err == nil && info.State.Msgs == 0 {
-		ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-		defer cancel()
 		err = l.b.js.DeleteStream(ctx, info.Config.Name)
 	}
-	if err != nil && !jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return jsapi.Translate(err)
-	}
-	return nil
+	return unlessGone(err)
 }
 
 // stream is where the letters are stored; [ErrNotFound] for what cannot be a policy's name.

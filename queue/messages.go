@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -34,18 +33,14 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k
 		return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
 	}
 	stream, subject := b.names.Stream(policy), b.names.Queue(policy, partition, k)
-	for bytes := 0; len(found) < n && bytes < mostListedBytes; {
-		read, err := b.js.Batch(ctx, stream, subject, max(from, 1), n-len(found))
+	bytes := 0
+	for m, err := range b.js.Messages(ctx, stream, subject, from, n) {
 		if err != nil {
 			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
 		}
-		if len(read) == 0 {
+		found = append(found, b.arrived(m, false))
+		if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
 			break
-		}
-		for _, m := range read {
-			found = append(found, b.arrived(m, false))
-			bytes += len(m.Data)
-			from = m.Seq + 1
 		}
 	}
 	return found, nil
@@ -62,7 +57,7 @@ type JobFilter struct {
 func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
-		return 0, fmt.Errorf("last job of %s: %w", policy, jsapi.Translate(err))
+		return 0, fmt.Errorf("last job of %s: %w", policy, err)
 	}
 	return info.State.LastSeq, nil
 }
@@ -93,10 +88,8 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from 
 		if err != nil || next == math.MaxUint64 {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, jsapi.Translate(ctx.Err())
-		case <-time.After(lettersEvery):
+		if err := jsapi.Pause(ctx, lettersEvery); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -111,11 +104,10 @@ func (b *Broker) messageBySeq(ctx context.Context, stream string,
 	return b.js.Message(ctx, stream, map[string]uint64{"seq": seq})
 }
 
-// deleteMessage deletes one message of a stream, and returns the server's error untranslated.
+// deleteMessage deletes one message of a stream.
 func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) error {
-	var answer struct{}
 	request := map[string]any{"seq": seq, "no_erase": true}
-	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, &answer)
+	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, new(struct{}))
 }
 
 // purge deletes the messages of a stream that match a filter (empty: all) up to and including the
@@ -133,5 +125,5 @@ func (b *Broker) purge(ctx context.Context, stream, filter string,
 		Purged uint64 `json:"purged"`
 	}
 	err = b.js.Call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
-	return answer.Purged, jsapi.Translate(err)
+	return answer.Purged, err
 }

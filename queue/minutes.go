@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -77,10 +78,14 @@ func (b *Broker) count(g *gate, what Count, n int64) {
 			time.AfterFunc(now.Truncate(time.Minute).Add(time.Minute).Sub(now), b.KeepMinutes)
 		}
 	}
-	if at := &g.minute.N[what]; what == CountDepth {
-		*at = max(*at, n)
+	g.minute.add(what, n)
+}
+
+func (m *minute) add(what Count, n int64) {
+	if what == CountDepth {
+		m.N[what] = max(m.N[what], n)
 	} else {
-		*at += n
+		m.N[what] += n
 	}
 }
 
@@ -134,11 +139,8 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 	if err != nil {
 		return err
 	}
-	publish := func() error {
-		_, err := b.js.Publish(ctx, b.names.minute(policy), body, jetstream.WithRetryAttempts(0))
-		return err
-	}
-	if err = publish(); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	record := &nats.Msg{Subject: b.names.minute(policy), Data: body}
+	if _, err = b.js.Publish(ctx, record); !errors.Is(err, nats.ErrNoResponders) {
 		return err
 	}
 	err = b.js.Ensure(ctx, jetstream.StreamConfig{
@@ -154,10 +156,10 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 		Replicas:    b.replicas,
 		AllowDirect: true,
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = b.js.Publish(ctx, record)
 	}
-	return publish()
+	return err
 }
 
 // Day holds the counts of a policy for each minute of the last day.
@@ -173,38 +175,25 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 	end := b.minutes.time().Unix() / 60
 	kept := map[int64]*minute{}
 	first := end
-	for from := uint64(1); ; {
-		// The server may end a batch early, at its limit in bytes.
-		read, err := b.js.Batch(ctx, b.names.minutesStream(), b.names.minute(policy), from, 1000)
+	stream, subject := b.names.minutesStream(), b.names.minute(policy)
+	for r, err := range b.js.Messages(ctx, stream, subject, 1, 1000) {
 		if errors.Is(err, ErrUnavailable) && b.noMinutes(ctx) {
 			break
 		}
 		if err != nil {
 			return Day{}, fmt.Errorf("minutes of %s: %w", policy, err)
 		}
-		if len(read) == 0 {
-			break
+		var m minute
+		if json.Unmarshal(r.Data, &m) != nil || m.V != job.FormatVersion || m.At >= end ||
+			m.At < end-int64(minutesKept/time.Minute) {
+			continue
 		}
-		for _, r := range read {
-			from = r.Seq + 1
-			var m minute
-			if json.Unmarshal(r.Data, &m) != nil || m.V != job.FormatVersion || m.At >= end ||
-				m.At < end-int64(minutesKept/time.Minute) {
-				continue
-			}
-			first = min(first, m.At)
-			sum := kept[m.At]
-			if sum == nil {
-				sum = &minute{}
-				kept[m.At] = sum
-			}
-			for what, n := range m.N {
-				if Count(what) == CountDepth {
-					sum.N[what] = max(sum.N[what], n)
-				} else {
-					sum.N[what] += n
-				}
-			}
+		first = min(first, m.At)
+		if kept[m.At] == nil {
+			kept[m.At] = &minute{}
+		}
+		for what, n := range m.N {
+			kept[m.At].add(Count(what), n)
 		}
 	}
 	day := Day{From: time.Unix(first*60, 0).UTC(), Counts: map[string][]int64{}}
@@ -221,5 +210,5 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 // noMinutes reports whether no counts were ever stored.
 func (b *Broker) noMinutes(ctx context.Context) bool {
 	_, err := b.js.StreamInfo(ctx, b.names.minutesStream(), "")
-	return jsapi.HasCode(err, jsapi.CodeStreamNotFound)
+	return errors.Is(err, ErrNoStream)
 }

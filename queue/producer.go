@@ -314,7 +314,6 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	switch {
 	case err != nil:
-		err = jsapi.Translate(err)
 	case p.b.isClosed(policy, info.Config):
 		err = fmt.Errorf("%w: it takes no more jobs", ErrNoStream)
 	case len(info.Config.Subjects) > 0 && info.Config.Subjects[0] == p.b.names.doorAdmitted(policy):

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -51,7 +50,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 		}
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return Receipt{}, fmt.Errorf("find the job that this one repeats: %w", jsapi.Translate(err))
+		return Receipt{}, fmt.Errorf("find the job that this one repeats: %w", err)
 	}
 	return r, nil
 }
@@ -64,7 +63,7 @@ func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.En
 	}
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	if err != nil {
-		return job.Ended{}, jsapi.Translate(err)
+		return job.Ended{}, err
 	}
 	if e.Accepted.Before(info.Created) {
 		return job.Ended{}, ErrNotFound

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -58,7 +57,7 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	if err != nil {
-		return false, jsapi.Translate(err)
+		return false, err
 	}
 	transform := info.Config.SubjectTransform // also of a stream whose door is closed
 	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil

@@ -180,8 +180,6 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
 // Schedule reads a schedule; it returns [ErrNotFound] if there is none.
 func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 	name string) (Schedule, error) {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		found, err := b.readSchedule(ctx, b.names.schedule(kind, s))
@@ -193,23 +191,22 @@ func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 }
 
 func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, err error) {
-	stream, err := b.js.Stream(ctx, b.names.schedules())
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return s, ErrNotFound
-	}
+	m, err := b.lastSchedule(ctx, subject)
 	if err != nil {
-		return s, jsapi.Translate(err)
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return s, ErrNotFound
-	}
-	if err != nil {
-		return s, jsapi.Translate(err)
+		return s, err
 	}
 	s, err = b.scheduleOf(subject, m.Header, m.Data)
-	s.seq = m.Sequence
+	s.seq = m.Seq
 	return s, err
+}
+
+// lastSchedule reads the last message of a subject from the stream of schedules.
+func (b *Broker) lastSchedule(ctx context.Context, subject string) (jsapi.Message, error) {
+	m, err := b.js.Message(ctx, b.names.schedules(), map[string]any{"last_by_subj": subject})
+	if errors.Is(err, ErrNoStream) {
+		err = ErrNotFound
+	}
+	return m, err
 }
 
 // scheduleOf parses a stored schedule or a tick.
@@ -257,11 +254,11 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"
 		info, err := b.js.StreamInfo(ctx, b.names.schedules(), filter)
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		if errors.Is(err, ErrNoStream) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list schedules: %w", jsapi.Translate(err))
+			return nil, fmt.Errorf("list schedules: %w", err)
 		}
 		of := len(all)
 		for subject := range info.State.Subjects {
@@ -284,16 +281,10 @@ func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
 }
 
 func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	stream, err := b.js.Stream(ctx, b.names.schedules())
 	for _, subject := range subjects {
-		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+		if _, err := b.purge(ctx, b.names.schedules(), subject, 0); err != nil {
+			return fmt.Errorf("remove a schedule: %w", err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("remove a schedule: %w", jsapi.Translate(err))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -29,11 +28,8 @@ func (s DeadLetterFilter) has(l StoredLetter) bool {
 func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return nil
-	}
 	if err != nil {
-		return jsapi.Translate(err)
+		return unlessGone(err)
 	}
 	last := info.State.LastSeq
 	if some.Through > 0 {

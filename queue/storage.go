@@ -123,7 +123,7 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 // Lists of streams lack those whose servers are down; Replaced asks about this one.
 func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bool {
 	info, err := b.js.StreamInfo(ctx, stream, "")
-	return jsapi.HasCode(err, jsapi.CodeStreamNotFound) || err == nil && !info.Created.Equal(made)
+	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
 }
 
 // Waiting are the policies that had jobs when [Broker.Ration] listed all streams last.
@@ -173,9 +173,9 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 	case config.MaxBytes > 0: // a history, whose bound is the same everywhere
 		return s.letters.bound(config.MaxBytes)
 	case config.Metadata[metaPartitions] != "":
-		return s.jobs.bound(metaBytes(config.Metadata, metaMaxBytes))
+		return s.jobs.bound(metaNumber(config.Metadata, metaMaxBytes))
 	}
-	return s.letters.bound(metaBytes(s.said[policy], metaDeadMaxBytes))
+	return s.letters.bound(metaNumber(s.said[policy], metaDeadMaxBytes))
 }
 
 // share is how the streams of one part of the store are bounded.
@@ -272,7 +272,7 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 	if limits.MaxStreams > 0 && streams > limits.MaxStreams {
 		lack("max_streams is %d, and they may need %d", limits.MaxStreams, streams)
 	}
-	partitions := func(x *bounded) int64 { return metaBytes(found.said[x.policy], metaPartitions) }
+	partitions := func(x *bounded) int64 { return metaNumber(found.said[x.policy], metaPartitions) }
 	if limits.MaxConsumers > 0 && len(jobs) > 0 {
 		widest := slices.MaxFunc(jobs, func(a, b *bounded) int {
 			return cmp.Or(cmp.Compare(partitions(a), partitions(b)),
@@ -366,14 +366,11 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) error
 	lock := strings.TrimPrefix(stream, b.names.upper+"_")
 	err := b.locked(ctx, lock, func(ctx context.Context) error {
 		info, err := b.js.StreamInfo(ctx, stream, "")
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			return nil
-		}
 		if err != nil {
-			return jsapi.Translate(err)
+			return unlessGone(err)
 		}
 		info.Config.MaxBytes = bytes
-		return b.updateStream(ctx, info.Config)
+		return b.js.UpdateStream(ctx, info.Config)
 	})
 	if err != nil {
 		return fmt.Errorf("bound %s by %s: %w", stream, policy.Size(bytes), err)
@@ -437,7 +434,7 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
 	})
 	if err != nil {
-		return nil, nil, 0, jsapi.Translate(err)
+		return nil, nil, 0, err
 	}
 	for _, config := range coming {
 		if !there[config.Name] {
@@ -445,10 +442,10 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 		}
 	}
 	for _, x := range jobs {
-		x.own = metaBytes(found.said[x.policy], metaMaxBytes)
+		x.own = metaNumber(found.said[x.policy], metaMaxBytes)
 	}
 	for _, x := range letters {
-		x.own = metaBytes(found.said[x.policy], metaDeadMaxBytes)
+		x.own = metaNumber(found.said[x.policy], metaDeadMaxBytes)
 		if strings.HasPrefix(x.policy, historyInfix) {
 			x.own = historyBytes
 		}
@@ -456,8 +453,8 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	return jobs, letters, foreign, nil
 }
 
-// metaBytes reads a number of bytes that a policy says; 0 when it says none.
-func metaBytes(metadata map[string]string, key string) int64 {
+// metaNumber reads a number from a stream's metadata; 0 when there is none.
+func metaNumber(metadata map[string]string, key string) int64 {
 	n, err := strconv.ParseInt(metadata[key], 10, 64)
 	if err != nil {
 		return 0

@@ -294,7 +294,7 @@ func TestLettersAreBounded(t *testing.T) {
 	// The largest job's letter fits without its body where it would not with it.
 	config := b.deadConfig("stripe")
 	config.MaxBytes = 16 << 10
-	if err := b.updateStream(natstest.Context(t), config); err != nil {
+	if err := b.js.UpdateStream(natstest.Context(t), config); err != nil {
 		t.Fatal(err)
 	}
 	bury(t, b,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -36,7 +35,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	}
 	info, err := l.b.js.StreamInfo(ctx, l.stream, l.strays.filter)
 	if err != nil || len(info.State.Subjects) == 0 {
-		return nil, jsapi.Translate(err)
+		return nil, err
 	}
 	var found []job.Arrived
 	for len(found) < straysAtOnce {
@@ -90,9 +89,7 @@ func (l *Backlog) remove(ctx context.Context) {
 	s.doomed = nil
 	s.mu.Unlock()
 	for _, seq := range doomed {
-		var answer struct{}
-		request := map[string]any{"seq": seq, "no_erase": true}
-		err := l.b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, request, &answer)
+		err := l.b.deleteMessage(ctx, l.stream, seq)
 		gone := err == nil
 		if !gone { // perhaps it was already deleted
 			_, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})

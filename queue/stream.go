@@ -97,7 +97,7 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 	want := b.streamConfig(p)
 	for {
 		info, err := b.js.StreamInfo(ctx, want.Name, "")
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		if errors.Is(err, ErrNoStream) {
 			err = b.createBounded(ctx, p.Name, want)
 			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
 				continue // created meanwhile, with other settings
@@ -108,7 +108,7 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 			return err
 		}
 		if err != nil {
-			return jsapi.Translate(err)
+			return err
 		}
 		if err := checkStream(p.Name, info.Config, want); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 		}
 		bounded := config
 		bounded.MaxBytes = cmp.Or(found.bound(policy, config), -1)
-		err := jsapi.Translate(b.createStream(ctx, bounded))
+		err := b.js.CreateStream(ctx, bounded)
 		if again == 0 || !errors.Is(err, ErrStorage) {
 			return err
 		}
@@ -171,20 +171,6 @@ func (b *Broker) Fits(p policy.Policy) bool {
 	seen, _ := found.streams.Load(p.Name)
 	have, _ := seen.(jetstream.StreamConfig)
 	return checkStream(p.Name, have, want) == nil && sameSettings(have, want)
-}
-
-func (b *Broker) createStream(ctx context.Context, config jetstream.StreamConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	_, err := b.js.CreateStream(ctx, config)
-	return err
-}
-
-func (b *Broker) updateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	_, err := b.js.UpdateStream(ctx, config)
-	return jsapi.Translate(err)
 }
 
 // checkStream refuses a stream that is not Penstock's, or that stores its subjects differently.
@@ -221,8 +207,8 @@ func sameSettings(have, want jetstream.StreamConfig) bool {
 // sameBounds compares the policy's settings of bounds in bytes. [Broker.Ration] sets the bounds
 // themselves.
 func sameBounds(have, want map[string]string) bool {
-	return metaBytes(have, metaMaxBytes) == metaBytes(want, metaMaxBytes) &&
-		metaBytes(have, metaDeadMaxBytes) == metaBytes(want, metaDeadMaxBytes)
+	return metaNumber(have, metaMaxBytes) == metaNumber(want, metaMaxBytes) &&
+		metaNumber(have, metaDeadMaxBytes) == metaNumber(want, metaDeadMaxBytes)
 }
 
 // withSettings returns have with the changeable settings of want.
@@ -253,10 +239,8 @@ func (b *Broker) locked(ctx context.Context, policy string,
 func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(p.Name), "")
 	switch {
-	case jsapi.HasCode(err, jsapi.CodeStreamNotFound):
-		return nil
 	case err != nil:
-		return jsapi.Translate(err)
+		return unlessGone(err)
 	case !p.HasQueue():
 		return policy.Invalid(
 			[]policy.Problem{{Field: "queue",

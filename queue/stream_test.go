@@ -59,7 +59,7 @@ func TestStreamsHaveDescriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.Config.Description = "Penstock: records"
-	if err := b.updateStream(natstest.Context(t), old.Config); err != nil {
+	if err := b.js.UpdateStream(natstest.Context(t), old.Config); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("stripe", 10, 1))
@@ -92,7 +92,7 @@ func TestSetupRefusesANewerLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	info.Config.Metadata[jsapi.MetaVersion] = "2"
-	if err := b.updateStream(natstest.Context(t), info.Config); err != nil {
+	if err := b.js.UpdateStream(natstest.Context(t), info.Config); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Setup(natstest.Context(t)); !errors.Is(err, job.ErrVersion) {
@@ -189,7 +189,7 @@ func TestApplyRefusesImmutableChanges(t *testing.T) {
 			t.Errorf("got %v, want an ImmutableError about %s", err, c.field)
 		}
 	}
-	if _, err := b.js.CreateStream(natstest.Context(t),
+	if err := b.js.CreateStream(natstest.Context(t),
 		jetstream.StreamConfig{Name: "PENSTOCK_foreign"}); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestLoweringDeletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	info.Config.MaxMsgsPerSubject = 4
-	if err := b.updateStream(natstest.Context(t), info.Config); err != nil {
+	if err := b.js.UpdateStream(natstest.Context(t), info.Config); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 4 {

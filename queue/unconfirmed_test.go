@@ -83,7 +83,7 @@ func TestStreamsOfOthersLeaveLessToShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.createStream(natstest.Context(t),
+	if err := b.js.CreateStream(natstest.Context(t),
 		jetstream.StreamConfig{Name: "THEIRS", MaxBytes: 16 << 20}); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, t.prefix+filter)
 	if err != nil {
-		return nil, fmt.Errorf("keys %s/%s: %w", t.bucket, filter, jsapi.Translate(err))
+		return nil, fmt.Errorf("keys %s/%s: %w", t.bucket, filter, err)
 	}
 	keys := make([]string, 0, len(info.State.Subjects))
 	for subject := range info.State.Subjects {
@@ -120,7 +120,7 @@ func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	if len(keys) > parallel {
 		info, err := t.js.StreamInfo(ctx, t.stream, "")
 		if err != nil {
-			return nil, jsapi.Translate(err)
+			return nil, err
 		}
 		size, last = pageKeys, info.State.LastSeq
 	}

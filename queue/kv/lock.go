@@ -40,10 +40,8 @@ func (t *Table) WithLock(
 		if !errors.Is(err, ErrConflict) {
 			return fmt.Errorf("lock %s: %w", name, err)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("lock %s: %w", name, jsapi.Translate(ctx.Err()))
-		case <-time.After(lockRetry):
+		if err := jsapi.Pause(ctx, lockRetry); err != nil {
+			return fmt.Errorf("lock %s: %w", name, err)
 		}
 	}
 }

@@ -200,15 +200,9 @@ func (t *Table) publish(
 	if expected != nil {
 		header[headerExpectedRevision] = []string{strconv.FormatUint(*expected, 10)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	m, err := t.js.NATS.RequestMsgWithContext(ctx,
+	ack, err := t.js.Publish(ctx,
 		&nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
-	if err != nil {
-		return 0, jsapi.Translate(err)
-	}
-	ack, err := jsapi.ParsePubAck(m.Data)
-	return ack.Seq, jsapi.Translate(err)
+	return ack.Seq, err
 }
 
 // Read reads a key from the stream's leader, never from a lagging replica. It returns
@@ -253,7 +247,7 @@ func (t *Table) record(m jsapi.Message) Record {
 func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
-		return time.Time{}, fmt.Errorf("time at %s: %w", t.bucket, jsapi.Translate(err))
+		return time.Time{}, fmt.Errorf("time at %s: %w", t.bucket, err)
 	}
 	return info.TimeStamp, nil
 }
@@ -262,7 +256,7 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
-		return time.Time{}, fmt.Errorf("creation of %s: %w", t.bucket, jsapi.Translate(err))
+		return time.Time{}, fmt.Errorf("creation of %s: %w", t.bucket, err)
 	}
 	return info.Created, nil
 }

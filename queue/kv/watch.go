@@ -54,10 +54,8 @@ func (w *watch) run(ctx context.Context) error {
 		if inSync {
 			wait, patience = watchRetryMin, watchPatience
 		}
-		select {
-		case <-ctx.Done():
+		if jsapi.Pause(ctx, wait) != nil {
 			return nil
-		case <-time.After(wait):
 		}
 		wait, patience = min(2*wait, watchRetryMax), min(2*patience, jsapi.CallTimeout)
 	}

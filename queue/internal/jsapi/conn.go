@@ -5,6 +5,7 @@ package jsapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -63,6 +64,78 @@ func Instants(metadata map[string]string, key string) []time.Time {
 // createTries bounds the attempts to create a stream that other processes create at the same time.
 const createTries = 10
 
+// within makes a call of nats.go's API with a deadline of CallTimeout, and translates its error.
+func within[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	result, err := call(ctx)
+	return result, Translate(err)
+}
+
+// CreateStream creates a stream.
+func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
+	_, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JetStream.CreateStream(ctx, config)
+	})
+	return err
+}
+
+// UpdateStream replaces the configuration of a stream.
+func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
+	_, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JetStream.UpdateStream(ctx, config)
+	})
+	return err
+}
+
+// DeleteStream deletes a stream, if it exists.
+func (c *Conn) DeleteStream(ctx context.Context, name string) error {
+	err := c.Call(ctx, "$JS.API.STREAM.DELETE."+name, struct{}{}, new(struct{}))
+	if errors.Is(err, ErrNoStream) {
+		return nil
+	}
+	return err
+}
+
+// CreateConsumer creates a consumer.
+func (c *Conn) CreateConsumer(ctx context.Context, stream string,
+	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+
+	return within(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.JetStream.CreateConsumer(ctx, stream, config)
+	})
+}
+
+// DeleteConsumer deletes a consumer, if it exists.
+func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
+	err := c.Call(ctx, "$JS.API.CONSUMER.DELETE."+stream+"."+name, struct{}{}, new(struct{}))
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Publish publishes a message, and waits for JetStream's confirmation.
+func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (PubAck, error) {
+	return within(ctx, func(ctx context.Context) (PubAck, error) {
+		answer, err := c.NATS.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			return PubAck{}, err
+		}
+		return ParsePubAck(answer.Data)
+	})
+}
+
+// Pause waits, and returns an error if ctx ends first.
+func Pause(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return Translate(ctx.Err())
+	}
+}
+
 // Ensure creates a stream, or checks that it exists; only its replicas and its bound may change.
 // Its sequences, which are the revisions of a table, begin at the time in µs. If the stream is
 // lost and recreated, they continue above all former ones, because writes stay below a million a
@@ -70,16 +143,17 @@ const createTries = 10
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
-	for tries := 1; HasCode(err, CodeStreamNotFound); tries++ {
+	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
+		want.FirstSeq = uint64(time.Now().UnixMicro())
 		// Another process may be faster or concurrent: the server creates only one store per name.
-		created := c.create(ctx, want)
+		created := c.CreateStream(ctx, want)
 		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
-			return Translate(created)
+			return created
 		}
 		info, err = c.StreamInfo(ctx, want.Name, "")
 	}
 	if err != nil {
-		return Translate(err)
+		return err
 	}
 	if err := CheckVersion(info.Config.Metadata); err != nil {
 		return err
@@ -90,20 +164,9 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 		have.Discard == want.Discard {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
 	have.Replicas, have.MaxMsgs, have.MaxBytes, have.Discard = want.Replicas, want.MaxMsgs,
 		want.MaxBytes, want.Discard
-	_, err = c.UpdateStream(ctx, *have)
-	return Translate(err)
-}
-
-func (c *Conn) create(ctx context.Context, want jetstream.StreamConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	want.FirstSeq = uint64(time.Now().UnixMicro())
-	_, err := c.CreateStream(ctx, want)
-	return err
+	return c.UpdateStream(ctx, *have)
 }
 
 // CheckVersion refuses a stream of a newer Penstock. A stream without a version is not Penstock's.
@@ -126,7 +189,7 @@ func created(info *jetstream.StreamInfo) time.Time {
 const listTimeout = 10 * CallTimeout
 
 // EachStream calls found for every stream of the account, or those selected by options; a page of
-// the list holds 256. It returns JetStream's own errors: Translate them.
+// the list holds 256.
 func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
 	o ...jetstream.StreamListOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -136,11 +199,11 @@ func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo)
 		info.Created = created(info)
 		found(info)
 	}
-	return list.Err()
+	return Translate(list.Err())
 }
 
 // StreamInfo returns a stream's settings and state, and with a filter also the messages per
-// subject. It returns JetStream's own errors: Translate them.
+// subject.
 func (c *Conn) StreamInfo(ctx context.Context,
 	stream, filter string) (*jetstream.StreamInfo, error) {
 	type request struct {
@@ -154,8 +217,8 @@ func (c *Conn) StreamInfo(ctx context.Context,
 	var all *jetstream.StreamInfo
 	for offset := 0; ; {
 		var page response
-		if err := c.Call(ctx, "$JS.API.STREAM.INFO."+stream, request{filter, offset}, &page); err !=
-			nil {
+		err := c.Call(ctx, "$JS.API.STREAM.INFO."+stream, request{filter, offset}, &page)
+		if err != nil {
 			return nil, err
 		}
 		if all == nil {
@@ -173,7 +236,7 @@ func (c *Conn) StreamInfo(ctx context.Context,
 	}
 }
 
-// Call makes one JetStream API request with a deadline of CallTimeout. A refusal is a *Refusal.
+// Call makes one JetStream API request with a deadline of CallTimeout.
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
 	return c.CallWithin(ctx, CallTimeout, subject, request, response)
 }
@@ -188,10 +251,10 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := c.NATS.RequestWithContext(ctx, subject, body)
-	if err != nil {
-		return err
+	if err == nil {
+		err = Answered(m.Data, response)
 	}
-	return Answered(m.Data, response)
+	return Translate(err)
 }
 
 // Answered decodes JetStream's answer to an API request. A refusal is a *Refusal.

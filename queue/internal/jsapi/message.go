@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"time"
@@ -51,7 +52,7 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 		} `json:"message"`
 	}
 	if err := c.Call(ctx, "$JS.API.STREAM.MSG.GET."+stream, request, &answer); err != nil {
-		return Message{}, Translate(err)
+		return Message{}, err
 	}
 	m := Message{Subject: answer.Message.Subject, Seq: answer.Message.Seq,
 		Time: answer.Message.Time,
@@ -186,6 +187,30 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 			return read, nil
 		case len(m.Data) == 0 && status == "503":
 			return nil, Translate(nats.ErrNoResponders)
+		}
+	}
+}
+
+// Messages reads the messages of a subject, or all if it is empty, from a sequence on, in order and
+// n at a time, as [Conn.Batch] does.
+func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
+	n int) iter.Seq2[Message, error] {
+
+	return func(yield func(Message, error) bool) {
+		for {
+			read, err := c.Batch(ctx, stream, subject, max(from, 1), n)
+			for _, m := range read {
+				if !yield(m, nil) {
+					return
+				}
+				from = m.Seq + 1
+			}
+			if err != nil {
+				yield(Message{}, err)
+			}
+			if err != nil || len(read) == 0 {
+				return
+			}
 		}
 	}
 }
