@@ -2768,15 +2768,14 @@ func (Synced)`,
 	},
 	{
 		name: "roster-forgets-nobody", file: "queue/kv/roster.go",
-		old: "now.Sub(seen) > r.lease",
-		new: "now.Before(seen)",
+		old: "latest.Sub(l.Stored) <= r.lease",
+		new: "true",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
 		name: "roster-believes-its-silence", file: "queue/kv/roster.go",
-		old: `case !r.heard:
-			r.seen[id] = now`,
-		new: "",
+		old: "now.Sub(r.since) < r.lease",
+		new: "false",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
