@@ -13,6 +13,12 @@ type Call = permits.Request
 // Permit allows one call: see [Penstock.Acquire].
 type Permit = permits.Permit
 
+// Acquirer acquires permits, as [*Penstock], [*Client] and [*permits.Client] do.
+type Acquirer = permits.Acquirer
+
+// Transport is an [http.RoundTripper] whose requests begin when their policy lets them.
+type Transport = permits.Transport
+
 // Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait
 // as well. Nothing is stored: the caller makes its request itself, at once, and then calls Settle,
 // or Return if it has not begun. The policy must be a leaking bucket with a queue, which some

@@ -262,28 +262,6 @@ func (o Options) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
-// reportStatus tells the status of each answer over HTTP.
-func reportStatus(handler http.Handler, answered func(status int)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeHTTP(&statusWriter{w, answered}, r)
-	})
-}
-
-// statusWriter reports the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	answered func(status int)
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *statusWriter) WriteHeader(status int) {
-	w.answered(status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap gives [http.ResponseController] access to the underlying writer.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file of
 // the Penstock programs; other settings are ignored. The error joins all problems, each with its
 // place: `penstock.yaml:7: policies[2].outflow: "10/x": …`.

@@ -52,10 +52,9 @@ func (p *Penstock) serving() []func(context.Context) error {
 	}
 	if p.listener != nil {
 		parts = append(parts, lifecycle.HTTP(p.listener,
-			reportStatus(p.handler, p.answered("http")),
-			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
+			p.handler, lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
 				MaxPerClient: o.HTTP.MaxPerClient, Unbounded: o.HTTP.TrustedProxies,
-				TLS: p.guard.TLS(), Logger: p.log}))
+				Answered: p.answered("http"), TLS: p.guard.TLS(), Logger: p.log}))
 	}
 	if o.ServeNATS {
 		parts = append(parts, natsapi.Serve(p.requests, p.broker.Names(), p.service,

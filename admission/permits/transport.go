@@ -1,4 +1,4 @@
-package penstock
+package permits
 
 import (
 	"context"
@@ -7,18 +7,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/hints"
 )
 
-// Acquirer acquires permits, as [*Penstock] and [*permits.Client] do.
+// Acquirer acquires permits, as [*Client] does.
 type Acquirer interface {
-	Acquire(ctx context.Context, c Call) (*Permit, error)
+	Acquire(ctx context.Context, r Request) (*Permit, error)
 }
 
 // Transport is an [http.RoundTripper] whose requests begin when their policy lets them. What it
 // reads of an answer's status and rate-limit headers pauses the bucket, for all processes. A
-// refusal is the error of the request: a [*RefusedError]. Requests are sent once: retries are for
+// refusal is the error of the request: an [*admission.RefusedError]. Requests are sent once: retries are for
 // the client, and each is a call of its own.
 type Transport struct {
 	// Permits lets the requests begin; Policy is theirs.
@@ -26,7 +25,7 @@ type Transport struct {
 	Policy  string
 	// Call returns the call of a request: its key, costs, priority and wait. The policy is set
 	// afterwards. Nil: the key is the request's host.
-	Call func(*http.Request) Call
+	Call func(*http.Request) Request
 	// Used returns what an answered request cost, by cost name; nil: the estimate stays.
 	Used func(*http.Response) map[string]int64
 	// Base sends the requests; nil: [http.DefaultTransport].
@@ -36,7 +35,7 @@ type Transport struct {
 // RoundTrip waits for the request's turn and sends it. The call ends when the answer's body is
 // closed.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	c := Call{Key: r.URL.Host}
+	c := Request{Key: r.URL.Host}
 	if t.Call != nil {
 		c = t.Call(r)
 	}
@@ -54,9 +53,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a, err := base.RoundTrip(r)
 	if err != nil {
-		result := permits.Result{Status: permits.Unavailable, Err: err}
+		result := Result{Status: Unavailable, Err: err}
 		if r.Context().Err() != nil {
-			result.Status = permits.Failed
+			result.Status = Failed
 		}
 		permit.Settle(result)
 		return nil, err
@@ -74,7 +73,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // acquire acquires a permit until it is one that is still valid.
-func (t *Transport) acquire(ctx context.Context, c Call) (*Permit, error) {
+func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	for {
 		permit, err := t.Permits.Acquire(ctx, c)
 		if err != nil || time.Now().Before(permit.StartBy) {
@@ -85,14 +84,14 @@ func (t *Transport) acquire(ctx context.Context, c Call) (*Permit, error) {
 }
 
 // result is how an answered call ended, by the answer's status and rate-limit headers.
-func (t *Transport) result(a *http.Response) permits.Result {
+func (t *Transport) result(a *http.Response) Result {
 	now := time.Now()
 	left := hints.Pause(a.Header, now)
-	r := permits.Result{Status: permits.Done, RetryAfter: left}
+	r := Result{Status: Done, RetryAfter: left}
 	if after, throttled := hints.Throttled(a.StatusCode, a.Header, left, now); throttled {
-		r.Status, r.RetryAfter = permits.Throttled, after
+		r.Status, r.RetryAfter = Throttled, after
 	} else if a.StatusCode >= http.StatusInternalServerError {
-		r.Status = permits.Unavailable
+		r.Status = Unavailable
 	}
 	if t.Used != nil {
 		r.Used = t.Used(a)

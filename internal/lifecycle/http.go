@@ -51,6 +51,8 @@ type HTTPOptions struct {
 	// Streaming permits bodies without end and bodies that are read late: they have no deadlines.
 	// It also lets upgraded connections finish.
 	Streaming bool
+	// Answered is called with the status of each answer; nil: nothing.
+	Answered func(status int)
 	// TLS secures connections; nil: no TLS. HTTP/2 is not supported.
 	TLS *tls.Config
 	// Logger receives panics of handlers and errors of connections as warnings; default
@@ -65,6 +67,9 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Answered != nil {
+		handler = reported(handler, o.Answered)
 	}
 	crowd := newCrowd(o)
 	var serving atomic.Int64
@@ -127,3 +132,24 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		return nil
 	}
 }
+
+// reported reports the status of each answer.
+func reported(handler http.Handler, answered func(status int)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(&statusWriter{w, answered}, r)
+	})
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	answered func(status int)
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *statusWriter) WriteHeader(status int) {
+	w.answered(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap gives [http.ResponseController] access to the underlying writer.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -78,14 +78,14 @@ admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore po
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/hints policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission queue queue/job nats.go
+admission/permits: admission internal/hints queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi admission/permits
 	admission/schedules algorithms
-	internal/buildinfo internal/follow internal/guard internal/health internal/hints internal/hosts internal/installation
+	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn internal/node
 	internal/policyfile internal/strict internal/targets policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
