@@ -2337,7 +2337,7 @@ func (Synced)`,
 	},
 	{
 		name: "door-stays-closed", file: "queue/door.go",
-		old: "if openErr := b.updateStream(ctx, open); openErr != nil {",
+		old: "if openErr := b.js.UpdateStream(context.WithoutCancel(ctx), open); openErr != nil {",
 		new: "if openErr := ctx.Err(); openErr != nil {",
 		by:  "./queue TestAClosedDoorIsReopened",
 	},
@@ -2463,17 +2463,17 @@ func (Synced)`,
 	},
 	{
 		name: "old-consumer-stays", file: "queue/backlog.go",
-		old: "if err := l.deleteConsumer(ctx, name); err != nil {",
+		old: "if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {",
 		new: "if err := error(nil); err != nil {",
 		by:  "./queue TestTakeoverHandsOverEverythingUnacknowledged",
 	},
 	{
 		name: "own-epochs-consumer-is-taken-over", file: "queue/backlog.go",
-		old: "if err := l.deleteConsumer(ctx, name); err != nil {",
+		old: "if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {",
 		new: `if epoch == l.o.Epoch {
 				continue
 			}
-			if err := l.deleteConsumer(ctx, name); err != nil {`,
+			if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {`,
 		by: "./queue TestOpeningTheSameEpochStartsOver",
 	},
 	{
@@ -2730,9 +2730,8 @@ func (Synced)`,
 	},
 	{
 		name: "letters-discarded-not-noted", file: "queue/deadletter.go",
-		old: `metaCount(info.Config.Metadata,
-				metaDiscarded)+n`,
-		new: "metaCount(info.Config.Metadata, metaDiscarded)",
+		old: "metaNumber(info.Config.Metadata, metaDiscarded)+int64(n)",
+		new: "metaNumber(info.Config.Metadata, metaDiscarded)",
 		by:  "./queue TestLettersAreBounded",
 	},
 	{
@@ -2769,7 +2768,7 @@ func (Synced)`,
 	{
 		name: "roster-forgets-nobody", file: "queue/kv/roster.go",
 		old: "latest.Sub(l.Stored) <= r.lease",
-		new: "true",
+		new: "!l.Deleted",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
