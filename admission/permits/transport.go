@@ -17,8 +17,8 @@ type Acquirer interface {
 
 // Transport is an [http.RoundTripper] whose requests begin when their policy lets them. What it
 // reads of an answer's status and rate-limit headers pauses the bucket, for all processes. A
-// refusal is the error of the request: an [*admission.RefusedError]. Requests are sent once: retries are for
-// the client, and each is a call of its own.
+// refusal is the error of the request: an [*admission.RefusedError]. Requests are sent once:
+// retries are for the client, and each is a call of its own.
 type Transport struct {
 	// Permits lets the requests begin; Policy is theirs.
 	Permits Acquirer
