@@ -36,8 +36,8 @@ type AppliedFile struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// Filed reads the list of a set; an empty list is no error.
-func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
+// AppliedFile reads the list of a set; an empty list is no error.
+func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	m, err := b.lastSchedule(ctx, b.filed(set))
 	if errors.Is(err, ErrNotFound) {
 		return f, nil

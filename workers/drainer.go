@@ -86,7 +86,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Memory < LeastMemory {
 		return nil, fmt.Errorf("memory %d: must be at least %d bytes", o.Memory, LeastMemory)
 	}
-	if o.LendOnly {
+	if o.WorkerOnly {
 		o.Policies, o.OwnAll = nil, false
 	}
 	if o.Grace == 0 {

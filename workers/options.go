@@ -36,9 +36,9 @@ type Options struct {
 	// OwnAll permits owning valves of policies without local workers, whose jobs run in remote
 	// workers.
 	OwnAll bool
-	// LendOnly makes a process that owns no valves and only runs jobs of other drainers: see
+	// WorkerOnly makes a process that owns no valves and only runs jobs of other drainers: see
 	// docs/workers-protocol.md. Policies and OwnAll are then ignored.
-	LendOnly bool
+	WorkerOnly bool
 	// Target returns the handler of a policy without a registered one, or a nil Handler. The entry
 	// includes the policy's source, which determines the permitted targets. Nil: only registered
 	// handlers run.

@@ -109,7 +109,7 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 		}
 		local := d.catalog.running[name] != nil
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
-		own := named && (local || d.options.OwnAll) && !d.options.LendOnly
+		own := named && (local || d.options.OwnAll) && !d.options.WorkerOnly
 		queues = append(queues, core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
 			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored,
 			Revision: entry.Revision})
