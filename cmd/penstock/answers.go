@@ -3,31 +3,13 @@ package main
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/admission/manage"
 )
 
-// jobAnswer is a [manage.Job] or a [manage.EndedJob].
+// jobAnswer is a [manage.Job], or a [manage.EndedJob] with the fields below.
 type jobAnswer struct {
-	Job       string `json:"job"`
-	Key       string `json:"key"`
-	State     string `json:"state"`
-	Position  *int   `json:"position"`
-	Calls     int    `json:"calls"`
-	ETAMS     *int64 `json:"eta_ms"`
-	Attempts  *int   `json:"attempts"`
-	LastError string `json:"last_error"`
-	job.Hold
-	AcceptedAt time.Time  `json:"accepted_at"`
-	Deadline   *time.Time `json:"deadline"`
-	NotBefore  *time.Time `json:"not_before"`
-	Cost       int64      `json:"cost"`
-	Priority   int        `json:"priority"`
-	Tags       []string   `json:"tags"`
+	pending
 	Size       *int       `json:"size"`
-	Changed    bool       `json:"changed"`
-
-	// of an ended job
-
 	Letter     uint64     `json:"letter"`
 	Reason     string     `json:"reason"`
 	DeadAt     *time.Time `json:"dead_at"`
@@ -37,6 +19,8 @@ type jobAnswer struct {
 	Status     int        `json:"status"`
 	Answer     string     `json:"answer"`
 }
+
+type pending = manage.Job
 
 type verdictAnswer struct {
 	Status       int    `json:"status"`

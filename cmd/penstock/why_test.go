@@ -47,29 +47,31 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job  jobAnswer
 		want string
 	}{
-		{jobAnswer{State: job.Waiting, Position: n(214), ETAMS: ms(7000)},
+		{jobAnswer{pending: pending{State: job.Waiting, Position: n(214), ETAMS: ms(7000)}},
 			"mail:42 of a b waits for its turn: 214 before it at 48/s, starts at 14:32:07"},
-		{jobAnswer{State: job.Waiting, Position: n(2), Calls: 1, ETAMS: ms(7000)},
+		{jobAnswer{pending: pending{State: job.Waiting, Position: n(2), Calls: 1, ETAMS: ms(7000)}},
 			"mail:42 of a b waits for its turn: 2 before it, beside 1 call at 48/s, " +
 				"starts at 14:32:07"},
-		{jobAnswer{State: job.Waiting, Position: n(0), ETAMS: ms(0)},
+		{jobAnswer{pending: pending{State: job.Waiting, Position: n(0), ETAMS: ms(0)}},
 			"mail:42 of a b waits for its turn: it is the next at 48/s, starts now"},
-		{jobAnswer{State: job.Waiting, Position: n(3), Hold: job.Hold{By: job.BlockedByTotalRate}},
+		{jobAnswer{pending: pending{State: job.Waiting, Position: n(3),
+			Hold: job.Hold{By: job.BlockedByTotalRate}}},
 			`mail:42 of a b waits for its turn: 3 before it in its bucket, at 100/s for all keys together`},
-		{jobAnswer{State: job.Waiting, Position: n(3),
-			Hold: job.Hold{By: job.BlockedByConcurrency}},
+		{jobAnswer{pending: pending{State: job.Waiting, Position: n(3),
+			Hold: job.Hold{By: job.BlockedByConcurrency}}},
 			"mail:42 of a b waits: as many jobs of its bucket run as may (20); 3 before it"},
-		{jobAnswer{State: job.Delayed, Attempts: n(0), NotBefore: &tomorrow},
+		{jobAnswer{pending: pending{State: job.Delayed, Attempts: n(0), NotBefore: &tomorrow}},
 			"mail:42 of a b is not due yet: it starts at 2026-11-24 14:32:00 at the earliest"},
-		{jobAnswer{State: job.Running}, "mail:42 of a b runs now"},
-		{jobAnswer{State: job.Finishing}, `mail:42 of a b has ended, and that is being written down`},
-		{jobAnswer{State: "stored"}, `mail:42 of a b is stored, and a drainer takes it up in a moment`},
-		{jobAnswer{State: "done"}, "mail:42 of a b is done"},
-		{jobAnswer{State: "purged"}, "mail:42 of a b is purged"},
-		{jobAnswer{State: "dead", Reason: "deadline", Attempts: n(0)}, `mail:42 of a b is dead: its ` +
+		{jobAnswer{pending: pending{State: job.Running}}, "mail:42 of a b runs now"},
+		{jobAnswer{pending: pending{State: job.Finishing}}, `mail:42 of a b has ended, and that is being written down`},
+		{jobAnswer{pending: pending{State: "stored"}}, `mail:42 of a b is stored, and a drainer takes it up in a moment`},
+		{jobAnswer{pending: pending{State: "done"}}, "mail:42 of a b is done"},
+		{jobAnswer{pending: pending{State: "purged"}}, "mail:42 of a b is purged"},
+		{jobAnswer{pending: pending{State: "dead", Attempts: n(0)}, Reason: "deadline"}, `mail:42 of a b is dead: its ` +
 			"deadline passed, or it became too old, before it was done: target answered 503"},
-		{jobAnswer{State: "dead"}, "mail:42 of a b is dead: its dead letter is gone"},
-		{jobAnswer{State: "replayed", ReplayedAs: "mail:50"},
+		{jobAnswer{pending: pending{State: "dead"}},
+			"mail:42 of a b is dead: its dead letter is gone"},
+		{jobAnswer{pending: pending{State: "replayed"}, ReplayedAs: "mail:50"},
 			"mail:42 of a b died and was replayed as mail:50"},
 	} {
 		c.job.Job, c.job.Key = "mail:42", "a b"
