@@ -154,42 +154,35 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 	all := AllBuckets{Buckets: []PlacedBucket{}, Depths: map[string]uint64{},
 		Unanswered: map[string][]int{}}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	places := make(chan struct{}, policiesAtOnce)
-	for _, p := range policies {
-		if !p.Policy.HasQueue() || !may(p.Policy.Name) {
-			continue
+	policies = slices.DeleteFunc(policies, func(p Policy) bool {
+		return !p.Policy.HasQueue() || !may(p.Policy.Name)
+	})
+	each(policiesAtOnce, policies, func(p Policy) {
+		page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
+		depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
+		if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
+			pageErr = cmp.Or(pageErr, translate(depthErr))
 		}
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
-			depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
-			if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
-				pageErr = cmp.Or(pageErr, translate(depthErr))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case errors.Is(pageErr, admission.ErrUnknownPolicy):
-				return // just deleted
-			case pageErr != nil:
-				err = pageErr
-				return
-			}
-			all.Total += page.Total
-			if depth > 0 {
-				all.Depths[p.Policy.Name] = depth
-			}
-			for _, b := range page.Buckets {
-				all.Buckets = append(all.Buckets, PlacedBucket{Policy: p.Policy.Name, Bucket: b})
-			}
-			if len(page.Unanswered) > 0 {
-				all.Unanswered[p.Policy.Name] = page.Unanswered
-			}
-		})
-	}
-	wg.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(pageErr, admission.ErrUnknownPolicy):
+			return // just deleted
+		case pageErr != nil:
+			err = pageErr
+			return
+		}
+		all.Total += page.Total
+		if depth > 0 {
+			all.Depths[p.Policy.Name] = depth
+		}
+		for _, b := range page.Buckets {
+			all.Buckets = append(all.Buckets, PlacedBucket{Policy: p.Policy.Name, Bucket: b})
+		}
+		if len(page.Unanswered) > 0 {
+			all.Unanswered[p.Policy.Name] = page.Unanswered
+		}
+	})
 	if err != nil {
 		return AllBuckets{}, err
 	}

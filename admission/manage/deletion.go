@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -97,22 +98,11 @@ func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, e
 	if err != nil {
 		return 0, err
 	}
-	keys := make(chan job.Key, len(depths))
-	for key := range depths {
-		keys <- key
-	}
-	close(keys)
 	var n atomic.Int64
-	var purging sync.WaitGroup
-	for range min(purgesAtOnce, len(depths)) {
-		purging.Go(func() {
-			for key := range keys {
-				if got, err := s.purge(ctx, p, key); err == nil {
-					n.Add(int64(got))
-				}
-			}
-		})
-	}
-	purging.Wait()
+	each(purgesAtOnce, slices.Collect(maps.Keys(depths)), func(key job.Key) {
+		if got, err := s.purge(ctx, p, key); err == nil {
+			n.Add(int64(got))
+		}
+	})
 	return int(n.Load()), nil
 }

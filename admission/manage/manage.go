@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -145,6 +146,20 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 		subject = s.broker.Names().Admitted(p.Name, key)
 	}
 	return job.Partition(subject, p.Partitions)
+}
+
+// each calls do for every element, at most n at once, and waits for all calls.
+func each[T any](n int, all []T, do func(T)) {
+	var running sync.WaitGroup
+	slots := make(chan struct{}, n)
+	for _, one := range all {
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			do(one)
+		})
+	}
+	running.Wait()
 }
 
 type clientKey struct{}

@@ -50,23 +50,23 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 
 // stand skips buckets of policies that were just deleted.
 func (s *Service) stand(ctx context.Context, buckets []PlacedBucket) error {
-	var wg sync.WaitGroup
-	errs := make([]error, len(buckets))
-	places := make(chan struct{}, refusedAtOnce)
+	var mu sync.Mutex
+	var errs []error
+	places := make([]*PlacedBucket, len(buckets))
 	for i := range buckets {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			b := &buckets[i]
-			key, _ := job.EncodeKey(b.Key) // it was one
-			switch found, err := s.Bucket(ctx, b.Policy, key); {
-			case err == nil:
-				b.Bucket = found
-			case !errors.Is(err, admission.ErrUnknownPolicy):
-				errs[i] = err
-			}
-		})
+		places[i] = &buckets[i]
 	}
-	wg.Wait()
+	each(refusedAtOnce, places, func(b *PlacedBucket) {
+		key, _ := job.EncodeKey(b.Key) // it was one
+		found, err := s.Bucket(ctx, b.Policy, key)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			b.Bucket = found
+		case !errors.Is(err, admission.ErrUnknownPolicy):
+			errs = append(errs, err)
+		}
+	})
 	return errors.Join(errs...)
 }

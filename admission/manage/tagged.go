@@ -78,25 +78,18 @@ func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived
 
 	var mu sync.Mutex
 	var failed error
-	var cancelling sync.WaitGroup
-	places := make(chan struct{}, cancelsAtOnce)
-	for _, stored := range page {
-		places <- struct{}{}
-		cancelling.Go(func() {
-			defer func() { <-places }()
-			_, err := s.cancel(ctx, name, storedJob(name, stored))
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				done.Cancelled++
-			case errors.Is(err, admission.ErrConflict), errors.Is(err, admission.ErrNotFound):
-				done.Left++
-			default:
-				through, failed = min(through, stored.Seq-1), err
-			}
-		})
-	}
-	cancelling.Wait()
+	each(cancelsAtOnce, page, func(stored job.Arrived) {
+		_, err := s.cancel(ctx, name, storedJob(name, stored))
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			done.Cancelled++
+		case errors.Is(err, admission.ErrConflict), errors.Is(err, admission.ErrNotFound):
+			done.Left++
+		default:
+			through, failed = min(through, stored.Seq-1), err
+		}
+	})
 	return through, failed
 }
