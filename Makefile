@@ -188,7 +188,7 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-reference: ## the pages of docs/reference, from openapi.yaml, the commands, the metrics and the settings
+reference: ## the pages of docs/reference, from openapi.yaml, the commands, the metrics, the alerts and the settings
 	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
 	go -C $(CLIENT) test -count=1 -run TheReferenceOf -reference
 	go -C internal/apitest test -count=1 -run TheReferenceOf -reference

@@ -266,39 +266,6 @@ func prometheus(t *testing.T, text []byte) {
 	}
 }
 
-var metricName = regexp.MustCompile(`penstock_[a-z_]+`)
-
-// alerts checks that the rules are about metrics that there are.
-func alerts(t *testing.T, text []byte) {
-	var c struct {
-		Groups []struct {
-			Name  string `yaml:"name"`
-			Rules []struct {
-				Alert       string            `yaml:"alert"`
-				Expr        string            `yaml:"expr"`
-				For         string            `yaml:"for"`
-				Annotations map[string]string `yaml:"annotations"`
-			} `yaml:"rules"`
-		} `yaml:"groups"`
-	}
-	strict(t, text, &c)
-	exposed := exposition(t, everyProcess, admits, drains)
-	for _, rule := range c.Groups[0].Rules {
-		names := metricName.FindAllString(rule.Expr, -1)
-		if rule.Alert == "" || rule.Annotations["summary"] == "" || len(names) == 0 {
-			t.Errorf("incomplete: %+v", rule)
-		}
-		for _, name := range names {
-			if !exposes(exposed, name) {
-				t.Errorf("%s: no metric %s", rule.Alert, name)
-			}
-		}
-		if strings.Count(rule.Expr, "(") != strings.Count(rule.Expr, ")") {
-			t.Errorf("%s: parentheses do not match", rule.Alert)
-		}
-	}
-}
-
 // exposes reports whether there is a metric of a name, or a series of a histogram.
 func exposes(exposed, name string) bool {
 	return strings.Contains(exposed, "\n"+name+"{") || strings.Contains(exposed, "\n"+name+" ")

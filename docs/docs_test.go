@@ -20,13 +20,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -376,45 +373,5 @@ func TestSimulating(t *testing.T) {
 		if err := os.WriteFile(file, []byte(picture), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Each alert leads to the heading of its name, and there is no other such heading.
-func TestEveryAlertHasARunbook(t *testing.T) {
-	var rules struct {
-		Groups []struct {
-			Rules []struct {
-				Alert       string
-				Annotations map[string]string
-			}
-		}
-	}
-	text, err := os.ReadFile("../deploy/penstock-alerts.yaml")
-	if err == nil {
-		err = yaml.Unmarshal(text, &rules)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("troubleshoot.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var alerts, headings []string
-	const link = "https://github.com/penstock-mq/penstock/blob/main/docs/troubleshoot.md#"
-	for _, group := range rules.Groups {
-		for _, rule := range group.Rules {
-			alerts = append(alerts, rule.Alert)
-			want := link + strings.ToLower(rule.Alert)
-			if got := rule.Annotations["runbook"]; got != want {
-				t.Errorf("%s leads to %q, want %s", rule.Alert, got, want)
-			}
-		}
-	}
-	for _, heading := range regexp.MustCompile(`(?m)^### (Penstock.+)$`).FindAllSubmatch(page, -1) {
-		headings = append(headings, string(heading[1]))
-	}
-	if len(alerts) == 0 || !slices.Equal(alerts, headings) {
-		t.Errorf("alerts are\n%s\nand headings\n%s", alerts, headings)
 	}
 }
