@@ -55,7 +55,7 @@ setup: ## install what the tests need beside Go (C compiler, redis-server, pytho
 # A module of its own, so that what it needs weighs on nobody who imports a package.
 CLIENT    = cmd/penstock
 # What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
-PROGRAMS  = ./cmd/... ./docs ./examples/...
+PROGRAMS  = ./cmd/... ./clients ./docs ./examples/...
 PROCESSES = ./internal/e2e
 CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|ABackupOfOneServerIsRestoredOntoThree|JobsOutliveACopyThatLacksThem|OneOfThreeServersIsAway)$$
 # Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
@@ -188,7 +188,7 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-reference: ## the pages of docs/reference, from openapi.yaml, the commands, the metrics, the alerts and the settings
+reference: ## the pages of docs/reference and the types of clients, from openapi.yaml, commands, metrics, alerts and settings
 	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
 	go -C $(CLIENT) test -count=1 -run TheReferenceOf -reference
 	go -C internal/apitest test -count=1 -run TheReferenceOf -reference

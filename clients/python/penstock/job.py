@@ -1,0 +1,91 @@
+"""What handlers get and raise, in a Worker and behind an HTTP target alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import urllib.parse
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+Time = str | float | datetime
+"""Such as "90s" or "2d", seconds from now, or an instant."""
+
+
+class Job:
+    """A job that is being run. Names of headers are in small letters."""
+
+    def __init__(self, headers: Mapping[str, str], body: bytes):
+        self.headers = headers
+        self.body = body
+        self.id = headers.get("penstock-job", "")
+        self.policy = headers.get("penstock-policy", "")
+        self.key = decode_key(headers.get("penstock-key", "_"))
+        self.attempt = int(headers.get("penstock-attempt", "1"))
+        """1 is the first; only attempts that failed count."""
+        self.idempotency_key = headers.get("idempotency-key", "")
+        """The submitter's, or one that all attempts of the job share and no other job has."""
+        self.timeout = int(headers.get("penstock-timeout", "0")) / 1000
+        """Seconds that the policy allows an attempt; 0: not known. Use it as the time-out of requests."""
+        self.stopping = threading.Event()
+        """Set when the handler should end: the worker stops, or the time-out has passed. An exception raised
+        because the worker stops counts as no attempt."""
+        self.returned = False  # the worker stops: an exception means that the job goes back to its bucket
+        self.used: dict[str, int] = {}
+        """What the job really cost, by the names of its costs: {"tokens": 830}."""
+
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Handler = Callable[[Job], object]
+"""Runs a job. It returns when the job is done, and raises one of the exceptions below, or any other one, which is a
+failed attempt."""
+
+
+class Permanent(Exception):
+    """No attempt can succeed: the job becomes a dead letter."""
+
+
+class RetryAfter(Exception):
+    """The other side is throttling: the whole bucket pauses, and no attempt is counted. Without seconds the pause is the
+    policy's backoff."""
+
+    def __init__(self, text: str = "throttled", seconds: float = 0):
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class Again(Exception):
+    """The job should run again at a time, and its bucket goes on with others; no attempt is counted."""
+
+    def __init__(self, when: Time):
+        super().__init__(when_text(when))
+
+
+class Unavailable(Exception):
+    """The other side is down, whatever the job is: after several of these in a row the bucket waits until it is back."""
+
+
+def decode_key(form: str) -> str:
+    """Returns the key of its form in subjects."""
+    if form == "_":
+        return ""
+    return ".".join(urllib.parse.unquote("" if token == "%" else token) for token in form.split("."))
+
+
+def when_text(when: Time) -> str:
+    """Returns a time as headers have it."""
+    if isinstance(when, datetime):
+        return when.astimezone().isoformat()
+    return when if isinstance(when, str) else f"{math.ceil(when * 1000)}ms"
+
+
+def one_line(error: object) -> str:
+    """Returns a text that is fit for a header."""
+    return " ".join(str(error).split())[:1000]

@@ -1,0 +1,206 @@
+"""As much of NATS as a worker needs: https://docs.nats.io/reference/reference-protocols/nats-protocol"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import socket
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, NamedTuple
+
+log = logging.getLogger("penstock")
+
+RETRY = 0.25  # seconds between two attempts to connect
+SILENCE = 20  # seconds without a word from the server, after which it is asked for one
+
+
+class Message(NamedTuple):
+    subject: str
+    reply: str
+    headers: dict[str, str]  # names in small letters; "status" is 503 when nobody listens
+    body: bytes
+
+
+class Connection:
+    """A connection to one of some servers, nats://[user:password@ | token@]host:port or tls://…, separated by commas. It
+    connects again until it is closed, and subscribes again when it has. What is published meanwhile is lost: the
+    protocol of workers repeats what needs an answer."""
+
+    def __init__(self, url: str, name: str, context: ssl.SSLContext | None = None):
+        self.servers = [urllib.parse.urlsplit(one if "//" in one else "nats://" + one) for one in url.split(",")]
+        self.name, self.context = name, context
+        self.lock = threading.Lock()  # of writes, and of what follows
+        self.subscriptions: dict[int, tuple[str, str, Callable[[Message], None]]] = {}
+        self.last = 0  # id of a subscription
+        self.socket: socket.socket | None = None
+        self.closed = threading.Event()
+        self.heard = True  # since the last look at it
+        self.waiting: dict[str, tuple[threading.Event, list[Message]]] = {}  # requests, by token
+        self.inbox = "_INBOX." + secrets.token_hex(12)
+        self.subscribe(self.inbox + ".*", self._replied)
+        self.reader = threading.Thread(target=self._run, daemon=True, name="penstock nats")
+        self.reader.start()
+        threading.Thread(target=self._watch, daemon=True, name="penstock nats watch").start()
+
+    def subscribe(self, subject: str, callback: Callable[[Message], None], group: str = "") -> int:
+        """Has a callback run for each message, by the thread that reads: it must not wait."""
+        with self.lock:
+            self.last += 1
+            self.subscriptions[self.last] = subject, group, callback
+            self._write(self._sub(self.last))
+            return self.last
+
+    def unsubscribe(self, sid: int) -> None:
+        with self.lock:
+            if self.subscriptions.pop(sid, None):
+                self._write(b"UNSUB %d\r\n" % sid)
+
+    def publish(self, subject: str, headers: Mapping[str, str], body: bytes = b"", reply: str = "") -> None:
+        head = ("NATS/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode()
+        line = f"HPUB {subject} {reply} {len(head)} {len(head) + len(body)}\r\n".encode()
+        with self.lock:
+            self._write(line + head + body + b"\r\n")
+
+    def request(self, subject: str, headers: Mapping[str, str], timeout: float, body: bytes = b"") -> Message | None:
+        """Publishes, and returns the reply; None: there was none in time."""
+        token, replied, replies = secrets.token_hex(8), threading.Event(), []
+        self.waiting[token] = replied, replies
+        self.publish(subject, headers, body, f"{self.inbox}.{token}")
+        replied.wait(timeout)
+        del self.waiting[token]
+        return replies[0] if replies else None
+
+    def close(self) -> None:
+        self.closed.set()
+        self._hang_up()
+        self.reader.join()
+
+    def _replied(self, message: Message) -> None:
+        waiting = self.waiting.get(message.subject.rpartition(".")[2])
+        if waiting:
+            waiting[1].append(message)
+            waiting[0].set()
+
+    def _sub(self, sid: int) -> bytes:
+        subject, group, _ = self.subscriptions[sid]
+        return f"SUB {subject} {group} {sid}\r\n".encode()
+
+    def _write(self, data: bytes) -> None:
+        if self.socket:
+            try:
+                self.socket.sendall(data)
+            except OSError:
+                pass  # the reader sees it too
+
+    def _hang_up(self) -> None:
+        s = self.socket
+        if s:
+            try:
+                s.shutdown(socket.SHUT_RDWR)  # ends a read and a write that wait
+            except OSError:
+                pass
+
+    def _watch(self) -> None:
+        """Ends a connection whose server has said nothing for three periods, a PONG to a PING included."""
+        quiet = 0
+        while not self.closed.wait(SILENCE):
+            quiet, self.heard = 0 if self.heard else quiet + 1, False
+            if quiet > 1:
+                self._hang_up()
+            elif self.lock.acquire(timeout=1):  # else a write waits for the server
+                self._write(b"PING\r\n")
+                self.lock.release()
+
+    def _run(self) -> None:
+        n = 0
+        while not self.closed.is_set():
+            server = self.servers[n % len(self.servers)]
+            n += 1
+            try:
+                self._connection(server)
+            except (OSError, ValueError) as error:
+                if not self.closed.is_set():
+                    log.warning("NATS at %s: %s", server.hostname, error)
+            self.socket = None
+            self.closed.wait(RETRY)
+
+    def _connection(self, server: urllib.parse.SplitResult) -> None:
+        host = server.hostname or "127.0.0.1"
+        s = socket.create_connection((host, server.port or 4222), timeout=10)
+        try:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            info = json.loads(self._first_line(s).removeprefix(b"INFO "))
+            if server.scheme == "tls" or self.context or info.get("tls_required"):
+                s = (self.context or ssl.create_default_context()).wrap_socket(s, server_hostname=host)
+            options = {"verbose": False, "headers": True, "no_responders": True, "lang": "python", "version": "1",
+                       "name": self.name}
+            if server.password is not None:
+                options |= {"user": urllib.parse.unquote(server.username or ""),
+                            "pass": urllib.parse.unquote(server.password)}
+            elif server.username:
+                options["auth_token"] = urllib.parse.unquote(server.username)
+            with s.makefile("rb") as lines:
+                s.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
+                if not (line := lines.readline()).startswith(b"PONG"):
+                    raise ValueError(line.decode(errors="replace").strip() or "closed by the server")
+                s.settimeout(None)
+                with self.lock:
+                    for sid in self.subscriptions:
+                        s.sendall(self._sub(sid))
+                    self.socket, self.heard = s, True
+                if self.closed.is_set():
+                    return
+                self._read(lines)
+        finally:
+            s.close()
+
+    @staticmethod
+    def _first_line(s: socket.socket) -> bytes:
+        """Reads INFO without taking what follows it, which may be the start of TLS."""
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = s.recv(1)
+            if not byte:
+                raise ValueError("closed by the server")
+            line += byte
+        return line
+
+    def _read(self, lines: BinaryIO) -> None:
+        while line := lines.readline():
+            self.heard = True
+            words = line.split()
+            match words[0] if words else b"":
+                case b"MSG" | b"HMSG":
+                    self._deliver(words, lines)
+                case b"PING":
+                    with self.lock:
+                        self._write(b"PONG\r\n")
+                case b"-ERR":
+                    text = line.decode(errors="replace").strip()
+                    if "Permissions Violation" not in text:
+                        raise ValueError(text)
+                    log.error("NATS: %s", text)
+        raise ValueError("closed by the server")
+
+    def _deliver(self, words: list[bytes], lines: BinaryIO) -> None:
+        """MSG <subject> <sid> [reply] <bytes>, HMSG <subject> <sid> [reply] <bytes of headers> <bytes>"""
+        sizes = 1 if words[0] == b"MSG" else 2
+        total = int(words[-1])
+        data = lines.read(total + 2)[:total]
+        head = data[: int(words[-2])] if sizes == 2 else b""
+        headers: dict[str, str] = {}
+        for line in head.decode(errors="replace").split("\r\n")[1:]:
+            name, colon, value = line.partition(":")
+            if colon:
+                headers.setdefault(name.lower(), value.strip())
+        if head.startswith(b"NATS/1.0 "):
+            headers["status"] = head[9:12].decode()
+        reply = words[3].decode() if len(words) == 4 + sizes else ""
+        with self.lock:
+            subscription = self.subscriptions.get(int(words[2]))
+        if subscription:
+            subscription[2](Message(words[1].decode(), reply, headers, data[len(head):]))

@@ -1,0 +1,61 @@
+"""Runs the jobs of a policy with an HTTP target."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, one_line
+
+CLOCKS = 300  # seconds by which the clock of a signature may be wrong
+
+
+def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterable[bytes]]:
+    """Returns a WSGI application that runs a handler for each request of a policy's HTTP target. With a secret, that of
+    the target's `sign`, requests without its signature get 401."""
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items()
+                   if name.startswith("HTTP_")}
+        if environ.get("CONTENT_TYPE"):
+            headers["content-type"] = environ["CONTENT_TYPE"]
+        more: list[tuple[str, str]] = []
+        status, text = "204 No Content", ""
+        if secret is not None and not signed(headers.get("penstock-signature", ""), body, secret):
+            status, text = "401 Unauthorized", "the signature is missing, wrong or old"
+        else:
+            job = Job(headers, body)
+            try:
+                handle(job)
+            except Permanent as error:
+                status, text = "422 Unprocessable Content", one_line(error)
+            except RetryAfter as error:
+                status, text = "429 Too Many Requests", one_line(error)
+                if error.seconds > 0:
+                    more.append(("Retry-After", str(math.ceil(error.seconds))))
+            except Again as error:
+                more.append(("Penstock-Again", str(error)))
+            except Unavailable as error:
+                status, text = "503 Service Unavailable", one_line(error)
+            except Exception as error:  # of the 4xx and 5xx, 408 alone is a failed attempt and nothing else
+                status, text = "408 Request Timeout", one_line(error)
+            more += [(f"Penstock-Used-{name}", str(cost)) for name, cost in job.used.items()]
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), *more])
+        return [text.encode()]
+
+    return application
+
+
+def signed(signature: str, body: bytes, secret: bytes) -> bool:
+    """Reports whether a Penstock-Signature is that of a body, and not old."""
+    parts = dict(part.partition("=")[::2] for part in signature.split(","))
+    at, given = parts.get("t", ""), parts.get("v1", "")
+    if not at.isdecimal() or abs(time.time() - int(at)) > CLOCKS:
+        return False
+    want = hmac.new(secret, at.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(want.encode(), given.encode())

@@ -1,0 +1,187 @@
+"""A worker, by the protocol of docs/workers-protocol.md."""
+
+from __future__ import annotations
+
+import logging
+import json
+import queue
+import secrets
+import signal
+import ssl
+import threading
+import time
+
+from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, one_line
+from .nats import Connection, Message
+
+log = logging.getLogger("penstock")
+
+WINDOW = 0.05  # seconds that a claim counts, on this process's monotonic clock
+LOOK = 5  # seconds without an offer, after which the worker asks whether there is anybody to make one
+
+
+class Worker:
+    """Runs the jobs of a policy in threads, at most `concurrency` at once. One bucket gets about three quarters of them,
+    so that a target that hangs leaves room for the others:
+
+        Worker("nats://127.0.0.1:4222", "charges", handle).run()
+    """
+
+    def __init__(self, url: str, policy: str, handle: Handler, *, concurrency: int = 4, prefix: str = "penstock",
+                 context: ssl.SSLContext | None = None):
+        self.url, self.policy, self.handle, self.concurrency = url, policy, handle, concurrency
+        self.prefix, self.context = prefix, context
+        self.heard = 0.0  # when the last offer came
+        self.claims: dict[str, float] = {}  # open claims, by token: when they were made
+        self.jobs: dict[str, Job] = {}  # that run, by the token of their claim
+        self.reports = 0  # outcomes that no valve has confirmed yet
+        self.changed = threading.Condition()  # guards these three
+        self.stopped = threading.Event()
+        self.inbox = "_INBOX." + secrets.token_hex(12)
+
+    def start(self) -> None:
+        """Connects, and works from then on."""
+        self.nats = Connection(self.url, f"penstock worker of {self.policy}", self.context)
+        self.nats.subscribe(self.inbox + ".*", self._told)
+        self.offers = self.nats.subscribe(f"{self.prefix}.work.{self.policy}", self._offered, "workers")
+        threading.Thread(target=self._look, daemon=True, name="penstock look").start()
+
+    def run(self, grace: float = 30) -> None:
+        """Works until SIGTERM or SIGINT, then stops as stop does. A second signal does what it did before."""
+        told: queue.SimpleQueue[None] = queue.SimpleQueue()  # unlike an Event, fit for handlers of signals
+        names = signal.SIGTERM, signal.SIGINT
+        before = [signal.signal(name, lambda *_: told.put(None)) for name in names]
+        self.start()
+        told.get()
+        for name, handler in zip(names, before):
+            signal.signal(name, handler)
+        self.stop(grace)
+
+    def stop(self, grace: float = 30) -> None:
+        """Takes no more jobs, and returns when the running ones have ended and been reported. After the grace they are
+        asked to end by their `stopping`."""
+        self.stopped.set()
+        self.nats.unsubscribe(self.offers)
+        with self.changed:
+            if not self.changed.wait_for(self._idle, grace):
+                for job in self.jobs.values():
+                    job.returned = True
+                    job.stopping.set()
+                self.changed.wait_for(self._idle)
+        self.nats.close()
+
+    def _idle(self) -> bool:
+        return not self.jobs and not self.reports
+
+    def _look(self) -> None:
+        """Reports once why no offer can come, and once that offers can come."""
+        reported = ""
+        while not self.stopped.wait(LOOK):
+            if not self.nats.socket or time.monotonic() - self.heard < LOOK:
+                continue  # the connection reports itself, and a valve that makes offers is there
+            answer = self.nats.request(f"{self.prefix}.valve.{self.policy}.0", {}, 2, b'{"v":1,"op":"worker"}')
+            trouble = ""
+            if answer is None or answer.headers.get("status") == "503":
+                trouble = "no drainer owns it, or there is none of that name"
+            else:
+                try:
+                    trouble = json.loads(answer.body).get("error", "")
+                except ValueError:
+                    trouble = "its drainer is not understood"
+            if trouble != reported:
+                reported = trouble
+                log.warning("policy %s: %s", self.policy, trouble or "its jobs can come now")
+
+    def _offered(self, offer: Message) -> None:
+        """Step 2: claim, busy or crowded, at once."""
+        self.heard = now = time.monotonic()
+        token = secrets.token_hex(8)
+        key = offer.headers.get("penstock-key", "")
+        with self.changed:
+            self.claims = {t: at for t, at in self.claims.items() if now - at <= WINDOW}
+            free = self.concurrency - len(self.claims) - len(self.jobs)
+            same = sum(job.headers.get("penstock-key") == key for job in self.jobs.values())
+            if free <= 0 or self.stopped.is_set() or offer.headers.get("penstock-v") != "1":
+                answer = "busy"
+            else:
+                answer = "crowded" if same > 3 * (free - 1) else "claim"
+            if answer == "claim":
+                self.claims[token] = now
+        self.nats.publish(offer.reply, {"Penstock-Status": answer},
+                          reply=f"{self.inbox}.{token}" if answer == "claim" else "")
+
+    def _told(self, message: Message) -> None:
+        """Step 3: what the valve says to a claim."""
+        token = message.subject.rpartition(".")[2]
+        status = message.headers.get("penstock-status")
+        with self.changed:
+            if status == "stop":
+                if token in self.jobs:
+                    self.jobs[token].returned = True
+                    self.jobs[token].stopping.set()
+                return
+            claimed = self.claims.pop(token, 0.0)
+            if status != "go":
+                return
+            job = Job(message.headers, message.body)
+            self.jobs[token] = job
+        # A thread is a daemon by default if the one that starts it is: this one has a job to end.
+        threading.Thread(target=self._run, args=(token, claimed, job, message.reply), daemon=False).start()
+
+    def _run(self, token: str, claimed: float, job: Job, reply: str) -> None:
+        """Steps 4 to 6."""
+        ended = threading.Event()
+        if time.monotonic() - claimed > WINDOW:
+            outcome = {"Penstock-Status": "late"}
+        else:
+            threading.Thread(target=self._progress, args=(job, reply, ended), daemon=True).start()
+            outcome = self._outcome(job)
+        ended.set()
+        with self.changed:
+            del self.jobs[token]
+            self.reports += 1
+        self._report(job, reply, outcome)
+        with self.changed:
+            self.reports -= 1
+            self.changed.notify_all()
+
+    def _outcome(self, job: Job) -> dict[str, str]:
+        outcome = {"Penstock-Status": "done"}
+        try:
+            self.handle(job)
+        except Permanent as error:
+            outcome = {"Penstock-Status": "permanent", "Penstock-Error": one_line(error)}
+        except Again as error:
+            outcome = {"Penstock-Status": "returned", "Penstock-Again": str(error)}
+        except RetryAfter as error:
+            outcome = {"Penstock-Status": "retry-after", "Penstock-Error": one_line(error)}
+            if error.seconds > 0:
+                outcome["Penstock-Retry-After"] = str(int(error.seconds * 1000))
+        except Exception as error:
+            status = "returned" if job.returned else "fail"
+            outcome = {"Penstock-Status": status, "Penstock-Error": one_line(error) or type(error).__name__}
+            if isinstance(error, Unavailable):
+                outcome["Penstock-Unavailable"] = "true"
+            elif not job.returned:
+                log.warning("job %s, attempt %d", job.id, job.attempt, exc_info=error)
+        return outcome | {f"Penstock-Used-{name}": str(cost) for name, cost in job.used.items()}
+
+    def _progress(self, job: Job, reply: str, ended: threading.Event) -> None:
+        """Three times within the time-out, so that one may be lost. After the time-out the job should end."""
+        started = time.monotonic()
+        while not ended.wait(job.timeout / 3):
+            self.nats.publish(reply, {"Penstock-Status": "progress"})
+            if time.monotonic() - started >= job.timeout:
+                job.stopping.set()
+
+    def _report(self, job: Job, reply: str, outcome: dict[str, str]) -> None:
+        """Repeats the outcome until the valve answers, for as long as it may still wait for it."""
+        end = time.monotonic() + job.timeout
+        while True:
+            answer = self.nats.request(reply, outcome, 1)
+            if answer and answer.headers.get("penstock-status"):
+                return
+            if time.monotonic() > end:
+                log.error("no valve heard that job %s is %s", job.id, outcome["Penstock-Status"])
+                return
+            time.sleep(0.1)

@@ -1,0 +1,42 @@
+"""Runs jobs that end as their payloads say. Arguments: URL of NATS, policy, and "target" for an HTTP target."""
+
+import os
+import sys
+import threading
+import wsgiref.simple_server
+
+import penstock
+
+throttled, snoozed = threading.Event(), threading.Event()
+
+
+def handle(job):
+    payload = job.text()
+    print("ran", job.key, job.attempt, job.id, job.idempotency_key, payload, flush=True)
+    job.used["tokens"] = 3
+    match payload.split(",")[0]:
+        case "fail":
+            raise ValueError("it will not do")
+        case "permanent":
+            raise penstock.Permanent("never")
+        case "down":
+            raise penstock.Unavailable("nobody there")
+        case "throttled" if not throttled.is_set():
+            throttled.set()
+            raise penstock.RetryAfter("slow down", 0.1)
+        case "again" if not snoozed.is_set():
+            snoozed.set()
+            raise penstock.Again(0.1)
+        case "slow":
+            threading.Event().wait(2)
+        case "stuck":
+            job.stopping.wait()
+            raise TimeoutError("told to end")
+
+
+if sys.argv[3:] == ["target"]:
+    server = wsgiref.simple_server.make_server("127.0.0.1", 0, penstock.target(handle, b"0123456789abcdef"))
+    print(f"ready http=127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
+else:
+    penstock.Worker(*sys.argv[1:3], handle, concurrency=3).run(float(os.environ.get("GRACE", "30")))

@@ -1,0 +1,46 @@
+// Runs jobs that end as their payloads say. Arguments: URL of NATS, policy, and "target" for an HTTP target.
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { Again, type Job, listener, Permanent, RetryAfter, target, Unavailable, Worker } from "@penstock-mq/client";
+
+let throttled = false;
+let snoozed = false;
+
+async function handle(job: Job): Promise<void> {
+  const payload = job.text();
+  console.log("ran", job.key, job.attempt, job.id, job.idempotencyKey, payload);
+  job.used.tokens = 3;
+  switch (payload.split(",")[0]) {
+    case "fail":
+      throw new Error("it will not do");
+    case "permanent":
+      throw new Permanent("never");
+    case "down":
+      throw new Unavailable("nobody there");
+    case "throttled":
+      if (!throttled) {
+        throttled = true;
+        throw new RetryAfter(100);
+      }
+      break;
+    case "again":
+      if (!snoozed) {
+        snoozed = true;
+        throw new Again(100);
+      }
+      break;
+    case "slow":
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+      break;
+    case "stuck":
+      await new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
+  }
+}
+
+const [url, policy, as] = process.argv.slice(2);
+if (as === "target") {
+  const server = createServer(listener(target(handle, { secret: "0123456789abcdef" })));
+  server.listen(0, "127.0.0.1", () => console.log(`ready http=127.0.0.1:${(server.address() as AddressInfo).port}`));
+} else {
+  await new Worker(url!, policy!, handle, { concurrency: 3 }).run(1000 * Number(process.env.GRACE ?? 30));
+}

@@ -1,0 +1,364 @@
+// The HTTP API of admitters. Types are in api.ts, which is made of openapi.yaml.
+
+import createClient, { type Client } from "openapi-fetch";
+import type { components, paths } from "./api.js";
+import { RetryAfter, type Time, timeText, Unavailable } from "./job.js";
+
+type Schemas = components["schemas"];
+export type Accepted = Schemas["Accepted"];
+export type Outcome = Schemas["Outcome"];
+export type JobState = Schemas["Job"];
+export type Ended = Schemas["EndedJob"];
+export type BatchJob = Schemas["BatchJob"];
+export type BatchLine = Schemas["BatchLine"] & { n: number; status: number };
+
+/** A text, bytes, or anything else as JSON. */
+export type Body = string | Uint8Array | object | number | boolean | null;
+
+/** An answer that is no success, as a problem document (RFC 9457). */
+export class PenstockError extends Error {
+  readonly reason: string;
+  constructor(readonly status: number, readonly problem: Partial<Schemas["Problem"]>, options?: ErrorOptions) {
+    super(`${status} ${problem.detail ?? problem.title ?? ""}`.trim(), options);
+    this.reason = problem.reason ?? "";
+  }
+}
+
+/** 429: the bucket is full, or the limit is used up. `retryAfter` is in milliseconds; `reason` says what. */
+export class RefusedError extends PenstockError {
+  constructor(problem: Partial<Schemas["Problem"]>, readonly retryAfter: number) {
+    super(429, problem);
+  }
+}
+
+/**
+ * 503, 507, or no answer, with status 0. What was submitted may have been stored: repeat it with its idempotencyKey.
+ */
+export class UnavailableError extends PenstockError {}
+
+/** What may be said of a job besides its body. */
+export interface JobOptions {
+  idempotencyKey?: string;
+  deadline?: Time;
+  notBefore?: Time;
+  priority?: number;
+  cost?: number;
+  /** By the names of limits' costs, such as tokens. */
+  costs?: Record<string, number>;
+  tags?: string[];
+  callback?: string;
+  method?: string;
+  path?: string;
+  /** Any other header, such as Content-Type or Penstock-Forward-Authorization. */
+  headers?: Record<string, string>;
+}
+
+export interface AcquireOptions {
+  /** How long to wait at most, in milliseconds: 30 s unless given, up to 5 minutes. */
+  wait?: number;
+  priority?: number;
+  cost?: number;
+  costs?: Record<string, number>;
+  signal?: AbortSignal;
+}
+
+export interface FetchOptions extends AcquireOptions {
+  /** The bucket of all requests, or of each. */
+  key?: string | ((request: Request) => string);
+}
+
+/** Talks to the admitters at a URL. */
+export class Penstock {
+  /** Any request of the API, typed by its description: `penstock.api.GET("/v1/policies")`. It throws as methods do. */
+  readonly api: Client<paths>;
+
+  constructor(
+    url = "http://127.0.0.1:8080",
+    readonly options: { token?: string; /** of requests, in milliseconds */ timeout?: number } = {},
+  ) {
+    const headers: Record<string, string> = options.token ? { Authorization: `Bearer ${options.token}` } : {};
+    this.api = createClient<paths>({ baseUrl: url, headers });
+    this.api.use({
+      onResponse: async ({ response }) => {
+        if (!response.ok) throw await failure(response);
+      },
+      onError: ({ error }) => {
+        throw new UnavailableError(0, { detail: String((error as Error).cause ?? error) }, { cause: error });
+      },
+    });
+  }
+
+  /** Stores a job. A RefusedError says when to come back. */
+  async submit(policy: string, key: string, body: Body, options: JobOptions = {}): Promise<Accepted> {
+    return (await this.#submit(policy, key, body, options, 0)) as Accepted;
+  }
+
+  /** Submits a job and waits for its end, up to 5 minutes. The answer has an `end` if it came in time. */
+  async run(
+    policy: string, key: string, body: Body, options: JobOptions & { wait?: number } = {},
+  ): Promise<Outcome | Accepted> {
+    return this.#submit(policy, key, body, options, options.wait ?? 30_000);
+  }
+
+  async #submit(policy: string, key: string, body: Body, options: JobOptions, wait: number) {
+    const [data, type] = encode(body);
+    const { data: answer } = await this.api.POST("/v1/jobs/{policy}/{key}", {
+      params: { path: { policy, key }, query: wait ? { wait: `${wait}ms` } : {} },
+      headers: { ...type, ...jobHeaders(options) },
+      body: data as never,
+      bodySerializer: (all: unknown) => all as string | Uint8Array<ArrayBuffer>,
+      signal: this.#patience(wait),
+    });
+    return answer!;
+  }
+
+  /** Stores up to 10,000 jobs, of at most 16 MiB. The answer has a line for each, in order: see batchJob. */
+  async batch(jobs: Iterable<BatchJob>): Promise<BatchLine[]> {
+    const { data } = await this.api.POST("/v1/jobs:batch", {
+      body: [...jobs], parseAs: "text", signal: this.#patience(),
+    });
+    return String(data).trim().split("\n").filter(Boolean).map((line) => JSON.parse(line) as BatchLine);
+  }
+
+  /** Returns how a job stands, or what became of it, as far as that is remembered. */
+  async job(job: string, options: { body?: boolean } = {}): Promise<JobState | Ended> {
+    const query = options.body ? ({ body: 1 } as const) : {};
+    const { data } = await this.api.GET("/v1/jobs/{job}", {
+      params: { path: { job }, query }, signal: this.#patience(),
+    });
+    return data!;
+  }
+
+  /**
+   * Polls a job until it has ended. Its end must be remembered: by its idempotencyKey, by the policy, or because it is a
+   * dead letter. Otherwise the error has status 404.
+   */
+  async wait(job: string, options: { signal?: AbortSignal } = {}): Promise<Ended> {
+    for (;;) {
+      options.signal?.throwIfAborted();
+      let pause = 0;
+      try {
+        const state = await this.job(job);
+        if (ends.has(state.state)) return state as Ended;
+        pause = (state as JobState).eta_ms ?? 0;
+      } catch (error) {
+        if (!(error instanceof UnavailableError)) throw error;
+      }
+      await sleep(Math.min(Math.max(pause, 50), 1000), options.signal);
+    }
+  }
+
+  /** Drops a job that has not started. The error has status 409 if it runs, and 404 if it has ended. */
+  async cancel(job: string): Promise<JobState> {
+    const { data } = await this.api.DELETE("/v1/jobs/{job}", { params: { path: { job } }, signal: this.#patience() });
+    return data!;
+  }
+
+  /**
+   * Waits for the start of a call that the program makes itself, at once. The permit is then settled, or given back if the
+   * call has not begun. fetch below does all of that.
+   */
+  async acquire(policy: string, key: string, options: AcquireOptions = {}): Promise<Permit> {
+    const { wait = 30_000, signal, ...body } = options;
+    for (;;) {
+      const { data } = await this.api.POST("/v1/permits/{policy}/{key}", {
+        params: { path: { policy, key }, query: { wait: `${wait}ms` } },
+        body,
+        signal: signal ? AbortSignal.any([signal, this.#patience(wait)]) : this.#patience(wait),
+      });
+      const permit = new Permit(this.api, policy, key, data!);
+      if (performance.now() < permit.startBy) return permit;
+      await permit.giveBack(); // this process was held up
+    }
+  }
+
+  /**
+   * Returns a fetch whose requests start at the pace of a policy: `new OpenAI({ fetch: penstock.fetch("llm") })`. A request
+   * that would wait for too long throws a RefusedError. A 429 pauses the bucket, a 5xx counts for its breaker.
+   */
+  fetch(policy: string, options: FetchOptions = {}): typeof globalThis.fetch {
+    const { key = "", ...rest } = options;
+    return async (input, init) => {
+      const request = new Request(input, init);
+      const bucket = typeof key === "string" ? key : key(request);
+      const permit = await this.acquire(policy, bucket, { ...rest, signal: request.signal });
+      let response: Response;
+      try {
+        response = await fetch(request);
+      } catch (error) {
+        const aborted = request.signal.aborted;
+        await permit.settle(aborted ? "fail" : "unavailable", { error: String(error) }).catch(() => {});
+        throw error;
+      }
+      const settled = { retryAfter: retryAfter(response) };
+      return whenRead(response, () => void permit.settle(response.status, settled).catch(() => {}));
+    };
+  }
+
+  #patience(more = 0): AbortSignal {
+    return AbortSignal.timeout((this.options.timeout ?? 30_000) + more);
+  }
+}
+
+/** Allows one call, which begins by `startBy` of performance.now(), or is given back. Its lease is renewed until then. */
+export class Permit {
+  readonly id: string;
+  readonly startBy: number;
+  /** What the call really cost, by the names of its costs. */
+  used: Record<string, number> = {};
+  readonly #api: Client<paths>;
+  readonly #path: { policy: string; key: string };
+  readonly #renewal?: NodeJS.Timeout;
+
+  constructor(
+    api: Client<paths>, policy: string, key: string,
+    lent: { permit: string; lease_ms: number; start_within_ms: number },
+  ) {
+    this.id = lent.permit;
+    this.startBy = performance.now() + lent.start_within_ms;
+    this.#api = api;
+    this.#path = { policy, key };
+    if (lent.lease_ms > 0) {
+      this.#renewal = setInterval(() => void this.#put({ status: "progress" }).catch(() => {}), lent.lease_ms / 3);
+      this.#renewal.unref();
+    }
+  }
+
+  /**
+   * Says how the call ended; a number is the HTTP status of its answer. `retryAfter`, in milliseconds, is how long the other
+   * side wants no more requests.
+   */
+  async settle(
+    status: "done" | "fail" | "unavailable" | "retry-after" | number = "done",
+    options: { error?: string; retryAfter?: number } = {},
+  ): Promise<void> {
+    clearInterval(this.#renewal);
+    await this.#put({ status, error: options.error, retry_after_ms: Math.ceil(options.retryAfter ?? 0), used: this.used });
+  }
+
+  /** Makes the call, and settles as it ends: RetryAfter pauses the bucket, Unavailable counts for its breaker. */
+  async run<T>(call: () => Promise<T>): Promise<T> {
+    try {
+      const result = await call();
+      await this.settle().catch(() => {});
+      return result;
+    } catch (error) {
+      const status = error instanceof RetryAfter ? "retry-after" : error instanceof Unavailable ? "unavailable" : "fail";
+      const after = error instanceof RetryAfter ? error.ms : 0;
+      await this.settle(status, { error: String(error), retryAfter: after }).catch(() => {});
+      throw error;
+    }
+  }
+
+  /** Gives back a permit whose call has not begun. */
+  async giveBack(): Promise<void> {
+    clearInterval(this.#renewal);
+    await this.#api.DELETE("/v1/permits/{policy}/{key}", {
+      params: { path: this.#path, query: { permit: this.id } }, signal: AbortSignal.timeout(10_000),
+    });
+  }
+
+  async #put(body: paths["/v1/permits/{policy}/{key}"]["put"]["requestBody"]["content"]["application/json"]) {
+    try {
+      await this.#api.PUT("/v1/permits/{policy}/{key}", {
+        params: { path: this.#path, query: { permit: this.id } }, body, signal: AbortSignal.timeout(10_000),
+      });
+    } catch (error) {
+      if (!(error instanceof PenstockError && error.status === 404)) throw error; // else its lease is over
+    }
+  }
+}
+
+/** Returns a job for Penstock.batch. */
+export function batchJob(policy: string, key: string, body: Body, options: JobOptions = {}): BatchJob {
+  const content = body instanceof Uint8Array ? { base64: Buffer.from(body).toString("base64") }
+    : typeof body === "string" ? { text: body } : { body };
+  return { policy, key, headers: jobHeaders(options), ...content };
+}
+
+const ends = new Set<string>(["done", "dead", "cancelled", "purged", "replayed"]);
+
+const names = {
+  idempotencyKey: "Idempotency-Key",
+  deadline: "Penstock-Deadline",
+  notBefore: "Penstock-Not-Before",
+  priority: "Penstock-Priority",
+  cost: "Penstock-Cost",
+  tags: "Penstock-Tag",
+  callback: "Penstock-Callback",
+  method: "Penstock-Method",
+  path: "Penstock-Path",
+} as const;
+
+function jobHeaders(options: JobOptions): Record<string, string> {
+  const headers: Record<string, string> = { ...options.headers };
+  for (const [option, name] of Object.entries(names)) {
+    const value = options[option as keyof typeof names];
+    if (value === undefined) continue;
+    const time = option === "deadline" || option === "notBefore";
+    headers[name] = Array.isArray(value) ? value.join(", ") : time ? timeText(value as Time) : String(value);
+  }
+  for (const [name, cost] of Object.entries(options.costs ?? {})) headers[`Penstock-Cost-${name}`] = String(cost);
+  return headers;
+}
+
+function encode(body: Body): [string | Uint8Array, Record<string, string>] {
+  if (body instanceof Uint8Array) return [body, { "Content-Type": "application/octet-stream" }];
+  if (typeof body === "string") return [body, { "Content-Type": "text/plain; charset=utf-8" }];
+  return [JSON.stringify(body), { "Content-Type": "application/json" }];
+}
+
+async function failure(response: Response): Promise<PenstockError> {
+  const text = await response.text();
+  let problem: Partial<Schemas["Problem"]> & { retry_after_ms?: number } = { title: response.statusText };
+  if (response.headers.get("Content-Type")?.includes("json")) problem = JSON.parse(text);
+  if (response.status === 429) return new RefusedError(problem, problem.retry_after_ms ?? (retryAfter(response) || 1000));
+  const unavailable = response.status === 503 || response.status === 507;
+  return new (unavailable ? UnavailableError : PenstockError)(response.status, problem);
+}
+
+/** Returns what an answer says of when to come back, in milliseconds; 0: nothing. */
+function retryAfter(response: Response): number {
+  const ms = Number(response.headers.get("Retry-After-Ms"));
+  if (ms > 0) return ms;
+  const text = response.headers.get("Retry-After") ?? "";
+  return Math.max(0, /^\d+$/.test(text) ? Number(text) * 1000 : (Date.parse(text) || 0) - Date.now());
+}
+
+/** Returns a response that calls a function when its body has been read, or is not wanted any more. */
+function whenRead(response: Response, then: () => void): Response {
+  const reader = response.body?.getReader();
+  if (!reader) {
+    then();
+    return response;
+  }
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (!done) return controller.enqueue(value);
+        controller.close();
+      } catch (error) {
+        controller.error(error);
+      }
+      then();
+    },
+    async cancel(reason) {
+      then();
+      await reader.cancel(reason);
+    },
+  }, { highWaterMark: 0 });
+  const read = new Response(body, response);
+  Object.defineProperty(read, "url", { value: response.url });
+  return read;
+}
+
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    }, { once: true });
+  });
+}

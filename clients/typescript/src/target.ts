@@ -1,0 +1,62 @@
+// Runs the jobs of a policy with an HTTP target.
+
+import { createHmac, timingSafeEqual } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { Again, Handler, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
+
+const clocks = 300; // seconds by which the clock of a signature may be wrong
+
+/**
+ * Returns a function for frameworks that serve requests by fetch's types. It runs a handler for each request of a policy's
+ * HTTP target. With a secret, that of the target's `sign`, requests without its signature get 401.
+ */
+export function target(handler: Handler, options: { secret?: string | Uint8Array } = {}) {
+  return async (request: Request): Promise<Response> => {
+    const body = new Uint8Array(await request.arrayBuffer());
+    if (options.secret !== undefined && !signed(request.headers.get("Penstock-Signature"), body, options.secret)) {
+      return new Response("the signature is missing, wrong or old", { status: 401 });
+    }
+    const job = newJob((name) => request.headers.get(name) ?? "", body, request.signal);
+    let [status, text, headers] = [204, null as string | null, {} as Record<string, string>];
+    try {
+      await handler(job);
+    } catch (error) {
+      if (!(error instanceof Again)) text = oneLine(error);
+      if (error instanceof Again) headers["Penstock-Again"] = error.message;
+      else if (error instanceof Permanent) status = 422;
+      else if (error instanceof Unavailable) status = 503;
+      else if (error instanceof RetryAfter) {
+        status = 429;
+        if (error.ms > 0) headers["Retry-After"] = String(Math.ceil(error.ms / 1000));
+      } else status = 408; // of the 4xx and 5xx the only one that is a failed attempt and nothing else
+    }
+    for (const [name, cost] of Object.entries(job.used)) headers[`Penstock-Used-${name}`] = String(cost);
+    return new Response(text, { status, headers });
+  };
+}
+
+/** Makes a target fit for http.createServer. */
+export function listener(serve: (request: Request) => Promise<Response>) {
+  return async (from: IncomingMessage, to: ServerResponse): Promise<void> => {
+    const gone = new AbortController();
+    to.on("close", () => gone.abort());
+    const headers = new Headers();
+    for (let i = 0; i < from.rawHeaders.length; i += 2) headers.append(from.rawHeaders[i]!, from.rawHeaders[i + 1]!);
+    const parts: Buffer[] = [];
+    for await (const part of from) parts.push(part);
+    const method = from.method ?? "POST";
+    const body = method === "GET" || method === "HEAD" ? undefined : Buffer.concat(parts);
+    const url = `http://${from.headers.host ?? "localhost"}${from.url}`;
+    const response = await serve(new Request(url, { method, headers, body, signal: gone.signal }));
+    to.writeHead(response.status, Object.fromEntries(response.headers));
+    to.end(Buffer.from(await response.arrayBuffer()));
+  };
+}
+
+function signed(signature: string | null, body: Uint8Array, secret: string | Uint8Array): boolean {
+  const parts = new Map((signature ?? "").split(",").map((part) => part.split("=", 2) as [string, string]));
+  const [at, given] = [parts.get("t") ?? "", Buffer.from(parts.get("v1") ?? "", "hex")];
+  if (!/^\d+$/.test(at) || Math.abs(Date.now() / 1000 - Number(at)) > clocks) return false;
+  const want = createHmac("sha256", secret).update(`${at}.`).update(body).digest();
+  return want.length === given.length && timingSafeEqual(want, given);
+}

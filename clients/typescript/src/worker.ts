@@ -1,0 +1,226 @@
+// A worker, by the protocol of docs/workers-protocol.md.
+
+import { randomBytes } from "node:crypto";
+import {
+  connect, createInbox, headers as newHeaders, Match,
+  type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
+} from "@nats-io/transport-node";
+import { Again, Handler, Job, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
+
+const WINDOW = 50; // milliseconds that a claim counts, on this process's monotonic clock
+const LOOK = 5000; // without an offer for so long, the worker asks whether there is anybody to make one
+
+export interface WorkerOptions {
+  /** Jobs at once, 4 unless given. One bucket gets about three quarters of them, so that others have room. */
+  concurrency?: number;
+  /** `nats.prefix` of the installation. */
+  prefix?: string;
+  /** Where problems are reported, console.error unless given. */
+  log?: (text: string) => void;
+}
+
+interface Running {
+  job: Job;
+  key: string;
+  stop: AbortController;
+  returned: boolean; // the worker stops: an error means that the job goes back to its bucket
+}
+
+class Asked extends Error {}
+
+/**
+ * Runs the jobs of a policy:
+ *
+ *     await new Worker("nats://127.0.0.1:4222", "charges", async (job) => { … }).run();
+ */
+export class Worker {
+  readonly #options: Required<WorkerOptions>;
+  readonly #inbox = createInbox();
+  readonly #claims = new Map<string, number>(); // open claims, by token: when they were made
+  readonly #running = new Map<string, Running>(); // by the token of their claim
+  readonly #ended = new Set<Promise<void>>(); // of each job, when its outcome has been reported
+  #nats?: NatsConnection;
+  #offers?: Subscription;
+  #heard = 0; // when the last offer came
+  #stopping = false;
+
+  constructor(
+    readonly servers: string | NodeConnectionOptions,
+    readonly policy: string,
+    readonly handler: Handler,
+    options: WorkerOptions = {},
+  ) {
+    this.#options = { concurrency: 4, prefix: "penstock", log: console.error, ...options };
+  }
+
+  /** Works until SIGTERM or SIGINT, then stops as stop does. A second signal does what it does without a worker. */
+  async run(grace = 30_000): Promise<void> {
+    const names = ["SIGTERM", "SIGINT"] as const;
+    let tell = () => {};
+    const told = new Promise<void>((resolve) => (tell = resolve));
+    for (const name of names) process.on(name, tell);
+    try {
+      await Promise.race([this.start(), told]);
+      await told;
+    } finally {
+      for (const name of names) process.off(name, tell);
+    }
+    await this.stop(grace);
+  }
+
+  /** Connects, and works from then on. */
+  async start(): Promise<void> {
+    const { prefix, log } = this.#options;
+    const given = typeof this.servers === "string" ? { servers: this.servers.split(",") } : this.servers;
+    const options = { name: `penstock worker of ${this.policy}`, maxReconnectAttempts: -1, reconnectTimeWait: 250, ...given };
+    for (let tried = 0; !this.#nats; tried++) {
+      try {
+        this.#nats = await connect(options);
+      } catch (error) {
+        if (this.#stopping) return;
+        if (tried === 0) log(`NATS at ${options.servers ?? "127.0.0.1"}: ${oneLine(error)}`);
+        await new Promise((resolve) => setTimeout(resolve, 250));
+      }
+    }
+    const nats = this.#nats;
+    if (this.#stopping) return nats.close();
+    nats.subscribe(`${this.#inbox}.*`, { callback: (_, m) => this.#told(m) });
+    this.#offers = nats.subscribe(`${prefix}.work.${this.policy}`, {
+      queue: "workers",
+      callback: (error, m) => (error ? log(`policy ${this.policy}: ${error.message}`) : this.#offered(m)),
+    });
+    void this.#look();
+  }
+
+  /**
+   * Takes no more jobs, and resolves when the running ones have ended and been reported. After the grace they are asked to
+   * end by their signal.
+   */
+  async stop(grace = 30_000): Promise<void> {
+    this.#stopping = true;
+    this.#offers?.unsubscribe();
+    const timer = setTimeout(() => [...this.#running.values()].forEach(giveBack), grace);
+    while (this.#ended.size > 0) await Promise.all(this.#ended);
+    clearTimeout(timer);
+    await this.#nats?.drain();
+  }
+
+  /** Reports once why no offer can come, and once that offers can come. */
+  async #look(): Promise<void> {
+    let reported = "";
+    while (!this.#stopping) {
+      await new Promise((resolve) => setTimeout(resolve, LOOK).unref());
+      if (this.#stopping || performance.now() - this.#heard < LOOK) continue;
+      let trouble = "";
+      try {
+        const subject = `${this.#options.prefix}.valve.${this.policy}.0`;
+        const answer = await this.#nats!.request(subject, '{"v":1,"op":"worker"}', { timeout: 2000 });
+        trouble = answer.json<{ error?: string }>().error ?? "";
+      } catch (error) {
+        trouble = `no drainer owns it, or there is none of that name (${oneLine(error)})`;
+      }
+      if (trouble !== reported) this.#options.log(`policy ${this.policy}: ${trouble || "its jobs can come now"}`);
+      reported = trouble;
+    }
+  }
+
+  /** Step 2: claim, busy or crowded, at once. */
+  #offered(offer: Msg): void {
+    const now = (this.#heard = performance.now());
+    for (const [token, at] of this.#claims) if (now - at > WINDOW) this.#claims.delete(token);
+    const key = header(offer, "Penstock-Key");
+    const free = this.#options.concurrency - this.#claims.size - this.#running.size;
+    const same = [...this.#running.values()].filter((running) => running.key === key).length;
+    if (free <= 0 || this.#stopping || header(offer, "Penstock-V") !== "1") return this.#say(offer.reply!, "busy");
+    if (same > 3 * (free - 1)) return this.#say(offer.reply!, "crowded");
+    const token = randomBytes(8).toString("hex");
+    this.#claims.set(token, now);
+    this.#say(offer.reply!, "claim", `${this.#inbox}.${token}`);
+  }
+
+  #say(to: string, status: string, reply?: string): void {
+    this.#nats!.publish(to, "", { headers: hdrs({ "Penstock-Status": status }), reply });
+  }
+
+  /** Step 3: what the valve says to a claim. */
+  #told(m: Msg): void {
+    const token = m.subject.slice(m.subject.lastIndexOf(".") + 1);
+    const status = header(m, "Penstock-Status");
+    const running = this.#running.get(token);
+    if (status === "stop") return running && giveBack(running);
+    const claimed = this.#claims.get(token) ?? -Infinity;
+    this.#claims.delete(token);
+    if (status !== "go") return;
+    const ended = this.#run(token, claimed, m).catch((error) => this.#options.log(oneLine(error)));
+    this.#ended.add(ended);
+    void ended.then(() => this.#ended.delete(ended));
+  }
+
+  /** Steps 4 to 6. */
+  async #run(token: string, claimed: number, m: Msg): Promise<void> {
+    const timeout = Number(header(m, "Penstock-Timeout"));
+    if (performance.now() - claimed > WINDOW) return this.#report(m, { "Penstock-Status": "late" }, timeout);
+    const stop = new AbortController();
+    const job = newJob((name) => header(m, name), m.data, stop.signal);
+    const running: Running = { job, key: header(m, "Penstock-Key"), stop, returned: false };
+    this.#running.set(token, running);
+    // Three times within the time-out, so that one may be lost.
+    const progress = setInterval(() => this.#say(m.reply!, "progress"), timeout / 3);
+    const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${timeout} ms has passed`)), timeout);
+    const outcome: Record<string, string> = { "Penstock-Status": "done" };
+    try {
+      await this.handler(job);
+    } catch (error) {
+      outcome["Penstock-Error"] = oneLine(error);
+      if (error instanceof Again) {
+        outcome["Penstock-Status"] = "returned";
+        outcome["Penstock-Again"] = error.message;
+      } else if (error instanceof Permanent) outcome["Penstock-Status"] = "permanent";
+      else if (error instanceof RetryAfter) {
+        outcome["Penstock-Status"] = "retry-after";
+        if (error.ms > 0) outcome["Penstock-Retry-After"] = String(Math.ceil(error.ms));
+      } else {
+        outcome["Penstock-Status"] = running.returned ? "returned" : "fail";
+        if (error instanceof Unavailable) outcome["Penstock-Unavailable"] = "true";
+        else if (!running.returned) this.#options.log(`job ${job.id}, attempt ${job.attempt}: ${oneLine(error)}`);
+      }
+    }
+    clearInterval(progress);
+    clearTimeout(expiry);
+    this.#running.delete(token);
+    for (const [name, cost] of Object.entries(job.used)) outcome[`Penstock-Used-${name}`] = String(cost);
+    await this.#report(m, outcome, timeout);
+  }
+
+  /** Repeats the outcome until the valve answers, for as long as it may still wait for it. */
+  async #report(m: Msg, outcome: Record<string, string>, timeout: number): Promise<void> {
+    const end = performance.now() + timeout;
+    for (;;) {
+      try {
+        const answer = await this.#nats!.request(m.reply!, "", { headers: hdrs(outcome), timeout: 1000 });
+        if (header(answer, "Penstock-Status")) return;
+      } catch {
+        // no answer in time, or no responder: the valve may be moving
+      }
+      if (performance.now() > end) {
+        return this.#options.log(`no valve heard that ${header(m, "Penstock-Job")} is ${outcome["Penstock-Status"]}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}
+
+function giveBack(running: Running): void {
+  running.returned = true;
+  running.stop.abort(new Asked("the worker stops"));
+}
+
+function header(m: Msg, name: string): string {
+  return m.headers?.get(name, Match.IgnoreCase) ?? "";
+}
+
+function hdrs(values: Record<string, string>) {
+  const h = newHeaders();
+  for (const [name, value] of Object.entries(values)) h.set(name, value, Match.Exact);
+  return h;
+}

@@ -1,0 +1,258 @@
+package clients
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// installation is a server whose jobs wait for workers in other processes.
+type installation struct {
+	t  *testing.T
+	p  *penstock.Penstock
+	nc *nats.Conn
+}
+
+func start(t *testing.T, p policy.Policy) *installation {
+	t.Helper()
+	i := &installation{t: t}
+	i.p, _ = open(t, p)
+	var err error
+	if i.nc, err = i.p.Connect("test"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.nc.Close)
+	return i
+}
+
+func (i *installation) publish(key, payload string) {
+	i.t.Helper()
+	if _, err := i.nc.Request("penstock.jobs.jobs."+key, []byte(payload),
+		waittest.Patience()); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// worker is a process, and the lines of its jobs.
+type worker struct {
+	*proctest.Process
+	i    *installation
+	seen []string
+}
+
+func (i *installation) work(l *language, url, policy string) *worker {
+	i.t.Helper()
+	return &worker{Process: proctest.Start(i.t, l.program(i.t, "worker", url, policy)), i: i}
+}
+
+// ran returns what the worker has printed so far.
+func (w *worker) ran() []string {
+	for {
+		select {
+		case line, more := <-w.Lines:
+			if !more {
+				return w.seen
+			}
+			w.seen = append(w.seen, strings.TrimPrefix(line, "ran "))
+		default:
+			return w.seen
+		}
+	}
+}
+
+func (w *worker) runs(n int) {
+	w.i.t.Helper()
+	waittest.Until(w.i.t, fmt.Sprint(n, " jobs have run"), func() bool { return len(w.ran()) >= n })
+}
+
+func (w *worker) says(text string) {
+	w.i.t.Helper()
+	waittest.Until(w.i.t, "the worker says "+text, func() bool {
+		return strings.Contains(w.Log.String(), text)
+	})
+}
+
+// stop ends the worker in order, and returns what it has run.
+func (w *worker) stop() []string {
+	w.i.t.Helper()
+	if err := w.Stop(); err != nil {
+		w.i.t.Errorf("worker: %v", err)
+	}
+	return w.ran()
+}
+
+func (i *installation) empty() {
+	i.t.Helper()
+	waittest.Until(i.t, "the queue is empty", func() bool {
+		n, known := i.p.Depths(i.t.Context())["jobs"]
+		return known && n == 0
+	})
+}
+
+func jobs() policy.Policy {
+	p := bucket("jobs", 20)
+	p.Partitions, p.Timeout = 2, policy.Duration(time.Second)
+	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(10 * time.Millisecond)}
+	return p
+}
+
+func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, jobs())
+		want := map[string]int{}
+		for n := range 10 {
+			i.publish("a.%.%C3%BC", fmt.Sprint("number ", n))
+			want[fmt.Sprint("a..ü 1 number ", n)] = 1
+		}
+		for payload, attempts := range map[string][]int{
+			"fail": {1, 2}, "permanent": {1}, "throttled": {1, 1}, "again": {1, 1}, "stuck": {1, 2},
+			"slow, longer than the time-out": {1},
+		} {
+			key, _, _ := strings.Cut(payload, ",")
+			i.publish(key, payload)
+			for _, attempt := range attempts {
+				want[fmt.Sprint(key, " ", attempt, " ", payload)]++
+			}
+		}
+		w := i.work(l, i.p.NATSURL(), "jobs")
+		i.empty()
+		got := map[string]int{}
+		for _, line := range w.stop() {
+			words := strings.Fields(line)
+			if len(words) < 5 || !strings.HasPrefix(words[2], "jobs:") ||
+				!strings.HasPrefix(words[3], "jobs-") {
+				t.Fatalf("fields of the job are missing: %q", line)
+			}
+			got[strings.Join(append(words[:2:2], words[4:]...), " ")]++
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("it ran %v, want %v", got, want)
+		}
+		js, err := i.nc.JetStream(nats.MaxWait(waittest.Patience()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, reason := range map[string]string{"fail": "attempts", "permanent": "permanent",
+			"stuck": "attempts"} {
+			m, err := js.GetLastMsg("PENSTOCK_DEAD_jobs", "penstock.dead.jobs."+key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Header.Get("Penstock-Dead-Reason"); got != reason {
+				t.Errorf("%s: dead letter %q, want %q", key, got, reason)
+			}
+			text := m.Header.Get("Penstock-Dead-Error")
+			if key == "fail" && text != "it will not do" {
+				t.Errorf("the dead letter says %q", text)
+			}
+		}
+	})
+}
+
+// TestWorkersReportThatTheirTargetIsDown, and the drainer's breaker opens.
+func TestWorkersReportThatTheirTargetIsDown(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, jobs())
+		opened, err := i.nc.SubscribeSync("penstock.event.jobs.down")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			i.publish("down", "down")
+		}
+		w := i.work(l, i.p.NATSURL(), "jobs")
+		for {
+			m, err := opened.NextMsg(waittest.Patience())
+			if err != nil {
+				t.Fatalf("no breaker opens: %v; it ran:\n%s", err, strings.Join(w.ran(), "\n"))
+			}
+			if strings.Contains(string(m.Data), `"type":"breaker_opened"`) {
+				return
+			}
+		}
+	})
+}
+
+// TestWorkersStop ends a worker while it runs a job: it finishes the job within its grace, and
+// another takes the rest. A job that the worker gives back runs elsewhere, at its first attempt.
+func TestWorkersStop(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		patient := jobs()
+		patient.Timeout = policy.Duration(time.Hour)
+		i := start(t, patient)
+		i.publish("a", "slow")
+		w := i.work(l, i.p.NATSURL(), "jobs")
+		w.runs(1)
+		w.stop()
+		i.empty()
+
+		i.publish("a", "stuck")
+		t.Setenv("GRACE", "0.2")
+		for range 2 { // the second gets what the first gives back
+			w = i.work(l, i.p.NATSURL(), "jobs")
+			w.runs(1)
+			if ran := w.stop(); !strings.HasPrefix(ran[0], "a 1 jobs:2 ") {
+				t.Errorf("it ran %q", ran)
+			}
+		}
+	})
+}
+
+// TestWorkersReconnect cuts a worker's connection while it runs a job, and while it waits.
+func TestWorkersReconnect(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		patient := jobs()
+		patient.Timeout = policy.Duration(time.Hour) // progress is lost with the connection
+		i := start(t, patient)
+		r := newRelay(t, i.p.NATSURL())
+		w := i.work(l, "nats://"+r.Addr().String(), "jobs")
+		i.publish("a", "slow")
+		w.runs(1)
+		r.cut()
+		i.empty()
+		i.publish("a", "second")
+		i.empty()
+		for n, line := range w.stop() {
+			if !strings.HasPrefix(line, fmt.Sprintf("a 1 jobs:%d ", n+1)) {
+				t.Errorf("it ran %q", line)
+			}
+		}
+	})
+}
+
+// TestWorkersReportThatNoOfferComes: a policy without a drainer, and one whose target runs all of
+// its jobs.
+func TestWorkersReportThatNoOfferComes(t *testing.T) {
+	p := jobs()
+	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, p)
+		i.work(l, i.p.NATSURL(), "joobs").says("no drainer owns it")
+		w := i.work(l, i.p.NATSURL(), "jobs")
+		w.says("has a target")
+		err := i.p.Reload(t.Context(), penstock.Options{Policies: []policy.Policy{jobs()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.says("jobs can come now")
+	})
+}
+
+// TestWorkersEndWithoutNATS: a worker that has never connected ends as it should.
+func TestWorkersEndWithoutNATS(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		w := (&installation{t: t}).work(l, "nats://127.0.0.1:1", "jobs")
+		w.says("127.0.0.1")
+		w.Signal(syscall.SIGTERM)
+		w.stop()
+	})
+}
