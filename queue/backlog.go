@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -34,8 +33,6 @@ const (
 	// Another consumer may appear between delete and create; one that stays is not an owner's.
 	openAttempts = 20
 	openRetry    = 50 * time.Millisecond
-
-	closeTimeout = 5 * time.Second * race.Slower
 )
 
 // BacklogOptions select the partition to open and its owner's epoch.
@@ -185,7 +182,7 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	if l.acks, err = newAcks(l.b.nc, l.stream, consumer); err != nil {
 		return jsapi.Translate(err)
 	}
-	puller, err := jsapi.NewPuller(l.b.nc, l.stream, consumer)
+	puller, err := jsapi.NewPuller(l.b.js, l.stream, consumer)
 	if err != nil {
 		l.acks.close()
 		return jsapi.Translate(err)
@@ -308,7 +305,7 @@ func (l *Backlog) dress(ctx context.Context) {
 	if !l.bare.Load() || !l.current.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.b.js.Timeout)
 	defer cancel()
 	config := l.consumer()
 	config.HeadersOnly = false
@@ -520,7 +517,7 @@ func (l *Backlog) look(ctx context.Context) {
 // are sent, not for confirmations, which may never come. The consumer stays for the next owner to
 // delete.
 func (l *Backlog) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)
 	defer cancel()
 	l.rest.mu.Lock()
 	l.rest.closed = true

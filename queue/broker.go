@@ -80,7 +80,8 @@ func (b *Broker) Refuse(reason error) {
 }
 
 // NewBroker returns a broker over nc and does no I/O. The connection should reconnect without
-// limit (nats.MaxReconnects(-1)) and ping every few seconds. NewBroker returns an error for an
+// limit (nats.MaxReconnects(-1)) and ping every few seconds. Its Timeout, 2 s by default, also
+// bounds each request to JetStream. NewBroker returns an error for an
 // invalid prefix or number of replicas.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)

@@ -54,7 +54,7 @@ func (b *Broker) dropSome(ctx context.Context,
 		return 0, jsapi.Translate(ctx.Err())
 	}
 	// Jobs already read are dropped and recorded even if the caller's context has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout)
 	defer cancel()
 	for _, j := range found {
 		if err := b.noteDropped(ctx, policy, j, job.EndPurged); err != nil {

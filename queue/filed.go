@@ -19,7 +19,7 @@ import (
 // value of before means none. Otherwise it returns [ErrConflict]. [ErrSchedule] is as for
 // [Broker.PutSchedule]. The caller must enforce [MaxSchedules].
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
 	defer cancel()
 	last := before.seq
 	if before.Paused != s.Paused {
@@ -55,7 +55,7 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 // returns [ErrConflict].
 func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
 	texts []string) error {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	m := nats.NewMsg(b.filed(set))
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)

@@ -117,7 +117,7 @@ func (b *Broker) chronicled(policy string, e Event) {
 		return
 	}
 	go func() { // the first one since the process began, or since the stream was gone
-		ctx, cancel := context.WithTimeout(context.Background(), 4*jsapi.CallTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*b.js.Timeout)
 		defer cancel()
 		if err := b.openHistory(ctx, policy); err != nil {
 			b.log.Debug("no history of ended jobs", "policy", policy, "error", err)
@@ -131,7 +131,7 @@ func (c *chronicle) send(b *Broker, h *kept, m *nats.Msg) {
 	c.start.Do(func() {
 		c.js, _ = jetstream.New(b.nc, // the options are in order
 			jetstream.WithPublishAsyncMaxPending(historyPending),
-			jetstream.WithPublishAsyncTimeout(2*jsapi.CallTimeout),
+			jetstream.WithPublishAsyncTimeout(2*b.js.Timeout),
 			jetstream.WithPublishAsyncErrHandler(b.unkept))
 	})
 	if c.js.PublishAsyncPending() >= historyPending {

@@ -78,7 +78,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		return nil, nil
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
-		within, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+		within, cancel := context.WithTimeout(ctx, l.b.js.Timeout)
 		defer cancel()
 		ctx = within
 	}
@@ -118,7 +118,7 @@ func (b *Broker) someLetters(
 	ctx context.Context, stream, subject string, after uint64, limit int,
 ) ([]StoredLetter, error) {
 	// a leader that stopped meanwhile does not answer
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              "list-" + jsapi.NewID(),
@@ -136,7 +136,7 @@ func (b *Broker) someLetters(
 	}
 	info := consumer.CachedInfo()
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout/4)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout/4)
 		defer cancel()
 		// the server would do so after some seconds
 		_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -377,7 +376,7 @@ func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Shutdown()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*jsapi.CallTimeout/2)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*b.js.Timeout/2)
 	defer cancel()
 	if _, err := b.Letters("api").List(ctx, 0, 10); !errors.Is(err, ErrUnavailable) ||
 		ctx.Err() == nil {

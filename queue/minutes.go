@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -123,7 +122,7 @@ func (b *Broker) KeepMinutes() {
 		}
 		g.telling.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 4*jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*b.js.Timeout)
 	defer cancel()
 	for policy, m := range taken {
 		m.V = job.FormatVersion

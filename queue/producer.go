@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -23,8 +22,6 @@ import (
 const (
 	// mostInFlight bounds the publishes of one producer that await an acknowledgement.
 	mostInFlight = 4096
-	// publishTimeout is the default of ProducerOptions.Timeout.
-	publishTimeout = 10 * time.Second * race.Slower
 	// doorPatience is how long a missing stream may be a briefly closed door or a pending election
 	// of a leader.
 	doorPatience = time.Second
@@ -49,7 +46,8 @@ const (
 
 // ProducerOptions configure a [Producer]. The zero value works.
 type ProducerOptions struct {
-	// Timeout bounds a Publish whose context has no deadline; default 10 s.
+	// Timeout bounds a Publish whose context has no deadline; default five times the connection's
+	// Timeout, 10 s.
 	Timeout time.Duration
 	// FailFast makes a Publish fail at once while NATS is known not to answer: the connection has
 	// been lost for 250 ms, or JetStream left five attempts in a row for the policy's stream
@@ -105,7 +103,7 @@ type streamFacts struct {
 // NewProducer returns a producer, which needs no closing.
 func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	p := &Producer{b: b, slots: make(chan struct{}, mostInFlight),
-		timeout: cmp.Or(o.Timeout, publishTimeout),
+		timeout: cmp.Or(o.Timeout, 5*b.js.Timeout),
 		replies: replies{nc: b.nc}, streams: map[string]*streamFacts{}}
 	if o.FailFast {
 		p.outages = &outages{b: b, streams: map[string]*streamOutage{}}
@@ -265,26 +263,28 @@ type attempt struct {
 	probe     bool
 	reply     *reply
 	err       error // why it was not sent
+	timeout   time.Duration
 }
 
 func (p *Producer) attempt(ctx context.Context, policy string, m *nats.Msg) (a attempt) {
 	if reason := p.b.refusal.Load(); reason != nil {
 		return attempt{senseless: *reason}
 	}
+	a.timeout = p.b.js.Timeout
 	if a.probe, a.senseless = p.outages.enter(ctx, policy); a.senseless == nil {
 		a.reply, a.err = p.replies.send(m)
+	}
+	if a.probe {
+		a.timeout = probeTimeout
 	}
 	return a
 }
 
 func (a attempt) wait(ctx context.Context) (jsapi.PubAck, error) {
-	switch {
-	case a.err != nil:
+	if a.err != nil {
 		return jsapi.PubAck{}, a.err
-	case a.probe:
-		return a.reply.wait(ctx, probeTimeout)
 	}
-	return a.reply.wait(ctx, jsapi.CallTimeout)
+	return a.reply.wait(ctx, a.timeout)
 }
 
 // facts returns the cached facts about a policy's stream.

@@ -122,7 +122,7 @@ func (b *Broker) SetUpSchedules(ctx context.Context) error {
 // [ErrSchedule] if the server does not understand its times, and [ErrStreamFull] beyond
 // [MaxSchedules].
 func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
 	defer cancel()
 	if err := b.SetUpSchedules(ctx); err != nil {
 		return err
@@ -297,7 +297,7 @@ const ticksWait = 30 * time.Second
 // delivered again after the returned time.
 func (b *Broker) Ticks(ctx context.Context,
 	take func(Tick) (again time.Duration, done bool)) error {
-	making, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
 		jetstream.ConsumerConfig{Durable: "ticks", AckPolicy: jetstream.AckExplicitPolicy,

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -124,7 +123,7 @@ func (t *ticked) forget(seq uint64) (j tickedJob, found bool) {
 // noteTick notes the tick of a job that is done, until that succeeds or the backlog is closed.
 func (l *Backlog) noteTick(j tickedJob) {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), jsapi.CallTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), l.b.js.Timeout)
 		err := l.b.NoteTick(ctx, l.o.Policy, j.key, j.id)
 		cancel()
 		if err == nil {

@@ -23,7 +23,7 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	if err != nil {
 		return job.Answer{}, fmt.Errorf("%s: encode: %w", doing, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, b.names.Valve(policy, partition), body)
 	if err != nil {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,7 @@ func install(t *testing.T, o manage.Options) *installation {
 	t.Helper()
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
+	o.Timeout = cmp.Or(o.Timeout, 25*time.Second)
 	service := manage.New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
 	api := httptest.NewServer(New(&fakeService{}, Options{Management: service}))
 	t.Cleanup(api.Close)

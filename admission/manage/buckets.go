@@ -202,7 +202,7 @@ type listed struct {
 }
 
 func (s *Service) askAll(ctx context.Context, p policy.Policy, by string, most int) []listed {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	answers := make([]listed, p.Partitions)
 	var wg sync.WaitGroup
@@ -257,7 +257,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	case !errors.Is(err, queue.ErrNotFound):
 		return Bucket{}, translate(err)
 	}
-	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
+	look, cancelLook := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancelLook()
 	a, err := s.ask(look, name, b.Partition, job.Question{Op: job.OpBucket, Key: key})
 	answered := err == nil && a.Bucket != nil

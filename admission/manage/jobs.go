@@ -122,7 +122,7 @@ func (s *Service) standing(ctx context.Context, name string, partition int,
 	if len(found) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	q := job.Question{Op: job.OpJobs}
 	for _, j := range found {
@@ -212,7 +212,7 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	if err != nil {
 		return Job{}, err
 	}
-	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
+	look, cancelLook := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancelLook()
 	a, err := s.ask(look, name, j.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})
 	switch {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/watch"
-	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -27,16 +26,14 @@ import (
 )
 
 const (
-	// lookTimeout bounds read-only questions to valves.
-	lookTimeout = time.Second * race.Slower
 	// listsAtOnce bounds concurrent lists, for which valves sort between starts.
-	listsAtOnce   = 2
-	followTimeout = time.Second * race.Slower
+	listsAtOnce = 2
 )
 
 // Options holds optional settings; the zero value works.
 type Options struct {
-	// Timeout bounds each call but bulk operations; default 5 s.
+	// Timeout bounds each call but bulk operations; default 5 s. Questions to valves, and the wait
+	// until this process follows a change, take at most a fifth of it.
 	Timeout time.Duration
 	// BulkTimeout bounds bulk operations; default 20 s.
 	BulkTimeout time.Duration
@@ -68,7 +65,7 @@ type Service struct {
 
 // New makes a service. The producer makes replays.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
-	o.Timeout = cmp.Or(o.Timeout, 5*time.Second*race.Slower)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
 	if o.Possible == nil {
 		o.Possible = func(_, _ policy.Policy) []policy.Problem { return nil }

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ func open(t *testing.T, o Options) *Service {
 	t.Helper()
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
+	o.Timeout = cmp.Or(o.Timeout, 25*time.Second)
 	return New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
 }
 

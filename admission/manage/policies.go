@@ -327,7 +327,7 @@ func change(err error) error {
 
 // awaitFollowed lets the caller's next request see a revision.
 func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint64) {
-	ctx, cancel := context.WithTimeout(ctx, followTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
 }

@@ -32,7 +32,7 @@ func Start(t testing.TB, o embedded.Options) *embedded.Server {
 // Connect returns a connection that is closed at the end of the test.
 func Connect(t testing.TB, s *embedded.Server) *nats.Conn {
 	t.Helper()
-	nc, err := s.Connect(nats.MaxReconnects(-1))
+	nc, err := s.Connect(nats.MaxReconnects(-1), nats.Timeout(timeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func Connect(t testing.TB, s *embedded.Server) *nats.Conn {
 // Reconnecting is Connect with a reconnect interval of 10 ms.
 func Reconnecting(t testing.TB, url string, o ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(o, nats.MaxReconnects(-1),
+	nc, err := nats.Connect(url, append(o, nats.MaxReconnects(-1), nats.Timeout(timeout),
 		nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))...)
 	if err != nil {
 		t.Fatal(err)

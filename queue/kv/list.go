@@ -56,7 +56,7 @@ func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 // Count returns the number of keys that match a filter, including those deleted within the last
 // hour.
 func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
 	defer cancel()
 	request := fmt.Sprintf(`{"seq":1,"next_by_subj":%q,"batch":1}`, t.prefix+filter)
 	m, err := t.js.NATS.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+t.stream, []byte(request))
@@ -167,7 +167,7 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 // readReplica asks any replica for the records of some keys. It returns nil when the replica does
 // not answer or is behind last.
 func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
 	defer cancel()
 	nc := t.js.NATS
 	answers := make(chan *nats.Msg, len(keys)+1)

@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
+// Of the connection's timeout: lockTTL is when the server removes the lock of a crashed process,
+// lockHold how long a holder relies on its lock, counted by its monotonic clock from before the
+// request.
 const (
-	// lockTTL is when the server removes the lock of a crashed process.
-	lockTTL = 10 * time.Second * race.Slower
-	// lockHold is how long a holder relies on its lock, counted by its monotonic clock from before
-	// the request.
-	lockHold  = 6 * time.Second * race.Slower
+	lockTTL   = 5
+	lockHold  = 3
 	lockRetry = 50 * time.Millisecond
 )
 
@@ -27,9 +26,10 @@ func (t *Table) WithLock(
 ) error {
 	for {
 		asked := time.Now()
-		revision, err := t.put(ctx, name, []byte(jsapi.NewID()), 0, lasting(lockTTL))
+		revision, err := t.put(ctx, name, []byte(jsapi.NewID()), 0, lasting(lockTTL*t.js.Timeout))
 		if err == nil {
-			held, cancel := context.WithDeadline(context.WithoutCancel(ctx), asked.Add(lockHold))
+			held, cancel := context.WithDeadline(context.WithoutCancel(ctx),
+				asked.Add(lockHold*t.js.Timeout))
 			defer cancel()
 			err = change(held)
 			if unlockErr := t.Delete(held, name, revision); unlockErr != nil {

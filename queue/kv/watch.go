@@ -37,7 +37,7 @@ const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
 	// watchPatience is how long a watch first waits for its consumer, doubled up to
-	// jsapi.CallTimeout on each consecutive failure: a server that stopped right after it took a
+	// jsapi.Conn.Timeout on each consecutive failure: a server that stopped right after it took a
 	// request never answers it.
 	watchPatience = 500 * time.Millisecond
 )
@@ -57,7 +57,7 @@ func (w *watch) run(ctx context.Context) error {
 		if jsapi.Pause(ctx, wait) != nil {
 			return nil
 		}
-		wait, patience = min(2*wait, watchRetryMax), min(2*patience, jsapi.CallTimeout)
+		wait, patience = min(2*wait, watchRetryMax), min(2*patience, w.table.js.Timeout)
 	}
 }
 
@@ -70,7 +70,7 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 		return false, err
 	}
 	defer w.drop(ctx, name)
-	p, err := jsapi.NewPuller(t.js.NATS, t.stream, name)
+	p, err := jsapi.NewPuller(t.js, t.stream, name)
 	if err != nil {
 		return false, err
 	}
@@ -168,7 +168,7 @@ func (w *watch) drop(ctx context.Context, name string) {
 	if !js.NATS.IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout/4)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.table.js.Timeout/4)
 	defer cancel()
 	_ = js.DeleteConsumer(ctx, w.table.stream, name)
 }

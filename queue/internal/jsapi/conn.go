@@ -3,6 +3,7 @@
 package jsapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,17 +16,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/job"
 )
-
-// CallTimeout bounds every JetStream call that has no shorter deadline.
-const CallTimeout = 2 * time.Second * race.Slower
 
 // Conn is a NATS connection with its JetStream API.
 type Conn struct {
 	jetstream.JetStream
 	NATS *nats.Conn
+	// Timeout bounds every call that has no shorter deadline. It is the connection's, 2 s by
+	// default.
+	Timeout time.Duration
 }
 
 // New returns the API over a connection, and does no I/O.
@@ -34,7 +34,7 @@ func New(nc *nats.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Conn{js, nc}, nil
+	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout)}, nil
 }
 
 // MetaVersion is the key of a stream's metadata that holds the version of its format.
@@ -64,9 +64,9 @@ func Instants(metadata map[string]string, key string) []time.Time {
 // createTries bounds the attempts to create a stream that other processes create at the same time.
 const createTries = 10
 
-// within makes a call of nats.go's API with a deadline of CallTimeout, and translates its error.
-func within[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+// within makes a call with a deadline, and translates its error.
+func within[T any](ctx context.Context, timeout time.Duration, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result, err := call(ctx)
 	return result, Translate(err)
@@ -74,7 +74,7 @@ func within[T any](ctx context.Context, call func(context.Context) (T, error)) (
 
 // CreateStream creates a stream.
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.CreateStream(ctx, config)
 	})
 	return err
@@ -82,7 +82,7 @@ func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) 
 
 // UpdateStream replaces the configuration of a stream.
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.UpdateStream(ctx, config)
 	})
 	return err
@@ -101,7 +101,7 @@ func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 func (c *Conn) CreateConsumer(ctx context.Context, stream string,
 	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 
-	return within(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+	return within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JetStream.CreateConsumer(ctx, stream, config)
 	})
 }
@@ -117,7 +117,7 @@ func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
 
 // Publish publishes a message, and waits for JetStream's confirmation.
 func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (PubAck, error) {
-	return within(ctx, func(ctx context.Context) (PubAck, error) {
+	return within(ctx, c.Timeout, func(ctx context.Context) (PubAck, error) {
 		answer, err := c.NATS.RequestMsgWithContext(ctx, m)
 		if err != nil {
 			return PubAck{}, err
@@ -185,14 +185,12 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// listTimeout bounds the listing of all streams, of which there may be tens of thousands.
-const listTimeout = 10 * CallTimeout
-
 // EachStream calls found for every stream of the account, or those selected by options; a page of
 // the list holds 256.
 func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
 	o ...jetstream.StreamListOpt) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	// There may be tens of thousands of streams.
+	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout)
 	defer cancel()
 	list := c.ListStreams(ctx, o...)
 	for info := range list.Info() {
@@ -236,9 +234,9 @@ func (c *Conn) StreamInfo(ctx context.Context,
 	}
 }
 
-// Call makes one JetStream API request with a deadline of CallTimeout.
+// Call makes one JetStream API request with a deadline.
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
-	return c.CallWithin(ctx, CallTimeout, subject, request, response)
+	return c.CallWithin(ctx, c.Timeout, subject, request, response)
 }
 
 // CallWithin is Call with another deadline.

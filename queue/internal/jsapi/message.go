@@ -85,7 +85,7 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 const mostGets = 128
 
 // Directs is Direct for many messages, in any order. Unreadable ones have Seq 0. It fails when
-// nothing arrives for CallTimeout, but not while a slow connection transfers large messages.
+// nothing arrives for Conn.Timeout, but not while a slow connection transfers large messages.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
@@ -93,7 +93,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 		return nil, Translate(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
-	silence := time.NewTimer(CallTimeout)
+	silence := time.NewTimer(c.Timeout)
 	defer silence.Stop()
 	subject, sent := "$JS.API.DIRECT.GET."+stream, 0
 	ask := func(n int) error {
@@ -118,7 +118,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 		if err != nil {
 			return nil, err
 		}
-		silence.Reset(CallTimeout)
+		silence.Reset(c.Timeout)
 		i, err := strconv.Atoi(m.Subject[len(inbox):])
 		if found, ok := ReadDirect(m); ok && err == nil && i < sent && found.Seq == seqs[i] {
 			read[i] = found
@@ -153,7 +153,7 @@ const batchBytes = 1 << 20
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, n+1)
 	sub, err := c.NATS.ChanSubscribe(inbox, answers)

@@ -9,18 +9,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/penstock-mq/penstock/internal/race"
 )
 
 const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
-
-	// pullSilence is the silence after which the consumer counts as gone. Most faults show sooner
-	// in other ways, so it is long enough for a busy machine, where reopening would only add to
-	// the load.
-	pullSilence = 5 * pullHeartbeat * race.Slower
 
 	// Two pulls are open at a time, so that the server always has one to serve while the next is
 	// on its way.
@@ -66,6 +59,10 @@ type Puller struct {
 	inbox    string
 	request  []byte
 	silence  *time.Timer
+	// patience is the silence after which the consumer counts as gone: 2.5 s by default. Most
+	// faults show sooner in other ways, so it is long enough for a busy machine, where reopening
+	// would only add to the load.
+	patience time.Duration
 
 	open     int    // messages requested, and neither delivered nor cancelled
 	Received uint64 // last consumer sequence; preset to continue a former puller
@@ -75,7 +72,8 @@ type Puller struct {
 	idle     bool
 }
 
-func NewPuller(nc *nats.Conn, stream, consumer string) (*Puller, error) {
+func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
+	nc := c.NATS
 	request, err := json.Marshal(struct {
 		Expires   time.Duration `json:"expires"`
 		Batch     int           `json:"batch"`
@@ -91,7 +89,8 @@ func NewPuller(nc *nats.Conn, stream, consumer string) (*Puller, error) {
 		next:     "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
 		inbox:    nc.NewInbox(),
 		request:  request,
-		silence:  time.NewTimer(pullSilence),
+		silence:  time.NewTimer(time.Hour),
+		patience: c.Timeout * 5 / 4,
 	}
 	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
@@ -141,7 +140,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 			continue // the messages have ended pulls: ask before waiting
 		}
 
-		p.silence.Reset(pullSilence)
+		p.silence.Reset(p.patience)
 		select {
 		case m := <-p.messages:
 			d, isMessage, err := p.take(m)

@@ -56,7 +56,7 @@ func TestSilenceBreaks(t *testing.T) {
 	if _, err := nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.S.C"); err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPuller(nc, "S", "C")
+	p, err := NewPuller(conn(t, nc), "S", "C")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestPullsThatEndTogetherAreRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPuller(nc, "S", "C")
+	p, err := NewPuller(conn(t, nc), "S", "C")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestPullsThatEndTogetherAreRenewed(t *testing.T) {
 		fetched <- err
 	}()
 	for range 2 {
-		if _, err := server.NextMsg(pullSilence / 2); err != nil {
+		if _, err := server.NextMsg(p.patience / 2); err != nil {
 			t.Errorf("no new pull: %v", err)
 		}
 	}
@@ -124,4 +124,13 @@ func TestParseAckSubject(t *testing.T) {
 			t.Errorf("%q was understood", subject)
 		}
 	}
+}
+
+func conn(t *testing.T, nc *nats.Conn) *Conn {
+	t.Helper()
+	c, err := New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -1,2 +1,0 @@
-// Package race tells whether the race detector is enabled.
-package race
