@@ -34,76 +34,63 @@ import (
 // Options configure [Open]. The zero value works: an embedded NATS server that only this process
 // can reach, in a temporary directory, without policies.
 type Options struct {
-	// Policies are written for all processes of the installation; omitted fields get their
-	// defaults. A policy is written only if its content differs from the last write by a file or
-	// a program, so that a restart keeps later changes by operators. Nil: nothing is written,
-	// and the policies in NATS apply. See [LoadPolicies].
+	// Policies are written for all processes of the installation, each only if it differs from
+	// the last write by a file or a program, so that a restart keeps operators' changes. Nil:
+	// nothing is written, and the policies in NATS apply. See [LoadPolicies].
 	Policies []policy.Policy
-	// Set names the set that Policies form; default [policy.DefaultSet]. A policy belongs to one
-	// set: programs with different policies on one NATS need different sets.
+	// Set names the set that Policies form; default [policy.DefaultSet]. Programs with different
+	// policies on one NATS need different sets.
 	Set string
 	// Prune retires policies of the set that are no longer among Policies, once no job waits in
-	// them. Without Prune they stay, with a warning in the log.
+	// them. Otherwise they stay, with a warning.
 	Prune bool
-	// Schedules are the schedules of Set, with jobs of Policies. A schedule is written only if
-	// it changed in Schedules, so that a restart keeps later changes, and removed when it is no
-	// longer in Schedules. Nil: existing schedules continue.
+	// Schedules are the schedules of Set, with jobs of Policies; written like these, and removed
+	// when they are missing. Nil: existing schedules continue.
 	Schedules []schedules.Entry
 
-	// URL is the address of NATS 2.14 or newer: one URL, or several separated by commas. Empty:
-	// an embedded server.
+	// URL of NATS 2.14 or newer, or several separated by commas. Empty: an embedded server.
 	URL string
-	// Credentials authenticate this process to the NATS at URL, in addition to a user and
-	// password in URL.
+	// Credentials for URL, in addition to a user and password in it.
 	Credentials Credentials
-	// Server configures storage and ports of the embedded server. The zero value has no port and
-	// keeps jobs in a temporary directory that Close deletes; Open logs a warning about that.
+	// Server configures the embedded server. The zero value has no port, and keeps jobs in a
+	// temporary directory that Close deletes, with a warning.
 	Server embedded.Options
-	// StartWithoutNATS lets Open succeed while NATS is unreachable: Open sends NATS nothing, and
-	// Run keeps trying. Until NATS is reachable, checks follow the policies in Cache, or in
-	// Policies without a cache, and no job is accepted.
+	// StartWithoutNATS leaves to Run what Open would ask of NATS. Until NATS is reachable, checks
+	// follow the policies in Cache, or in Policies without a cache, and no job is accepted.
 	StartWithoutNATS bool
-	// Prefix is the prefix of all subjects and, in upper case, of all streams and KV buckets;
-	// default [queue.DefaultPrefix].
+	// Prefix of all subjects and, in upper case, of all streams and KV buckets; default
+	// [queue.DefaultPrefix].
 	Prefix string
-	// Replicas is the number of servers of a cluster that store each stream and KV bucket: 1,
-	// the default, 3 or 5.
+	// Replicas of each stream and KV bucket: 1, the default, 3 or 5.
 	Replicas int
 
 	// AdmitOnly leaves jobs to other processes: Run starts none, and Handle panics.
 	AdmitOnly bool
-	// DrainPolicies names the policies whose jobs this process may start; default all. See
-	// [workers.Options].
+	// DrainPolicies names the policies whose jobs this process may start; default all.
 	DrainPolicies []string
-	// Lease is how long this process counts as alive after its last heartbeat. Its jobs pause
-	// for about a lease after a crash. Default 5 s, or 15 s with replicas; at least 1 s.
-	Lease time.Duration
-	// Memory bounds the memory for waiting jobs in this process, approximately, in bytes:
-	// default 512 MiB, at least 1 MiB. See [workers.Options].
+	// Lease and Memory are those of [workers.Options].
+	Lease  time.Duration
 	Memory int64
-	// AllowTargets adds networks that HTTP targets may use. Link-local addresses are never
-	// allowed; addresses of this machine and of metadata services are not allowed for policies
-	// written through the API.
+	// AllowTargets adds networks that HTTP targets may use, besides the usual: no link-local
+	// addresses and, for policies written through the API, none of this machine or of metadata
+	// services.
 	AllowTargets []netip.Prefix
 
 	// HTTP configures the HTTP API that Run serves; default none.
 	HTTP HTTP
-	// ServeNATS makes Run answer penstock.submit and penstock.check over NATS, sharing the
-	// requests with all other processes that do so.
+	// ServeNATS makes Run answer requests over NATS, in turns with other processes.
 	ServeNATS bool
 	// Grace bounds how long running jobs and requests continue when Run ends; default 30 s.
 	Grace time.Duration
 
-	// Limits creates the limiters of door policies and meters in a store that processes share,
-	// as [*limiter.Factory] does with Redis. Nil: in memory.
+	// Limits creates the limiters of door policies and meters in a store that processes share.
+	// Nil: in memory.
 	Limits Limits
 	// Cache is a file that keeps the policies for StartWithoutNATS. Empty: no cache.
 	Cache string
-	// Files reports to /readyz which files of the process are bad. Nil: only the files of HTTP.
-	// The commands of Penstock follow more files.
+	// Files tells /readyz which files of the process are bad. Nil: only the files of HTTP.
 	Files *follow.Status
-	// Sink takes events of this process and of the jobs that it starts, as for metrics; may be
-	// nil.
+	// Sink takes events of this process and of the jobs that it starts; may be nil.
 	Sink queue.Sink
 	// Submitting is [admission.Options.Submitting], and Attempt is [workers.Options.Attempt]; used
 	// for traces.
@@ -112,17 +99,15 @@ type Options struct {
 	// Logger receives state changes and warnings; default [slog.Default].
 	Logger *slog.Logger
 
-	// Audit makes Run watch all starts and compare them with their limits. Package workers/audit
-	// describes the cost.
+	// Audit makes Run compare all starts with their limits: see package workers/audit.
 	Audit bool
 
 	shared bool // Limits is set
 }
 
-// Credentials authenticate this process to a NATS server by user and password, token, nkey seed
-// file, or a file with a JWT and a seed. Passwords and tokens may be in files. CA, Cert and Key
-// are TLS files: trusted authorities, and a certificate of this process. Files are read again
-// for each connection.
+// Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed.
+// CA, Cert and Key are TLS files: trusted authorities, and a certificate of this process. Files are
+// read again for each connection.
 type Credentials struct {
 	User, Password, PasswordFile string
 	Token, TokenFile             string
@@ -133,20 +118,17 @@ type Credentials struct {
 
 // HTTP configures the HTTP API that Run serves.
 type HTTP struct {
-	// Listen is a "host:port"; port 0 takes a free port, see [Penstock.HTTPAddr]. Empty: no
-	// HTTP. An address that other machines can reach requires Tokens or Insecure.
+	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: no HTTP.
+	// An address that other machines can reach requires Tokens or Insecure.
 	Listen string
-	// Tokens is a file of clients with their tokens or certificates and their permissions; see
-	// docs/operate.md. Changes of the file take effect while Run runs. Empty: every client may
-	// do everything.
+	// Tokens is a file of clients and their permissions: see docs/operate.md. Empty: every client
+	// may do everything. Run follows changes of it, and of the files of TLS.
 	Tokens string
-	// TLS names the certificate files. Changes of the files take effect while Run runs. Zero
-	// value: plain HTTP.
-	TLS TLS
+	TLS    TLS
 	// Insecure permits an address that other machines can reach without Tokens.
 	Insecure bool
-	// LameDuck is the minimum time that HTTP is served after Run's context has ended, with
-	// /readyz answering 503, so that load balancers notice before the port closes; default 0.
+	// LameDuck is how long HTTP is served at least after Run's context has ended, with /readyz
+	// answering 503, so that load balancers notice; default 0.
 	LameDuck time.Duration
 	// Hosts are further host names that requests may use, besides IP addresses, localhost,
 	// *.localhost and the host of Listen; "*.example.com" matches all names below example.com.
@@ -154,8 +136,8 @@ type HTTP struct {
 	// TrustedProxies are the networks whose Penstock-IP header is trusted and whose connections
 	// are exempt from MaxPerClient; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections bounds the open connections, default 16384; MaxPerClient bounds the open
-	// connections of one address, default 1024.
+	// MaxConnections bounds the open connections, default 16384, MaxPerClient those of one
+	// address, default 1024.
 	MaxConnections, MaxPerClient int
 	// Metrics serves /metrics; nil: 404.
 	Metrics http.Handler
@@ -236,30 +218,7 @@ func (o Options) check() error {
 }
 
 func (o Options) checkPolicies() error {
-	var problems []error
-	first := map[string]int{}
-	for i, p := range o.Policies {
-		found := append(p.Validate(), p.CheckPrefix(cmp.Or(o.Prefix, queue.DefaultPrefix))...)
-		if len(found) == 0 {
-			found = o.Limits.Possible(p)
-		}
-		if before, twice := first[p.Name]; twice && p.Name != "" {
-			found = append(found, policy.Problem{Field: "name",
-				Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
-		} else {
-			first[p.Name] = i
-		}
-		for _, problem := range found {
-			problems = append(problems, fmt.Errorf("options: Policies[%d].%s", i, problem))
-		}
-	}
-	if err := policy.CheckSet(cmp.Or(o.Set, policy.DefaultSet)); err != nil {
-		problems = append(problems, fmt.Errorf("options: Set: %w", err))
-	}
-	for _, problem := range schedules.Check(o.Schedules, o.Policies) {
-		problems = append(problems, fmt.Errorf("options: Schedules%s", problem))
-	}
-	return errors.Join(problems...)
+	return o.wanted().Check(cmp.Or(o.Prefix, queue.DefaultPrefix), o.Limits.Possible)
 }
 
 // LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file of

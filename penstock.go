@@ -332,7 +332,7 @@ func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node
 // HTTP.Listen, Run serves it.
 func (p *Penstock) Handler() http.Handler { return p.handler }
 
-// HTTPAddr returns the address on which Run serves HTTP; nil without HTTP.
+// HTTPAddr returns the address on which Run serves HTTP, or nil.
 func (p *Penstock) HTTPAddr() net.Addr {
 	if p.listener == nil {
 		return nil

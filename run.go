@@ -156,21 +156,11 @@ func (p *Penstock) parts() []health.Part {
 	if p.stopping.Load() {
 		process.Err = admission.ErrStopping
 	}
-	nats := health.Part{Name: "nats", Status: "connected"}
-	if !p.Connected() {
-		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
-	}
-	set := p.node.Policies()
-	policyNotes, storageNotes := p.node.Notes()
-	policies := health.Part{Name: "policies",
-		Status: fmt.Sprintf("%d are followed, with their streams", len(set)),
-		Notes:  policyNotes}
+	var starting error
 	if !p.ready.Closed() {
-		policies.Err = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
+		starting = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
 	}
-	parts := []health.Part{process, nats, policies,
-		{Name: "storage", Err: p.node.Fit(), Status: "can be written",
-			Notes: storageNotes}}
+	parts := append([]health.Part{process}, p.node.Health(starting)...)
 	if p.drainer != nil {
 		parts = append(parts, health.Part{Name: "drainer", Err: p.drainer.Health(),
 			Status: "holds its lease", Notes: p.drainer.Notes()})

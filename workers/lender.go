@@ -31,7 +31,7 @@ type lender struct {
 	catalog *catalog
 	jobs    context.Context // of all handlers
 	core    *core.Core
-	own     *remote         // of this drainer: its offers return here too
+	own     *remote // of this drainer: its offers return here too
 
 	inbox        string // prefix of the subjects for replies to claims
 	sub          *nats.Subscription

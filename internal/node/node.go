@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/notice"
@@ -29,6 +30,38 @@ type Wanted struct {
 	Policies  []policy.Policy
 	Prune     bool
 	Schedules []schedules.Entry
+}
+
+// Check returns all problems of the policies and schedules that need no NATS to be found. possible
+// returns what keeps this installation from having a valid policy.
+func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Problem) error {
+	var problems []error
+	add := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("options: "+format, args...))
+	}
+	first := map[string]int{}
+	for i, p := range w.Policies {
+		found := append(p.Validate(), p.CheckPrefix(prefix)...)
+		if len(found) == 0 {
+			found = possible(p)
+		}
+		if before, twice := first[p.Name]; twice && p.Name != "" {
+			found = append(found, policy.Problem{Field: "name",
+				Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
+		} else {
+			first[p.Name] = i
+		}
+		for _, problem := range found {
+			add("Policies[%d].%s", i, problem)
+		}
+	}
+	if err := policy.CheckSet(cmp.Or(w.Set, policy.DefaultSet)); err != nil {
+		add("Set: %w", err)
+	}
+	for _, problem := range schedules.Check(w.Schedules, w.Policies) {
+		add("Schedules%s", problem)
+	}
+	return errors.Join(problems...)
 }
 
 // Options are the parts that a node connects.
@@ -129,12 +162,19 @@ func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 // before ctx ends are left out.
 func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
 
-// Fit returns why jobs cannot be stored; nil when they can.
-func (n *Node) Fit() error { return n.storage.fit() }
-
-// Notes are remarks about the policies and about the store.
-func (n *Node) Notes() (policies, storage []string) {
-	return slices.Concat(n.streams.troubles(), n.policies.notes()), n.storage.notes()
+// Health returns the health of the connection, the policies and the store. starting is why the
+// policies are not served yet, or nil.
+func (n *Node) Health(starting error) []health.Part {
+	nats := health.Part{Name: "nats", Status: "connected"}
+	if !n.Broker.Conn().IsConnected() {
+		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
+	}
+	return []health.Part{nats,
+		{Name: "policies", Err: starting,
+			Status: fmt.Sprintf("%d are followed, with their streams", len(n.Policies())),
+			Notes:  slices.Concat(n.streams.troubles(), n.policies.notes())},
+		{Name: "storage", Err: n.storage.fit(), Status: "can be written",
+			Notes: n.storage.notes()}}
 }
 
 // watch prepares JetStream unless Prepare has, and watches the policies. Existing policies take

@@ -30,13 +30,13 @@ algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/strict internal/zones
 policy/store: policy queue queue/job queue/kv
-queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
+queue: internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
-queue/internal/jsapi: internal/race queue/job nats.go nuid
+queue/internal/jsapi: queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
-queue/kv: internal/race queue/internal/jsapi queue/job nats.go
+queue/kv: queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
@@ -67,7 +67,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/strict
-admission/answer: admission internal/seldom policy queue queue/job
+admission/answer: admission internal/seldom policy queue queue/job nats.go
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
@@ -75,7 +75,7 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/hints policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/hints queue queue/job nats.go
@@ -119,14 +119,13 @@ internal/natsconn: internal/seldom nats.go
 internal/natsusers: internal/strict queue/embedded
 internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
-internal/node: admission/schedules internal/lifecycle internal/natsconn internal/notice internal/seldom
+internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
 internal/promsink: queue client_golang
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest
-internal/race:
 internal/reach:
 internal/redact:
 internal/referencetest:

@@ -1,0 +1,148 @@
+package answer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Request is a request to an admitter.
+type Request struct {
+	Endpoint, Policy string
+	Key              string // of submit
+	Seq              uint64 // of the other endpoints
+	Header           http.Header
+	Body             []byte
+}
+
+// Asker sends a request and returns the body of an answer of success. An admitter that does not
+// answer is an [admission.ErrUnavailable].
+type Asker func(ctx context.Context, r Request) ([]byte, error)
+
+// mostAnswer bounds the bytes of an answer: a job's reply, as base64, and what is said about it.
+const mostAnswer = 2 * job.MaxReply
+
+var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
+	"cancel": http.MethodDelete}
+
+// OverHTTP asks the admitters at a URL. A nil client means [http.DefaultClient].
+func OverHTTP(server, token string, client *http.Client) (Asker, error) {
+	base, err := url.Parse(server)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("server %q: want a URL such as https://penstock:8080", server)
+	}
+	client = cmp.Or(client, http.DefaultClient)
+	prefix := strings.TrimSuffix(base.String(), "/") + "/v1/jobs/"
+	return func(ctx context.Context, r Request) ([]byte, error) {
+		path := url.PathEscape(job.ID(r.Policy, r.Seq))
+		if r.Endpoint == "submit" {
+			path = url.PathEscape(r.Policy) + "/" + url.PathEscape(r.Key)
+		}
+		asked, err := http.NewRequestWithContext(ctx, methods[r.Endpoint], prefix+path,
+			bytes.NewReader(r.Body))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+		}
+		maps.Copy(asked.Header, r.Header)
+		if token != "" {
+			asked.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := client.Do(asked)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+		return read(response.StatusCode, response.Header.Get("Retry-After"), body, err)
+	}, nil
+}
+
+// OverNATS asks the admitters of an installation over a connection.
+func OverNATS(nc *nats.Conn, names queue.Names) Asker {
+	return func(ctx context.Context, r Request) ([]byte, error) {
+		token := strconv.FormatUint(r.Seq, 10)
+		if r.Endpoint == "submit" {
+			key, err := job.EncodeKey(r.Key)
+			if err != nil {
+				return nil, admission.InvalidKey(err)
+			}
+			token = string(key)
+		}
+		m := nats.NewMsg(names.Request(r.Endpoint, r.Policy, token))
+		m.Header, m.Data = nats.Header(r.Header), r.Body
+		a, err := nc.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+		}
+		status, err := strconv.Atoi(a.Header.Get(job.HeaderStatus))
+		return read(status, a.Header.Get("Retry-After"), a.Data, err)
+	}
+}
+
+func read(status int, retryAfter string, body []byte, err error) ([]byte, error) {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+	case status >= http.StatusMultipleChoices:
+		return nil, ReadError(status, retryAfter, body)
+	}
+	return body, nil
+}
+
+// Ended is how a job ended.
+type Ended struct {
+	// End is one of the ends of package job, such as [job.EndDone] and [job.EndDead].
+	End job.End `json:"state"`
+	// Reason and Error are why a job is dead.
+	Reason string `json:"reason"`
+	Error  string `json:"last_error"`
+}
+
+// Between two looks at a job that is waited for lies the time until it starts, within these.
+const leastPause, mostPause = 50 * time.Millisecond, time.Second
+
+// UntilEnded looks at a job until it has ended. look returns its document.
+func UntilEnded(ctx context.Context, look func() (any, error)) (Ended, error) {
+	for {
+		var state struct {
+			Ended
+			ETAMS int64 `json:"eta_ms"`
+		}
+		document, err := look()
+		if err == nil {
+			var body []byte
+			if body, err = json.Marshal(document); err == nil {
+				err = json.Unmarshal(body, &state)
+			}
+		}
+		if err != nil && (!errors.Is(err, admission.ErrUnavailable) || ctx.Err() != nil) {
+			return Ended{}, err
+		}
+		switch state.End {
+		case job.EndDone, job.EndDead, job.EndCancelled, job.EndPurged, job.EndReplayed:
+			return state.Ended, nil
+		}
+		pause := time.Duration(state.ETAMS) * time.Millisecond
+		select {
+		case <-time.After(min(max(pause, leastPause), mostPause)):
+		case <-ctx.Done():
+			return Ended{}, ctx.Err()
+		}
+	}
+}
