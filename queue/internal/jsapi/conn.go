@@ -65,7 +65,9 @@ func Instants(metadata map[string]string, key string) []time.Time {
 const createTries = 10
 
 // within makes a call with a deadline, and translates its error.
-func within[T any](ctx context.Context, timeout time.Duration, call func(context.Context) (T, error)) (T, error) {
+func within[T any](ctx context.Context, timeout time.Duration,
+	call func(context.Context) (T, error)) (T, error) {
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result, err := call(ctx)
