@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -102,6 +103,7 @@ func (e *expectations) join(p partition, job uint64) *batch {
 // run sends batches until no questions remain.
 func (e *expectations) run(p partition, l *line) {
 	for {
+		runtime.Gosched() // questions of other goroutines that can run come with the next batch
 		e.mu.Lock()
 		b := l.next
 		l.next = nil
