@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -287,4 +288,27 @@ func TestMaxInFlight(t *testing.T) {
 		ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
+}
+
+// The body of a publish that was given up is its caller's again.
+func TestAGivenUpPublishIsNotRead(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 1000, 8))
+	p := b.NewProducer(ProducerOptions{})
+	var publishing sync.WaitGroup
+	for i := range 8 {
+		publishing.Go(func() {
+			body := make([]byte, 64<<10)
+			for n := range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				wait := p.Send(ctx, Submission{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i)),
+					Body: body})
+				runtime.Gosched() // it may just be published
+				cancel()
+				_, _ = wait(ctx) // either answer is right
+				body[0] = byte(n)
+			}
+		})
+	}
+	publishing.Wait()
 }

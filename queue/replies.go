@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,73 +14,112 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// replies receives the answers to publishes, so that a sender need not wait for one before it
-// sends the next. One subscription serves all, for the lifetime of the connection.
+// replies publishes messages and receives their answers, so that a sender need not wait for one
+// before it sends the next. One subscription serves all, for the lifetime of the connection.
+//
+// Messages that goroutines send at the same time are published together: the connection, the
+// server and their goroutines then take them in one piece, for less work each.
 type replies struct {
 	nc *nats.Conn
 
-	mu      sync.Mutex
-	inbox   string // with its trailing dot; empty: not subscribed yet
-	last    uint64
-	waiting map[string]chan *nats.Msg // by the subject's part after the inbox
+	publishing sync.Mutex // held while queued messages are published
+
+	mu        sync.Mutex
+	inbox     string // with its trailing dot; empty: not subscribed yet
+	last      uint64
+	published uint64                   // the messages up to this one are not read any more
+	waiting   map[string]chan answered // by the subject's part after the inbox
+	queued    []*nats.Msg
 }
 
 // reply is a pending acknowledgement of one publish. It is reused once received: see pooled.
 type reply struct {
 	from  *replies
-	token string
-	got   chan *nats.Msg
+	n     uint64
+	token string // n, as the last part of the subject
+	got   chan answered
+}
+
+// answered is an answer, or why its message could not be published.
+type answered struct {
+	m   *nats.Msg
+	err error
 }
 
 // pooled holds replies that were received and have no other reference. Each job takes one.
-var pooled = sync.Pool{New: func() any { return &reply{got: make(chan *nats.Msg, 1)} }}
+var pooled = sync.Pool{New: func() any { return &reply{got: make(chan answered, 1)} }}
 
-// send publishes m and returns its pending reply. Messages of one goroutine are stored in order.
+// send queues m and returns its pending reply. Messages of one goroutine are stored in order.
 func (r *replies) send(m *nats.Msg) (*reply, error) {
-	w, err := r.expect()
-	if err != nil {
-		return nil, err
-	}
-	m.Reply = r.inbox + w.token
-	if err := r.nc.PublishMsg(m); err != nil { // it keeps no reference to m
-		w.forget()
-		return nil, err
-	}
-	return w, nil
-}
-
-func (r *replies) expect() (*reply, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inbox == "" {
 		inbox := r.nc.NewInbox() + "."
-		if _, err := r.nc.Subscribe(inbox+"*", r.deliver); err != nil {
+		if _, err := r.nc.Subscribe(inbox+"*", func(m *nats.Msg) {
+			r.deliver(m.Subject, answered{m: m})
+		}); err != nil {
 			return nil, err
 		}
-		r.inbox, r.waiting = inbox, map[string]chan *nats.Msg{}
+		r.inbox, r.waiting = inbox, map[string]chan answered{}
 	}
 	r.last++
 	w := pooled.Get().(*reply)
-	w.from, w.token = r, strconv.FormatUint(r.last, 36)
+	w.from, w.n, w.token = r, r.last, strconv.FormatUint(r.last, 36)
 	r.waiting[w.token] = w.got
+	queued := m.Reply != "" && slices.Contains(r.queued, m) // by an earlier attempt
+	m.Reply = r.inbox + w.token
+	if queued {
+		return w, nil
+	}
+	if r.queued = append(r.queued, m); len(r.queued) == 1 {
+		go r.publish()
+	}
 	return w, nil
 }
 
-func (r *replies) deliver(m *nats.Msg) {
+// publish publishes the queued messages whose senders still wait.
+func (r *replies) publish() {
+	runtime.Gosched() // goroutines that can run may be about to send
+	r.publishing.Lock()
+	defer r.publishing.Unlock()
+	r.mu.Lock()
+	group := slices.DeleteFunc(r.queued, func(m *nats.Msg) bool {
+		return r.waiting[m.Reply[len(r.inbox):]] == nil
+	})
+	last := r.last
+	r.queued = nil
+	r.mu.Unlock()
+	for _, m := range group {
+		if err := r.nc.PublishMsg(m); err != nil { // it keeps no reference to m
+			r.deliver(m.Reply, answered{err: err})
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	token := strings.TrimPrefix(m.Subject, r.inbox)
+	r.published = last
+}
+
+func (r *replies) deliver(subject string, a answered) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	token := strings.TrimPrefix(subject, r.inbox)
 	if got := r.waiting[token]; got != nil {
 		delete(r.waiting, token)
-		got <- m // has room: each reply is delivered once
+		got <- a // has room: each reply is delivered once
 	}
 }
 
-// forget makes deliver ignore a reply that still comes.
+// forget makes deliver ignore a reply that still comes. Its message is not read any more.
 func (w *reply) forget() {
-	w.from.mu.Lock()
-	defer w.from.mu.Unlock()
-	delete(w.from.waiting, w.token)
+	r := w.from
+	r.mu.Lock()
+	delete(r.waiting, w.token)
+	published := w.n <= r.published
+	r.mu.Unlock()
+	if !published { // but it may be right now
+		r.publishing.Lock()
+		defer r.publishing.Unlock()
+	}
 }
 
 // timers holds timers of replies that came. Each job takes one, and most replies come within a
@@ -88,8 +129,8 @@ var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 // wait returns JetStream's answer if it comes in time.
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
 	select {
-	case m := <-w.got:
-		return w.read(m)
+	case a := <-w.got:
+		return w.read(a)
 	default:
 	}
 	timer := timers.Get().(*time.Timer)
@@ -99,8 +140,8 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 		timers.Put(timer)
 	}()
 	select {
-	case m := <-w.got:
-		return w.read(m)
+	case a := <-w.got:
+		return w.read(a)
 	case <-timer.C:
 		w.forget()
 		return jsapi.PubAck{}, context.DeadlineExceeded
@@ -111,9 +152,13 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 }
 
 // read parses JetStream's answer and releases the reply.
-func (w *reply) read(m *nats.Msg) (jsapi.PubAck, error) {
+func (w *reply) read(a answered) (jsapi.PubAck, error) {
 	pooled.Put(w)
 	const noResponders = "503"
+	m := a.m
+	if a.err != nil {
+		return jsapi.PubAck{}, a.err
+	}
 	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 		return jsapi.PubAck{}, nats.ErrNoResponders
 	}
