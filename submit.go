@@ -39,6 +39,11 @@ type Job struct {
 	// Deadline is when the job becomes a dead letter unless it has started; zero: after the
 	// policy's max_age.
 	Deadline time.Time
+	// MaxAttempts is how often the job may fail before it is a dead letter, Timeout how long an
+	// attempt may take, and Retention how long the ended job is kept. The policy's numbers are
+	// the most, and the defaults.
+	MaxAttempts        int
+	Timeout, Retention time.Duration
 	// IP is the client's address, for policies that count by address.
 	IP string
 	// Wait is how long Submit waits for the job to end; the result is the ticket's Result. At most
@@ -120,6 +125,15 @@ func (j Job) header() http.Header {
 	}
 	if !j.Deadline.IsZero() {
 		set(job.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
+	}
+	if j.MaxAttempts != 0 {
+		set(job.HeaderMaxAttempts, strconv.Itoa(j.MaxAttempts))
+	}
+	if j.Timeout != 0 {
+		set(job.HeaderTimeout, j.Timeout.String())
+	}
+	if j.Retention != 0 {
+		set(job.HeaderRetention, j.Retention.String())
 	}
 	if header == nil {
 		return j.Header

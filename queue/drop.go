@@ -99,6 +99,6 @@ func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, 
 
 func (b *Broker) tellDropped(policy string, j job.Arrived) {
 	b.PublishEvent(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
-		Tags: job.Tags(j.Header), Accepted: j.Stored})
+		Tags: job.Tags(j.Header), Header: j.Header, Accepted: j.Stored})
 	b.PublishResult(j.Header, job.Result{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
 }

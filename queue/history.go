@@ -96,6 +96,10 @@ func (b *Broker) chronicled(policy string, e Event) {
 		return
 	}
 	h := found.(*kept)
+	keep := job.DurationAtMost(h.keep, e.Header, job.HeaderRetention)
+	if keep == 0 {
+		return
+	}
 	past := HistoryEntry{V: job.FormatVersion, How: end, Reason: job.Reason(e.Reason),
 		Error:    e.Error,
 		Accepted: e.Accepted, Attempt: e.Attempt, DurationMS: e.DurationMS}
@@ -111,7 +115,7 @@ func (b *Broker) chronicled(policy string, e Event) {
 	_, seq, _ := job.ParseID(e.Job)
 	m := nats.NewMsg(b.names.history(policy, strconv.FormatUint(seq, 10), string(e.Key)))
 	m.Data = body
-	m.Header.Set(jetstream.MsgTTLHeader, max(h.keep, time.Second).Truncate(time.Second).String())
+	m.Header.Set(jetstream.MsgTTLHeader, max(keep, time.Second).Truncate(time.Second).String())
 	if !h.opened.CompareAndSwap(false, true) {
 		b.chronicle.send(b, h, m)
 		return

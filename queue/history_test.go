@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
@@ -41,6 +42,8 @@ func TestAHistoryIsReadFromItsEnd(t *testing.T) {
 	}
 	end(b, 99, "a", nil) // nobody asked for it to be kept
 	b.KeepHistory("stripe", time.Hour, func() { t.Error("lost") })
+	b.PublishEvent("stripe", Event{Type: EventDone, Job: "stripe:97", Key: "a",
+		Header: nats.Header{"penstock-retention": {"0s"}}}) // is not to be kept
 	b.PublishEvent("stripe", Event{Type: EventStarted, Job: "stripe:98", Key: "a"}) // is no end
 	want := map[job.Key][]uint64{}
 	for seq := uint64(1); seq <= 60; seq++ {
@@ -107,20 +110,29 @@ func TestAHistoryIsReadFromItsEnd(t *testing.T) {
 	}
 }
 
-// TestAHistoryForgets what is older than the policy wants.
+// TestAHistoryForgets what is older than the policy or the job itself wants.
 func TestAHistoryForgets(t *testing.T) {
 	b := newBroker(t)
-	b.KeepHistory("stripe", time.Second, nil)
-	end(b, 1, "a", nil)
 	h := b.History("stripe")
-	waittest.Until(t, "the job is kept", func() bool {
-		_, err := h.Read(natstest.Context(t), 1)
-		return err == nil
-	})
-	waittest.Until(t, "it is forgotten", func() bool {
-		_, err := h.Read(natstest.Context(t), 1)
-		return errors.Is(err, ErrNotFound)
-	})
+	for seq, c := range []struct {
+		policy time.Duration
+		job    nats.Header
+	}{
+		{time.Second, nil}, {time.Second, nats.Header{job.HeaderRetention: {"2d"}}},
+		{time.Hour, nats.Header{job.HeaderRetention: {"1s"}}},
+	} {
+		b.KeepHistory("stripe", c.policy, nil)
+		b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", uint64(seq)), Key: "a",
+			Header: c.job})
+		waittest.Until(t, "the job is kept", func() bool {
+			_, err := h.Read(natstest.Context(t), uint64(seq))
+			return err == nil
+		})
+		waittest.Until(t, "it is forgotten", func() bool {
+			_, err := h.Read(natstest.Context(t), uint64(seq))
+			return errors.Is(err, ErrNotFound)
+		})
+	}
 }
 
 // TestLostHistoryIsCounted, and nothing waits for it.

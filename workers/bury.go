@@ -78,7 +78,7 @@ func (l *letters) Bury(u valve.Burial) {
 		}
 		l.sink.Take(queue.Event{
 			Type: queue.EventDead, Policy: letter.Policy, Job: end.Job, Key: u.Key,
-			Tags: job.Tags(letter.Header), Attempt: letter.Attempts,
+			Tags: job.Tags(letter.Header), Header: letter.Header, Attempt: letter.Attempts,
 			Reason: letter.Reason, Error: u.Detail,
 			Accepted: u.Stored,
 		})

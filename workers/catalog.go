@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // catalog holds the policies with a queue and their handlers in this process. It belongs to the
@@ -80,8 +81,9 @@ func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	return handle
 }
 
-func (c *catalog) timeout(name string) time.Duration {
-	return time.Duration(c.policies[name].Timeout)
+// timeout returns how long an attempt of a job may take.
+func (c *catalog) timeout(name string, header map[string][]string) time.Duration {
+	return job.DurationAtMost(time.Duration(c.policies[name].Timeout), header, job.HeaderTimeout)
 }
 
 // workSubject returns the subject on which a policy's jobs are offered. Jobs with a target are

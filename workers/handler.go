@@ -105,7 +105,7 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 }
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
-// after the policy's timeout and when the drainer stops. A nil error means done; see [Permanent],
+// after the job's timeout and when the drainer stops. A nil error means done; see [Permanent],
 // [RetryAfter], [Again] and [Unavailable] for errors other than "try again". A panic counts as an
 // error. A job may run twice after a crash, so handlers should be idempotent.
 type Handler func(ctx context.Context, job Job) error
@@ -122,7 +122,7 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 	}
 }
 
-// call runs a handler for at most its policy's timeout.
+// call runs a handler for at most the timeout.
 func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
 	job Job) record.Outcome {
 	if job.settled == nil {
@@ -133,7 +133,7 @@ func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64
 	o := outcomeOf(seq, caught(ctx, handle, job))
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
 		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
-			fmt.Sprintf("no answer within %v, the policy's timeout", policy.Duration(timeout))),
+			fmt.Sprintf("no answer within %v, the timeout", policy.Duration(timeout))),
 			mostError)
 	}
 	job.settled.tell(&o)

@@ -37,7 +37,7 @@ func (p *pool) Start(r valve.Run) {
 	}
 	handle := p.catalog.running[r.Part.Policy]
 	said := &settled{kept: p.catalog.policies[r.Part.Policy].ResultRetention > 0}
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.born(r), said)
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy, r.Header), p.born(r), said)
 }
 
 // born holds the stored parts of a run's job.
@@ -137,7 +137,7 @@ func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
 // event returns an event of an attempt.
 func (j Job) event(kind string) queue.Event {
 	return queue.Event{Type: kind, Policy: j.Policy, Job: j.ID, Key: j.Key, Tags: j.Tags(),
-		Attempt: j.Attempt, Accepted: j.Accepted}
+		Header: j.Header, Attempt: j.Attempt, Accepted: j.Accepted}
 }
 
 // ends are the events of an attempt's outcomes.

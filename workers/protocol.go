@@ -25,7 +25,7 @@ const (
 	headerPolicy     = job.HeaderPolicy
 	headerKey        = job.HeaderKey
 	headerAttempt    = job.HeaderAttempt
-	headerTimeout    = "Penstock-Timeout"
+	headerTimeout    = job.HeaderTimeout // milliseconds; of a stored job: a duration
 	headerAccepted   = "Penstock-Accepted"
 	headerIdempotent = job.HeaderIdempotencyKey
 	headerError      = "Penstock-Error"

@@ -194,7 +194,7 @@ func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 
 // StartElsewhere gives a job to the worker that claimed it. The core counts it like a local run.
 func (r *remote) StartElsewhere(run valve.Run, worker string) {
-	timeout := r.catalog.timeout(run.Part.Policy)
+	timeout := r.catalog.timeout(run.Part.Policy, run.Header)
 	go r.work(run, worker, timeout, r.pool.born(run))
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -139,12 +140,14 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 }
 
 // TestAttemptsTimeOut times out a handler that returns its context's error, locally and remotely.
-// The dead letter names the policy's timeout.
+// The dead letter names the timeout, which is the policy's or the job's own.
 func TestAttemptsTimeOut(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(50 * ms)
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms),
 		MaxBackoff: policy.Duration(ms)}
+	patient := p
+	patient.Name, patient.Timeout, patient.Retry.MaxAttempts = "patient", policy.Duration(time.Hour), 9
 	for name, run := range map[string]func(*bench, map[string]Handler){
 		"here": func(b *bench, h map[string]Handler) { b.drain(Options{}, h) },
 		"elsewhere": func(b *bench, h map[string]Handler) {
@@ -153,23 +156,29 @@ func TestAttemptsTimeOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, p)
+			b := newBench(t, p, patient)
 			var calls atomic.Int32
-			run(b, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
+			handle := func(ctx context.Context, _ Job) error {
 				calls.Add(1)
 				<-ctx.Done()
 				return Unavailable(fmt.Errorf("call target: %w", ctx.Err()))
-			}})
-			b.publish("api", "a", 0, 1)
-			b.empty("api")
-			letter := b.letter("api", "a")
-			if reason := letter.Get(queue.HeaderDeadReason); calls.Load() != 2 ||
-				reason != string(ReasonAttempts) {
-				t.Errorf("%d calls, dead letter %q", calls.Load(), reason)
 			}
-			said := letter.Get(queue.HeaderDeadError)
-			if said != "call target: no answer within 50ms, the policy's timeout" {
-				t.Errorf("the dead letter says %q", said)
+			run(b, map[string]Handler{"api": handle, "patient": handle})
+			b.publish("api", "a", 0, 1)
+			b.send("patient", "a", "", job.HeaderTimeout, "50ms", job.HeaderMaxAttempts, "2")
+			for _, policy := range []string{"api", "patient"} {
+				b.empty(policy)
+				letter := b.letter(policy, "a")
+				if reason := letter.Get(queue.HeaderDeadReason); reason != string(ReasonAttempts) {
+					t.Errorf("%s: dead letter %q", policy, reason)
+				}
+				said := letter.Get(queue.HeaderDeadError)
+				if said != "call target: no answer within 50ms, the timeout" {
+					t.Errorf("%s: the dead letter says %q", policy, said)
+				}
+			}
+			if calls.Load() != 4 {
+				t.Errorf("%d calls, want two for each job", calls.Load())
 			}
 		})
 	}

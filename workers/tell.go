@@ -34,7 +34,7 @@ func (t *teller) TellCancelled(j valve.Seen) { t.tellJob(queue.EventCancelled, j
 func (t *teller) tellJob(event string, j valve.Seen) {
 	name := j.Part.Policy
 	t.sink.Take(queue.Event{Type: event, Policy: name, Job: job.ID(name, j.Seq), Key: j.Key,
-		Tags: job.Tags(j.Header), Accepted: time.Unix(0, j.Stamp)})
+		Tags: job.Tags(j.Header), Header: j.Header, Accepted: time.Unix(0, j.Stamp)})
 }
 
 func (t *teller) TellBreaker(b valve.Turned) {

@@ -25,6 +25,7 @@ type submission struct {
 	wait    time.Duration
 
 	id, deadline, notBefore, cost, priority string
+	maxAttempts, attempt, retention         string
 }
 
 func (a *app) submit() *cobra.Command {
@@ -89,6 +90,9 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f.StringVar(&s.id, "id", "", "the job's Idempotency-Key: a repeat makes no second job")
 	f.StringVar(&s.deadline, "deadline", "", "a `time` (RFC 3339) or a duration: dead after that")
 	f.StringVar(&s.notBefore, "not-before", "", "a `time` (RFC 3339) or a duration")
+	f.StringVar(&s.maxAttempts, "max-attempts", "", "a `number`: dead after so many failures")
+	f.StringVar(&s.attempt, "attempt-timeout", "", "a `duration` that an attempt may take")
+	f.StringVar(&s.retention, "retention", "", "a `duration` to keep the ended job")
 	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate it takes")
 	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
 	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
@@ -113,6 +117,9 @@ func (s *submission) header() (http.Header, error) {
 		job.HeaderIdempotencyKey: s.id,
 		job.HeaderDeadline:       s.deadline,
 		job.HeaderNotBefore:      s.notBefore,
+		job.HeaderMaxAttempts:    s.maxAttempts,
+		job.HeaderTimeout:        s.attempt,
+		job.HeaderRetention:      s.retention,
 		job.HeaderCost:           s.cost,
 		job.HeaderPriority:       s.priority,
 		job.HeaderTag:            strings.Join(s.tags, ","),

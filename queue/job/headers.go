@@ -29,6 +29,12 @@ const (
 	HeaderPriority = "Penstock-Priority"
 	// RFC 3339, or a duration from the stored timestamp
 	HeaderNotBefore = "Penstock-Not-Before"
+	// how often the job may fail, at most the policy's retry.max_attempts
+	HeaderMaxAttempts = "Penstock-Max-Attempts"
+	// duration of one attempt, at most the policy's timeout
+	HeaderTimeout = "Penstock-Timeout"
+	// duration for which the ended job is kept, at most the policy's keep_done; 0s: not at all
+	HeaderRetention = "Penstock-Retention"
 	// labels to find the job by: several headers, or one with comma-separated tags
 	HeaderTag            = "Penstock-Tag"
 	HeaderMethod         = "Penstock-Method"   // for HTTP targets
@@ -259,6 +265,12 @@ var jobHeaders = []struct {
 		a.Priority = n
 		return nil
 	}},
+	{HeaderMaxAttempts, func(_ *Arrived, value string) error {
+		_, err := parseCost(value, policy.MaxAttempts)
+		return err
+	}},
+	{HeaderTimeout, func(_ *Arrived, value string) error { return checkDuration(value, 1) }},
+	{HeaderRetention, func(_ *Arrived, value string) error { return checkDuration(value, 0) }},
 	{HeaderMethod, func(_ *Arrived, value string) error {
 		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
 			return fmt.Errorf("%q: not a method of a job", value)
@@ -273,6 +285,33 @@ var jobHeaders = []struct {
 		_, err := ParseCallback(value)
 		return err
 	}},
+}
+
+func checkDuration(value string, least time.Duration) error {
+	d, err := algorithms.ParseDuration(value)
+	if err != nil || d < least {
+		return fmt.Errorf("%q: want a duration such as 90s or 2d", value)
+	}
+	return nil
+}
+
+// MaxAttempts returns how often a job may fail: its own number, but at most the policy's.
+func MaxAttempts(h map[string][]string, most int) int {
+	n, err := strconv.Atoi(strings.TrimSpace(HeaderValue(h, HeaderMaxAttempts)))
+	if err != nil || n < 1 {
+		return most
+	}
+	return min(n, most)
+}
+
+// DurationAtMost returns the duration in a job's header, but at most the policy's.
+func DurationAtMost(most time.Duration, h map[string][]string, name string) time.Duration {
+	if value := strings.TrimSpace(HeaderValue(h, name)); value != "" {
+		if d, err := algorithms.ParseDuration(value); err == nil && d >= 0 {
+			return min(d, most)
+		}
+	}
+	return most
 }
 
 // checkForwarded returns why no job may forward a header of this name, under any policy.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 // far as they were there, or somebody wrote it down before they crashed.
 type account struct {
 	failed  span // attempts that count
+	tries   int  // how often it may fail; 0: as often as its policy says
 	unsaved int  // of failed.low, those that no record holds yet
 	astray  int  // failures that were told to somebody else than the owner
 	crashed span // owners that crashed while it ran
@@ -30,6 +32,9 @@ type account struct {
 	idle      *partition    // whose owner heard how its last run ended …
 	idleUntil time.Duration // … after which it backs off until then at most
 }
+
+// mayFail returns how often a job may fail under a policy that allows most failures.
+func (a *account) mayFail(most int) int { return min(cmp.Or(a.tries, most), most) }
 
 // span is a number that is known within bounds.
 type span struct{ low, high int }
@@ -99,7 +104,7 @@ func (w *world) tells(s *stint) {
 	if f.muddled {
 		f.failed.low, f.crashed.low = 0, 0
 	}
-	failed, most := s.Attempt-1, w.set.tries[f.policy].high
+	failed, most := s.Attempt-1, f.mayFail(w.set.tries[f.policy].high)
 	switch id := job.ID(f.policy, f.seq); {
 	case !f.failed.has(failed):
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
@@ -209,7 +214,7 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f.forgiven = f.forgiven || d.lost >= asked
 	id := job.ID(f.policy, f.seq)
 	ended, _ := f.ended(w.wall().Add(asked - w.now))
-	switch least := w.set.tries[f.policy].low; {
+	switch least := f.mayFail(w.set.tries[f.policy].low); {
 	case d.lost >= asked: // what it knew others have done again since
 	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
 		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -121,6 +122,10 @@ func (w *world) publish(name string, key job.Key, partition int) {
 	if w.chance(0.02) {
 		a.NotBefore = w.wall().Add(w.between(0, 5*time.Second))
 		f.excepted = true
+	}
+	if w.chance(0.05) {
+		f.tries = 1 + w.rng.IntN(2)
+		a.Header = map[string][]string{job.HeaderMaxAttempts: {strconv.Itoa(f.tries)}}
 	}
 	if p := w.policyOf(name); len(p.Limits) > 0 && w.chance(0.7) {
 		a.Costs = map[string]int64{"tokens": 1 + w.rng.Int64N(20)}

@@ -135,7 +135,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			break
 		}
 		j.Attempts = cmp.Or(o.Attempts, j.Attempts+1)
-		if j.Attempts >= retry.MaxAttempts {
+		if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
 			v.bury(j, job.ReasonAttempts, o.Error)
 			break
 		}

@@ -96,6 +96,26 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 	}
 }
 
+// TestAJobsOwnAttempts are at most the policy's.
+func TestAJobsOwnAttempts(t *testing.T) {
+	for own, want := range map[string]int{"1": 1, " 2 ": 2, "3": 3, "1000": 3} {
+		p := leaky("api", "1000/s")
+		p.Retry = policy.Retry{MaxAttempts: 3}
+		b := newValveBench(t, p)
+		j := b.arrive("a", func(a *job.Arrived) {
+			a.Header = map[string][]string{"penstock-max-attempts": {own}}
+		})
+		for b.reasons() == "[]" {
+			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed})
+			b.v.saved(j, b.now)
+			b.now = b.now.Add(j.backoff)
+		}
+		if j.Attempts != want || b.reasons() != "[attempts]" {
+			t.Errorf("%q: dead after %d attempts (%s), want %d", own, j.Attempts, b.reasons(), want)
+		}
+	}
+}
+
 // TestSnoozedJobsStartLater neither counts an attempt nor keeps other jobs of the bucket waiting.
 // The wait is recorded first, so that a new owner waits too.
 func TestSnoozedJobsStartLater(t *testing.T) {
