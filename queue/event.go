@@ -198,9 +198,9 @@ type Event struct {
 	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// What follows is not published. Header is the job's, Accepted is when the job was stored, Reply the reply of its
-	// run, Trace the id of its sampled trace, and For on a start how late it was. The types say
-	// what the others are.
+	// What follows is not published. Header is the job's, Accepted is when the job was stored,
+	// Reply the reply of its run, Trace the id of its sampled trace, and For on a start how late
+	// it was. The types say what the others are.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`

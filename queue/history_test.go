@@ -122,8 +122,8 @@ func TestAHistoryForgets(t *testing.T) {
 		{time.Hour, nats.Header{job.HeaderRetention: {"1s"}}},
 	} {
 		b.KeepHistory("stripe", c.policy, nil)
-		b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", uint64(seq)), Key: "a",
-			Header: c.job})
+		b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", uint64(seq)),
+			Key: "a", Header: c.job})
 		waittest.Until(t, "the job is kept", func() bool {
 			_, err := h.Read(natstest.Context(t), uint64(seq))
 			return err == nil

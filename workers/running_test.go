@@ -147,7 +147,8 @@ func TestAttemptsTimeOut(t *testing.T) {
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms),
 		MaxBackoff: policy.Duration(ms)}
 	patient := p
-	patient.Name, patient.Timeout, patient.Retry.MaxAttempts = "patient", policy.Duration(time.Hour), 9
+	patient.Name, patient.Timeout = "patient", policy.Duration(time.Hour)
+	patient.Retry.MaxAttempts = 9
 	for name, run := range map[string]func(*bench, map[string]Handler){
 		"here": func(b *bench, h map[string]Handler) { b.drain(Options{}, h) },
 		"elsewhere": func(b *bench, h map[string]Handler) {

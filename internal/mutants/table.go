@@ -185,7 +185,7 @@ var table = []mutant{
 
 	{
 		name: "history-outlives-its-time", file: "queue/history.go",
-		old: "max(h.keep, time.Second).Truncate(time.Second)",
+		old: "max(keep, time.Second).Truncate(time.Second)",
 		new: "time.Hour",
 		by:  "./queue TestAHistoryForgets",
 	},
@@ -1042,8 +1042,8 @@ func (Synced)`,
 	{
 		name: "inherited-run-never-times-out", file: "workers/internal/valve/valve.go",
 		old: `	p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-	case p.v.Policy.Paced()`,
-		new: "case p.v.Policy.Paced()",
+	case p.repeats(j, now):`,
+		new: "case p.repeats(j, now):",
 		by:  "./workers/internal/valve TestAnInheritedRunTimesOut",
 	},
 	{
@@ -1555,7 +1555,7 @@ func (Synced)`,
 	},
 	{
 		name: "failed-buried-as-permanent", file: "workers/internal/valve/settle.go",
-		old: `if j.Attempts >= retry.MaxAttempts {
+		old: `if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
 			v.bury(j, job.ReasonAttempts, o.Error)`,
 		new: `if j.Attempts >= 1 {
 			v.bury(j, job.ReasonPermanent, o.Error)`,
@@ -1563,7 +1563,7 @@ func (Synced)`,
 	},
 	{
 		name: "attempts-never-used-up", file: "workers/internal/valve/settle.go",
-		old: "if j.Attempts >= retry.MaxAttempts {",
+		old: "if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {",
 		new: "if j.Attempts >= 2*retry.MaxAttempts {",
 		by:  "./workers/internal/valve TestLettersCountEveryAttempt",
 	},
