@@ -167,34 +167,53 @@ func (l *Backlog) Resume() (resumed bool, err error) {
 	return true, l.begin(nil)
 }
 
+// Rests reports whether the backlog rests.
+func (l *Backlog) Rests() bool {
+	l.rest.mu.Lock()
+	defer l.rest.mu.Unlock()
+	return l.rest.rests
+}
+
 // Rouse periodically lists all streams, until the context ends, and wakes resting backlogs whose
-// streams hold jobs, are gone or were replaced.
-func (b *Broker) Rouse(ctx context.Context) {
-	timer := time.NewTimer(rouseEvery)
-	defer timer.Stop()
+// streams hold jobs, are gone or were replaced. After a reconnect it looks twice: the servers of a
+// cluster learn of the subscriptions at different times.
+func (b *Broker) Rouse(ctx context.Context) { b.rouses(ctx, rouseEvery) }
+
+func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	due, reconnects := time.Now().Add(regularly), b.nc.Stats().Reconnects
 	for {
 		select {
-		case <-timer.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
-		began := time.Now()
-		b.rouse(ctx)
-		timer.Reset(max(rouseEvery, rouseShare*time.Since(began)))
+		began, now := time.Now(), b.nc.Stats().Reconnects
+		if now == reconnects && began.Before(due) {
+			continue
+		}
+		err := b.rouse(ctx)
+		if due = began; now == reconnects {
+			due = began.Add(max(regularly, rouseShare*time.Since(began)))
+		}
+		if err == nil {
+			reconnects = now
+		}
 	}
 }
 
-func (b *Broker) rouse(ctx context.Context) {
+func (b *Broker) rouse(ctx context.Context) error {
 	b.resting.mu.Lock()
 	asleep := slices.Collect(maps.Keys(b.resting.all))
 	b.resting.mu.Unlock()
 	if len(asleep) == 0 {
-		return
+		return nil
 	}
 	found := map[string]*jetstream.StreamInfo{}
 	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) { found[info.Config.Name] = info })
 	if err != nil {
-		return
+		return err
 	}
 	for _, l := range asleep {
 		info := found[l.stream]
@@ -203,4 +222,5 @@ func (b *Broker) rouse(ctx context.Context) {
 			l.ring()
 		}
 	}
+	return nil
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
@@ -85,7 +86,9 @@ func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	l, woken := openIdle(t, b)
-	b.rouse(natstest.Context(t))
+	if err := b.rouse(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
 	select {
 	case <-woken:
 		t.Error("it is woken for nothing")
@@ -93,12 +96,40 @@ func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	}
 	l.rest.hush()
 	publish(t, b, "stripe", "a", 1)
-	b.rouse(natstest.Context(t))
+	if err := b.rouse(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
 	wakes(t, woken)
 	if resumed, err := l.Resume(); !resumed || err != nil {
 		t.Fatal(resumed, err)
 	}
 	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
+}
+
+// What was published without a connection is found soon after it is back, and not with the next
+// regular look.
+func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	l, woken := openIdle(t, b)
+	l.rest.hush()
+	l.rest.rests = true
+	b.resting.add(l.Backlog)
+	publish(t, b, "stripe", "a", 1)
+	go b.rouses(natstest.Context(t), time.Hour)
+	for roused := false; !roused; {
+		if err := b.nc.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-woken:
+			roused = true
+		case <-time.After(5 * time.Second): // the first came before anybody looked
+		case <-natstest.Context(t).Done():
+			t.Fatal("nothing wakes it")
+		}
+	}
 }
 
 // TestABacklogThatRestsIsEvictedAsAnyOther: its consumer stays, and a newer owner takes its place.

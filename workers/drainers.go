@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -42,8 +43,9 @@ type DrainerPolicy struct {
 	Free    int   `json:"free"`
 }
 
-// Drainers lists the drainers that have a lease, by host and process.
-func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
+// Drainers lists the drainers that have a lease, by host and process, and what they do for the
+// installation's policies.
+func Drainers(ctx context.Context, b *queue.Broker, set policy.Entries) ([]DrainerState, error) {
 	leases, err := b.Tables().Drainers.List(ctx, "*")
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
@@ -90,14 +92,16 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 			Policies:   map[string]DrainerPolicy{},
 			Unreadable: err != nil,
 		}
-		for _, name := range r.Policies {
-			if _, shared := record.Shared(name); !shared {
+		for name, entry := range set {
+			if p := entry.Policy; p.HasQueue() && r.Runs(name) {
 				d.Policies[name] = DrainerPolicy{Owned: []int{}}
+				if p.Target != nil { // unless the lease says otherwise
+					d.Policies[name] = DrainerPolicy{[]int{}, p.Workers, 0, p.Workers}
+				}
 			}
 		}
 		for name, c := range r.Workers {
-			d.Policies[name] = DrainerPolicy{Owned: []int{}, Workers: c.All, Busy: c.Busy,
-				Free: max(0, c.All-c.Busy)}
+			d.Policies[name] = DrainerPolicy{[]int{}, c.All, c.Busy, max(0, c.All-c.Busy)}
 		}
 		for name, numbers := range owned[found.Key] {
 			if limit, shared := record.Shared(name); shared {

@@ -126,16 +126,23 @@ func (l *lender) close() {
 // idle reports whether no worker is reserved and no outcome is unconfirmed.
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
+// count counts the workers of each policy, but not those that a reader expects: idle ones of a
+// policy with a target, whose valve this drainer may own.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
-	for name := range l.catalog.running {
-		c := record.Crew{All: l.catalog.policies[name].Workers}
-		if busy, _, known := l.core.Workers(name); known {
-			c.Busy = busy
-		} else if crew := l.crews[name]; crew != nil {
-			c.Busy = crew.busy
+	for name, p := range l.catalog.policies {
+		var c record.Crew
+		if l.catalog.running[name] != nil {
+			c.All = p.Workers
 		}
-		crews[name] = c
+		busy, _, own := l.core.Workers(name)
+		if c.Busy = busy; !own && l.crews[name] != nil {
+			c.Busy = l.crews[name].busy
+		}
+		if told := own && p.Target != nil; told && c != (record.Crew{All: p.Workers}) ||
+			!told && c.All > 0 {
+			crews[name] = c
+		}
 	}
 	return crews
 }

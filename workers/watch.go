@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -27,7 +28,9 @@ func (d *Drainer) watchConnection() {
 		for {
 			select {
 			case s := <-status:
-				d.send(d.connected(s == nats.CONNECTED))
+				d.post(func(now pace.Instant) {
+					d.core.Handle(d.connected(s == nats.CONNECTED), now)
+				})
 				d.post(func(pace.Instant) { d.closed = s == nats.CLOSED })
 			case <-d.life.Done():
 				return
@@ -83,7 +86,12 @@ func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error
 
 // connected is the event of a lost or restored connection, perhaps to a server with other limits.
 func (d *Drainer) connected(up bool) core.Connected {
-	return core.Connected{Up: up, Most: record.Bytes(d.broker.Conn().MaxPayload())}
+	resting := map[handle.Partition]bool{}
+	for p, b := range d.backlogs.all {
+		resting[p] = b.open != nil && b.open.Rests()
+	}
+	return core.Connected{Up: up, Most: record.Bytes(d.broker.Conn().MaxPayload()),
+		Resting: resting}
 }
 
 // SetPolicies changes [Options.Policies] of a running drainer, which then hands over partitions of

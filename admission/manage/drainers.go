@@ -10,6 +10,10 @@ import (
 func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	drainers, err := workers.Drainers(ctx, s.broker)
+	set, err := s.policies.Policies(ctx)
+	if err != nil {
+		return nil, change(err)
+	}
+	drainers, err := workers.Drainers(ctx, s.broker, set)
 	return drainers, translate(err)
 }

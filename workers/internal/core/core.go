@@ -14,7 +14,6 @@ package core
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -64,7 +63,8 @@ type cluster struct {
 	shares map[string]*share
 	// ownership records by key, including those of unknown policies
 	owners   map[string]Record
-	order    []*share     // the shares by key; nil: to be rebuilt
+	order    []*share     // the shares by key
+	stale    bool         // order is
 	changed  bool         // the favourites must be recomputed
 	calm     bool         // all shares are: see isCalm
 	allAt    pace.Instant // when all are visited next
@@ -193,16 +193,30 @@ func (c *Core) Fence() pace.Instant {
 // sortedShares returns the shares in a fixed order, so that a seed of the simulation reproduces one
 // run.
 func (c *Core) sortedShares() []*share {
-	if c.order == nil {
-		c.order = slices.SortedFunc(maps.Values(c.shares), func(a, b *share) int {
-			return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
-		})
+	if !c.stale {
+		return c.order
 	}
+	// Sorting is linear where a few came or went. Callers may still walk over the former order.
+	order := make([]*share, 0, len(c.shares))
+	for _, s := range c.order {
+		if c.shares[s.key()] == s {
+			order = append(order, s)
+		}
+	}
+	for _, s := range c.shares {
+		if !s.listed {
+			s.listed, order = true, append(order, s)
+		}
+	}
+	slices.SortFunc(order, func(a, b *share) int {
+		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
+	})
+	c.order, c.stale = order, false
 	return c.order
 }
 
 // Events missed without a connection are unknown, so the wait for other leases and the opening of
-// backlogs begin again.
+// backlogs begin again. Resting backlogs have none to miss: queue.Broker.Rouse finds their jobs.
 func (e Connected) apply(c *Core, now pace.Instant) {
 	c.Connected = e.Up
 	c.most = cmp.Or(e.Most, c.most)
@@ -213,7 +227,7 @@ func (e Connected) apply(c *Core, now pace.Instant) {
 		p.seen = now
 	}
 	for _, s := range c.shares {
-		if s.part != nil {
+		if s.part != nil && !e.Resting[s.part.Partition] {
 			c.stir(s)
 			s.part.broken = true
 		}

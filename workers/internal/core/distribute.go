@@ -6,23 +6,37 @@ import (
 	"slices"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// favourites assigns each partition a preferred drainer by rendezvous hashing (Thaler and
+// prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and
 // Ravishankar, 1996), which moves few partitions when a drainer comes or goes, with a quota of
 // ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that know the same leases and
 // policies agree; that matters only for balance. Load is counted in the order of keys.
 //
 // Policies that share a limit are assigned to one drainer, of those eligible for most of them.
 // Until their partitions have moved there, only policies on the limit's drainer start jobs.
-func (c *Core) favourites() map[*share]string {
-	able := map[string][]string{}
+func (c *Core) prefer() {
+	some, every := map[string][]string{}, []string(nil)
 	drainers := map[string]bool{}
 	offer := func(id string, policies []string) {
 		drainers[id] = true
 		for _, name := range policies {
-			able[name] = append(able[name], id)
+			if name == record.Every {
+				every = append(every, id)
+			} else {
+				some[name] = append(some[name], id)
+			}
 		}
+	}
+	able := func(name string) []string {
+		switch {
+		case !c.known[name]:
+			return some[name]
+		case len(some[name]) == 0:
+			return every
+		}
+		return slices.Concat(some[name], every)
 	}
 	if c.Lease.Held && !c.Leaving {
 		offer(c.Lease.Id, c.runnable())
@@ -32,11 +46,7 @@ func (c *Core) favourites() map[*share]string {
 			offer(id, p.record.Policies)
 		}
 	}
-	result := map[*share]string{}
-	if len(drainers) == 0 {
-		return result
-	}
-	quota := (len(c.shares) + len(drainers) - 1) / len(drainers)
+	quota := (len(c.shares) + len(drainers) - 1) / max(1, len(drainers))
 	load := map[string]int{}
 	pick := func(from []string, key string) (best string) {
 		for _, id := range from {
@@ -56,15 +66,13 @@ func (c *Core) favourites() map[*share]string {
 			}
 			best = picked[line]
 		}
-		if !slices.Contains(able[s.policy], best) {
-			best = pick(able[s.policy], s.key())
+		if !slices.Contains(able(s.policy), best) {
+			best = pick(able(s.policy), s.key())
 		}
-		if best != "" {
+		if s.favourite = best; best != "" {
 			load[best]++
-			result[s] = best
 		}
 	}
-	return result
 }
 
 func weight(id, key string) uint64 {
@@ -87,10 +95,7 @@ func (c *Core) distribute(now pace.Instant) {
 	all := c.changed || now >= c.allAt
 	if c.changed {
 		c.changed = false
-		favourites := c.favourites()
-		for _, s := range c.shares {
-			s.favourite = favourites[s]
-		}
+		c.prefer()
 		c.steadyAt = now.Add(steadyFor)
 	}
 	if c.calm && !all {
@@ -224,8 +229,7 @@ func (c *Core) othersMay(s *share, now pace.Instant) bool {
 		return false
 	}
 	for _, p := range c.peers {
-		if p.alive(now, c.options.Lease) && !p.record.Leaving &&
-			slices.Contains(p.record.Policies, s.policy) {
+		if p.alive(now, c.options.Lease) && !p.record.Leaving && p.record.Runs(s.policy) {
 			return true
 		}
 	}

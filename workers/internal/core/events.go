@@ -24,6 +24,8 @@ type (
 	Connected struct {
 		Up   bool
 		Most int // maximum bytes of a record there; 0: unchanged
+		// partitions whose backlogs rest: they cannot have lost deliveries
+		Resting map[handle.Partition]bool
 	}
 	// Synced reports that all initial records and policies were delivered.
 	Synced struct{}

@@ -24,6 +24,7 @@ type lease struct {
 	inFlight bool   // a renewal or a read is in progress
 	damaged  []byte // the record's bytes if unreadable: the next renewal replaces them
 	renewAt  pace.Instant
+	told     []string // the policies of the last renewal
 	// The last sixteen renewals whose results may be unknown. They are sent at least a margin
 	// apart, so these cover most of a lease.
 	sends []send
@@ -60,10 +61,11 @@ func (c *Core) renew(now pace.Instant) {
 	if len(l.sends) > 16 {
 		l.sends = slices.Delete(l.sends, 0, 1)
 	}
+	l.told = c.runnable()
 	r := record.Lease{
 		V: record.Version, Nonce: nonce, Lease: c.options.Lease.Milliseconds(),
 		Host: c.options.Host, PID: c.options.Pid,
-		Policies: c.runnable(), Leaving: c.Leaving, Version: c.options.Version,
+		Policies: l.told, Leaving: c.Leaving, Version: c.options.Version,
 		Started: c.options.Started,
 	}
 	if c.options.Crews != nil {

@@ -47,6 +47,7 @@ type share struct {
 	rewrites  int           // of the release
 	over      bool          // its stream seems to be gone permanently
 	calm      bool          // it was when it was last visited: see isCalm
+	listed    bool          // in Core.order
 }
 
 // partition is one that this drainer owns or releases.

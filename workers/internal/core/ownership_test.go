@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -25,10 +26,54 @@ func fleet(t *testing.T, n int) *Core {
 
 func owners(c *Core) map[string]string {
 	result := map[string]string{}
-	for s, id := range c.favourites() {
-		result[s.key()] = id
+	c.prefer()
+	for key, s := range c.shares {
+		if s.favourite != "" {
+			result[key] = s.favourite
+		}
 	}
 	return result
+}
+
+// A lease does not grow with the number of policies, unless the drainer may own only some of them.
+func TestALeaseOfAllPoliciesHasTheSameSize(t *testing.T) {
+	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
+	for want, z := range map[string]QueuePolicy{
+		record.Every: {Policy: z.WithDefaults(), Own: true},
+		"alpha":      {Policy: z.WithDefaults()},
+	} {
+		c := coreBench(t)
+		c.Handle(Configured{[]QueuePolicy{{Policy: a.WithDefaults(), Own: true}, z}}, origin)
+		if got := c.runnable(); !slices.Equal(got, []string{want}) {
+			t.Errorf("the lease names %q, want %s", got, want)
+		}
+	}
+	c := coreBench(t, a, z)
+	heardOf(c, "peer", 10, record.Lease{Lease: 3000, Policies: []string{record.Every}}, origin)
+	heardOf(c, "other", 11, record.Lease{Lease: 3000, Policies: []string{"alpha"}}, origin)
+	can := map[string]bool{}
+	for key, id := range owners(c) {
+		can[id+" "+key[:1]] = true
+	}
+	if !can["peer z"] || can["other z"] {
+		t.Errorf("favourites are %v", can)
+	}
+}
+
+// What rests has no deliveries that could be lost with the connection.
+func TestAReconnectReopensBacklogsThatDoNotRest(t *testing.T) {
+	for _, rests := range []bool{false, true} {
+		c := coreBench(t, leaky("api", "10/s"))
+		part, now := takeOver(c, Opened{})
+		c.Handle(Connected{}, now)
+		c.Handle(Connected{Up: true,
+			Resting: map[handle.Partition]bool{part.Partition: rests}}, now)
+		c.advance(now)
+		if took := slices.ContainsFunc(c.out.puts,
+			func(p Put) bool { return p.Why == whyTake }); took == rests {
+			t.Errorf("rests %v, and takes a new epoch %v", rests, took)
+		}
+	}
 }
 
 func TestFavouritesAreBalancedAndFewMove(t *testing.T) {

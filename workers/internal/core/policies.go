@@ -36,6 +36,9 @@ func (c *Core) runnable() []string {
 			names = append(names, name)
 		}
 	}
+	if len(names) > 0 && len(names) == len(c.known) {
+		return []string{record.Every}
+	}
 	slices.Sort(names)
 	return names
 }
@@ -54,7 +57,12 @@ func (c *Core) sortValves() {
 			v.shares = append(v.shares, s)
 		}
 	}
-	c.rouseAll()
+	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
+		return c.valves[v.Policy.Name] != v
+	})
+	if len(c.lines) > 0 {
+		c.rouseAll()
+	}
 	c.link()
 }
 
@@ -88,8 +96,8 @@ func (c *Core) pruneEnding() {
 				delete(c.unsettled, key)
 			}
 		}
-		c.order = nil
 	}
+	c.stale = true
 	c.sortValves()
 }
 
@@ -153,6 +161,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			v.SetOverrides(c.overrides[p.Name])
 			v.revision = p.Revision
 			c.valves[p.Name], members = v, true
+			c.rouse(v)
 		}
 		v.Local, v.retired = p.Local, p.Retired
 		v.shared, v.stored = p.shared, p.Stored
@@ -173,13 +182,13 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 	members = members || len(shares) != len(c.shares)
 	if members || !maps.Equal(lines, c.lines) {
 		c.changed = true
-		if c.Lease.Held {
+		if c.Lease.Held && !slices.Equal(c.Lease.told, c.runnable()) {
 			c.Lease.renewAt = now // so that others know
 		}
 	} else if len(lines) == 0 {
 		return
 	}
-	c.shares, c.order = shares, nil
+	c.shares, c.stale = shares, true
 	c.sortValves()
 	for _, s := range c.sortedShares() {
 		if found, ok := c.owners[s.key()]; ok && s.revision < found.Revision {

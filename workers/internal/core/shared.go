@@ -13,7 +13,7 @@ import (
 // A limit that policies share is owned like a partition, by a record of its own, and has a valve
 // without jobs (see together.go of package valve). A single process at a time may start jobs under
 // it, whoever owns the policies' partitions. Policies connected by shared limits form a line, which
-// one drainer should own: see favourites.
+// one drainer should own: see prefer.
 
 // withShared returns the policies with another one for each shared limit, and their lines.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
@@ -104,11 +104,11 @@ func (c *Core) link() {
 }
 
 // ableOf returns the drainers eligible for most of a line.
-func (c *Core) ableOf(line string, able map[string][]string) (ids []string) {
+func (c *Core) ableOf(line string, able func(name string) []string) (ids []string) {
 	count := map[string]int{}
 	for name, in := range c.lines {
 		if in == line {
-			for _, id := range able[name] {
+			for _, id := range able(name) {
 				count[id]++
 			}
 		}

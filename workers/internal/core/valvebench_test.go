@@ -33,7 +33,7 @@ func (c *Core) advance(now pace.Instant) {
 }
 
 // coreBench is a core with its lease held.
-func coreBench(t *testing.T, policies ...policy.Policy) *Core {
+func coreBench(t testing.TB, policies ...policy.Policy) *Core {
 	t.Helper()
 	c := New(Options{Name: "me", Lease: simulatedLease, Random: func() float64 { return 0.5 }})
 	c.Handle(Connected{Up: true}, origin)
@@ -135,16 +135,29 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	return ""
 }
 
-// BenchmarkOneOfManyPoliciesChanges is what a change of one policy of a thousand costs.
-func BenchmarkOneOfManyPoliciesChanges(b *testing.B) {
-	c := New(Options{Name: "me", Lease: simulatedLease, Random: func() float64 { return 0.5 }})
-	var all []QueuePolicy
-	for i := range 1000 {
-		p := leaky(fmt.Sprintf("p%03d", i), "1/s").WithDefaults()
-		all = append(all, QueuePolicy{Policy: p, Own: true, Local: true, Revision: 1})
-	}
-	for b.Loop() {
-		all[0].Revision++
-		c.Handle(Configured{all}, origin)
+// BenchmarkOneOfManyPolicies is what it costs that one policy of many changes, or comes or goes.
+func BenchmarkOneOfManyPolicies(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		c := coreBench(b)
+		all := make([]QueuePolicy, n+1)
+		for i := range all {
+			p := leaky(fmt.Sprintf("p%05d", i), "1/s").WithDefaults()
+			all[i] = QueuePolicy{Policy: p, Own: true, Local: true, Revision: 1}
+		}
+		c.Handle(Configured{all[:n]}, origin)
+		now := c.run(origin, 2*second, nil)
+		b.Run(fmt.Sprintf("%d/changes", n), func(b *testing.B) {
+			for b.Loop() {
+				all[0].Revision++
+				c.Handle(Configured{all[:n]}, now)
+				c.advance(now)
+			}
+		})
+		b.Run(fmt.Sprintf("%d/comes and goes", n), func(b *testing.B) {
+			for i := 1; b.Loop(); i++ {
+				c.Handle(Configured{all[:n+i%2]}, now)
+				now = c.run(now, 20*ms, nil)
+			}
+		})
 	}
 }

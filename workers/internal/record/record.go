@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -30,7 +31,7 @@ type Lease struct {
 	Lease     int64    `json:"lease_ms"` // duration of the lease without a renewal
 	Host      string   `json:"host,omitempty"`
 	PID       int      `json:"pid,omitempty"`
-	Policies  []string `json:"policies"`          // policies whose valves this drainer may own
+	Policies  []string `json:"policies"`          // policies whose valves it may own, or Every
 	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
 	Tombstone bool     `json:"tombstone,omitempty"`
 
@@ -38,7 +39,15 @@ type Lease struct {
 
 	Version string          `json:"version,omitempty"` // of the program
 	Started time.Time       `json:"started,omitzero"`  // by its own clock
-	Workers map[string]Crew `json:"workers,omitempty"` // by policy
+	Workers map[string]Crew `json:"workers,omitempty"` // by policy; not of idle ones for a target
+}
+
+// Every stands for all policies in a lease, whose size must not depend on their number.
+const Every = "*"
+
+// Runs reports whether the drainer may own a policy's valve.
+func (l *Lease) Runs(policy string) bool {
+	return slices.Contains(l.Policies, policy) || slices.Contains(l.Policies, Every)
 }
 
 // Crew is a drainer's own workers for a policy.
