@@ -24,7 +24,7 @@ type Entry struct {
 	// When is as in the header Penstock-Schedule, and Zone as in Penstock-Schedule-Zone.
 	When string `json:"when"`
 	Zone string `json:"zone,omitempty"`
-	// Paused: not given, it stays as it was.
+	// Paused pauses the schedule; not given, it stays as it was.
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"` // of its jobs
 	// Priority and Cost are short for two of Headers, which are those of a request for a job.

@@ -51,7 +51,7 @@ func (a *app) deadPolicies(ctx context.Context) error {
 }
 
 func (a *app) letterTable(page manage.DeadLetters) error {
-	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|BURIED|ERROR", page.Letters,
+	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|DIED|ERROR", page.Letters,
 		func(l manage.DeadLetter) row {
 			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.DeadAt,
 				line(l.Error, 100)}
@@ -100,7 +100,7 @@ func (a *app) deadShow() *cobra.Command {
 func (a *app) letter(l manage.DeadLetter) error {
 	return a.message([]row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
 		{"reason", l.Reason}, {"error", line(l.Error, 1000)}, {"failed attempts", l.Attempts},
-		{"accepted", l.AcceptedAt}, {"buried", l.DeadAt},
+		{"accepted", l.AcceptedAt}, {"died", l.DeadAt},
 		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 
@@ -127,9 +127,10 @@ type some map[string]*string
 func someFlags(cmd *cobra.Command) some {
 	f, s := cmd.Flags(), some{}
 	s["key"] = f.String("key", "", "only those of this `key`")
-	s["reason"] = f.String("reason", "", "only those buried for this `reason`, such as attempts")
-	s["since"] = f.String("since", "", "only those buried at a `time` (RFC 3339, or how long ago)")
-	s["before"] = f.String("before", "", "only those buried before a `time`")
+	s["reason"] = f.String("reason", "", "only those that died for this `reason`, such as attempts")
+	s["since"] = f.String("since", "",
+		"only those that died at a `time` (RFC 3339, or how long ago)")
+	s["before"] = f.String("before", "", "only those that died before a `time`")
 	return s
 }
 

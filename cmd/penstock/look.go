@@ -80,7 +80,7 @@ func (a *app) allBuckets(ctx context.Context, by string, limit int) error {
 			err = a.moreBuckets(len(page.Buckets), page.Total)
 		}
 		for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
-			fmt.Fprintf(a.err, "nobody answered for %s of %s: their buckets are missing\n",
+			fmt.Fprintf(a.err, "no drainer answered for %s of %s: their buckets are missing\n",
 				partitions(page.Unanswered[name]), name)
 		}
 		return err
@@ -93,7 +93,7 @@ func (a *app) bucketTable(page manage.Buckets) error {
 		err = a.moreBuckets(len(page.Buckets), page.Total)
 	}
 	if len(page.Unanswered) > 0 {
-		fmt.Fprintln(a.err, "nobody answered for", partitions(page.Unanswered)+
+		fmt.Fprintln(a.err, "no drainer answered for", partitions(page.Unanswered)+
 			": their buckets are missing")
 	}
 	return err
@@ -185,7 +185,7 @@ func (j *jobAnswer) rows() []row {
 		"starts in", took(j.ETAMS), "blocked by", j.By, "until", j.Until,
 		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
 		"failed attempts", j.Attempts, "reason", j.Reason, "last error", line(j.LastError, 300),
-		"buried", j.DeadAt, "dead letter", unless(j.Letter == 0, j.Letter),
+		"died", j.DeadAt, "dead letter", unless(j.Letter == 0, j.Letter),
 		"replayed as", j.ReplayedAs, "ended", j.EndedAt, "took", took(j.DurationMS),
 		"answer", j.answered(300), "deadline", j.Deadline, "not before", j.NotBefore,
 		"cost", unless(j.Cost <= 1, j.Cost), "priority", unless(j.Priority == 0, j.Priority),

@@ -358,7 +358,7 @@ func (q *question) cause() string {
 	case job.BlockedByNotBefore:
 		return "it is not due; the first job is" + q.at(q.hold.Until)
 	case job.BlockedByNoWorker:
-		return "nobody has workers for policy " + q.policy +
+		return "no process has workers for policy " + q.policy +
 			": it has no target, and no program runs its jobs"
 	case job.BlockedByWorkersBusy:
 		return "the workers all have jobs, or as many of this bucket as it may have"

@@ -27,7 +27,7 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job.BlockedByBreaker:     `the target is down, and one job looks at 14:32:07 whether it is back: target answered 503`,
 		job.BlockedByBackoff:     `what the bucket holds has failed, and is tried again at 14:32:07: target answered 503`,
 		job.BlockedByNotBefore:   "it is not due; the first job is at 14:32:07",
-		job.BlockedByNoWorker:    `nobody has workers for policy mail: it has no target, and no program runs its jobs`,
+		job.BlockedByNoWorker:    `no process has workers for policy mail: it has no target, and no program runs its jobs`,
 		job.BlockedByWorkersBusy: `the workers all have jobs, or as many of this bucket as it may have`,
 		job.BlockedByNoDrainer:   "no drainer answers for its partition",
 		job.BlockedByStorage:     `its drainer cannot write to JetStream, or is still reading the queue`,

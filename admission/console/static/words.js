@@ -12,7 +12,7 @@ const HELD = {
   breaker: "the target is down: one job at a time looks whether it is back, and no attempt counts",
   backoff: "all that it holds has failed and will be tried again",
   not_before: "all that it holds is not due yet",
-  no_worker: "nobody has workers for it",
+  no_worker: "no process has workers for it",
   workers_busy: "all workers have jobs, or as many of this bucket as it may have",
   no_drainer: "no drainer owns its partition: start one",
   storage: "its drainer cannot write its lease or an outcome, or still reads the queue",
@@ -62,5 +62,5 @@ export function changed(last) {
 }
 
 /** eta says when a job that is accepted now would start. */
-export const eta = (ms) => ms === null || ms === undefined ? "nobody can tell" :
+export const eta = (ms) => ms === null || ms === undefined ? "unknown" :
   ms < 1000 ? "at once" : "in " + span(ms);

@@ -77,7 +77,7 @@ function list(policy, { letters, next, discarded }, page) {
       { head: "Reason", cell: (l) => h("span", { class: "state bad" }, l.reason) },
       { head: "Error", wide: true, cell: (l) => l.error ?? "" },
       { head: "Attempts", number: true, cell: (l) => count(l.attempts) },
-      { head: "Buried", cell: (l) => clock(l.dead_at) },
+      { head: "Died", cell: (l) => clock(l.dead_at) },
       { head: "Body", number: true, cell: (l) => bytes(l.size) },
       { head: "Action", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
     ], letters, sought ? "Nothing is found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
@@ -103,7 +103,7 @@ function one(policy, l, page) {
         }, { why, danger: true, id: "drop" }))),
     h("p", { class: "lead" }, `It was tried ${l.attempts === 0 ? "never" : plural(l.attempts, "time")}, and ended with: ${l.error || l.reason}.`),
     facts(["Job", link(to.job(l.job), l.job)], ["Bucket", link(to.bucket(policy, l.key), `${policy} / ${shownKey(l.key)}`)],
-      ["Accepted", clock(l.accepted_at)], ["Buried", clock(l.dead_at)], ["Body", bytes(l.size)]),
+      ["Accepted", clock(l.accepted_at)], ["Died", clock(l.dead_at)], ["Body", bytes(l.size)]),
     content(l),
   ];
 }

@@ -43,7 +43,7 @@ export function view({ policies, stats, window }) {
       { head: "Of its policy", number: true, title: "of all checks of the policy", cell: (k) =>
         `${Math.round((k.allowed + k.refused) / Math.max(k.all, 1) * 100)} %` },
     ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name, all: r.allowed + r.refused }))),
-    "Nobody has asked.", (k) => k.policy + "/" + k.key),
+    "No checks yet.", (k) => k.policy + "/" + k.key),
   ];
 }
 

@@ -25,7 +25,7 @@ export function view({ drainers, policies }) {
   return [
     h("h1", null, "Drainers"),
     nobodys.length ? h("ul", { class: "bare" }, nobodys.slice(0, 20).map(({ policy: p }) => h("li", { class: "bad" },
-      link(to.policy(p.name), p.name), `: nobody owns ${p.partitions - owned(p.name)} of ${plural(p.partitions, "partition")}.`))) : null,
+      link(to.policy(p.name), p.name), `: no drainer owns ${p.partitions - owned(p.name)} of ${plural(p.partitions, "partition")}.`))) : null,
     table("Drainers and their leases", [
       { head: "Drainer", cell: (d) => `${d.host}:${d.pid}` },
       { head: "State", cell: (d) => d.unreadable ? h("span", { class: "state warn" }, "of another version") :
@@ -38,7 +38,7 @@ export function view({ drainers, policies }) {
       { head: "Workers busy", number: true, cell: (d) => busy(Object.values(d.policies)) },
       { head: "Since", cell: (d) => clock(d.started_at) },
       { head: "Version", cell: (d) => d.version },
-    ], drainers, "No drainer has a lease: jobs wait, and nobody starts them. Start admitter --drain, or a drainer.", (d) => d.id),
+    ], drainers, "No drainer has a lease: jobs wait. Start admitter --drain, or a drainer.", (d) => d.id),
     h("p", { class: "quiet" }, "As of each lease's last renewal. Processes that only lend workers have no lease."),
     rows.length ? h("section", null, h("h2", null, "Who owns what"),
       table("Partitions and workers by policy", [

@@ -51,7 +51,7 @@ export function view(j, page) {
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
         ["Cost", j.cost], ["Priority", j.priority || null], ["Changed", j.changed ? "by an operator" : null], ["Body", j.size === undefined ? null : bytes(j.size)],
-        ["Reason", j.reason, "bad"], ["Buried", j.dead_at && clock(j.dead_at)],
+        ["Reason", j.reason, "bad"], ["Died", j.dead_at && clock(j.dead_at)],
         ["Ended", j.ended_at && clock(j.ended_at)],
         ["Took", j.duration_ms === undefined ? null : span(j.duration_ms)],
         ["Answer", j.status])),

@@ -46,7 +46,7 @@ export function view(data, page) {
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Policies"),
         h("p", { class: "quiet" }, data.window >= 59_000 ? "of the last minute" :
-          `of the last ${span(Math.max(data.window, 1000))}: nobody looked before`),
+          `of the last ${span(Math.max(data.window, 1000))}: earlier events were not observed`),
         data.policies.length > 8 ? h("label", { class: "filter" }, h("span", { class: "out" }, "Filter policies"),
           h("input", { type: "search", placeholder: "filter", "data-search": true, oninput(event) {
             page.state.filter = event.target.value;
