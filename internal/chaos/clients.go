@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -25,10 +26,12 @@ const clientPatience = 6 * time.Second
 
 // clients publish jobs in all possible ways, and poll the depths in JetStream.
 type clients struct {
-	w     *world
-	names queue.Names
-	nc    *nats.Conn
-	http  *http.Client
+	w       *world
+	names   queue.Names
+	nc      *nats.Conn
+	http    *http.Client
+	calls   *http.Client // without a time-out
+	permits *permits.Client
 
 	slots chan struct{} // submissions in progress
 	count int64
@@ -56,9 +59,15 @@ func newClients(w *world) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clients{w: w, names: names, nc: nc, slots: make(chan struct{}, maxUnderWay),
+	over, err := permits.New(nc, names)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &clients{w: w, names: names, nc: nc, permits: over, slots: make(chan struct{}, maxUnderWay),
 		http: &http.Client{Timeout: clientPatience,
-			Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
+			Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		calls: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
 }
 
 // publish submits jobs until ctx ends, and waits for the answers.

@@ -143,6 +143,8 @@ type history struct {
 	starts      []start
 	runs        []run
 	letters     []letter
+	calls       []call
+	requests    []bucket // of calls, as the target saw them
 	depths      []depth
 	takeovers   []takeover
 	lives       []life

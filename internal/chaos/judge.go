@@ -17,6 +17,9 @@ type verdict struct {
 	lettered                   int
 	duplicates                 int // runs of jobs that had run, or were running
 	lost                       int
+	begun, declined, failed    int           // calls
+	granted                    int           // starts of calls, some of which came too late
+	waited                     time.Duration // of a call that began, at most
 	// jobs that ran although a stale server had refused them
 	misled     int
 	takeovers  int
@@ -66,6 +69,7 @@ func judge(h *history) verdict {
 	}
 	f.answers(&v)
 	f.ends(&v)
+	f.calls(&v)
 	f.rates(&v)
 	f.bounds(&v)
 	f.depths(&v)

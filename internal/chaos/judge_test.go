@@ -36,6 +36,10 @@ func calm() *history {
 		submission{bucket: paced, name: "refused", answer: refused, status: 429},
 		submission{bucket: paced, name: "unheard", answer: unknown, status: 503})
 	h.depths = []depth{{paced, 5 * s, 60}}
+	h.starts = append(h.starts, start{paced, "steady:call", 1, 15 * s, "drainer-0.1", false})
+	h.requests = []bucket{paced}
+	h.calls = []call{{bucket: paced, over: "nats", sent: 14 * s, answered: 15 * s, outcome: begun},
+		{bucket: paced, over: "proxy", asked: "admitter-0", outcome: declined}}
 	return h
 }
 
@@ -44,8 +48,8 @@ func TestACalmHistoryHasNoFlaw(t *testing.T) {
 	if len(v.violations) > 0 {
 		t.Error(complaints(v))
 	}
-	if v.accepted != 100 || v.refused != 1 || v.unknown != 1 || v.started != 100 || v.ran != 100 ||
-		v.lettered != 1 {
+	if v.accepted != 100 || v.refused != 1 || v.unknown != 1 || v.started != 101 || v.ran != 100 ||
+		v.lettered != 1 || v.begun != 1 || v.waited != s || v.declined != 1 {
 		t.Errorf("counted %+v", v)
 	}
 }
@@ -72,6 +76,13 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		}},
 		{"two jobs with one id", "no loss", func(h *history) {
 			h.submissions = append(h.submissions, h.submissions[5])
+		}},
+		{"a call that failed", "a clear no", func(h *history) {
+			h.faults = append(h.faults, fault{kind: "admitter killed", whom: "admitter-1"})
+			h.calls[1].outcome = failed
+		}},
+		{"a call that began without a start", "witnesses", func(h *history) {
+			h.requests = append(h.requests, paced)
 		}},
 		{"a refused job that ran", "a clear no", func(h *history) {
 			h.starts = append(h.starts,

@@ -132,6 +132,7 @@ func (w *world) play(ctx context.Context, deploy, syncs string, long time.Durati
 	rest.Go(func() { w.bound(watching, appease) })
 	rest.Go(func() { w.keepCopies(watching) })
 	traffic.Go(func() { c.publish(publishing) })
+	traffic.Go(func() { c.call(publishing) })
 	newNemesis(w, kinds).rage(raging)
 	w.say("the nemesis rests; everything runs")
 	pause(ctx, 5*time.Second)

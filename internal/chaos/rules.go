@@ -25,6 +25,7 @@ type rule struct {
 	attempts   int
 	keys       int
 	offered    float64 // jobs per second and key
+	calls      float64 // per second and key
 	door       bool    // decides at the door: plain NATS publishers cannot reach its queue
 }
 
@@ -40,18 +41,18 @@ func rules() []rule {
 	return []rule{
 		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
 			rate: 8, peak: 8 * policy.DefaultPeak, burst: 1, capacity: 60, partitions: 6,
-			attempts: 6, keys: 6, offered: 10},
+			attempts: 6, keys: 6, offered: 10, calls: 1},
 		{name: "burst",
 			settings: "algorithm: leaking_bucket, outflow: 20/s, peak: 21/s, burst: 5, " +
 				"concurrency: 3, " +
 				"workers: 4, " + retry,
 			rate: 20, peak: 21, burst: 5, capacity: 100, partitions: 2, attempts: 6, keys: 3,
-			offered: 8},
+			offered: 8, calls: 4},
 		{name: "total",
 			settings: "algorithm: leaking_bucket, outflow_total: 15/s, peak_total: 15/s, " +
 				retry,
 			rate: 15, peak: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6,
-			keys: 4, offered: 4.5},
+			keys: 4, offered: 4.5, calls: 0.5},
 		{name: "slow", settings: "algorithm: leaking_bucket, outflow: 1/4s, " + retry,
 			rate: 0.25, peak: 0.25 * policy.DefaultPeak, burst: 1, capacity: 8, partitions: 2,
 			attempts: 6, keys: 4, offered: 0.3},

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,10 @@ func (t *target) serve() error {
 
 // ServeHTTP implements [http.Handler].
 func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/call/") {
+		t.called(r)
+		return
+	}
 	came := t.w.now()
 	name, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -51,7 +51,7 @@ type world struct {
 	out    io.Writer
 }
 
-type ports struct{ client, cluster, monitor, http int }
+type ports struct{ client, cluster, monitor, http, proxy int }
 
 // epoch is the start of a life by both clocks. A process reports instants as its wall clock at the
 // start plus a monotonic clock, so they are compared with this.
@@ -100,7 +100,7 @@ func (w *world) prepare(deploy, syncs string) error {
 	next := 20000 + os.Getpid()%1000*10
 	for range servers {
 		var p ports
-		for _, port := range []*int{&p.client, &p.cluster, &p.monitor, &p.http} {
+		for _, port := range []*int{&p.client, &p.cluster, &p.monitor, &p.http, &p.proxy} {
 			if *port, err = freePort(&next); err != nil {
 				return err
 			}
@@ -116,7 +116,13 @@ func (w *world) prepare(deploy, syncs string) error {
 		return err
 	}
 	for i := range admitters {
-		p, err := w.program("admitter", i, "--http-listen", address(w.ports[i].http))
+		file := filepath.Join(w.dir, fmt.Sprintf("admitter-%d.yaml", i))
+		own := config + outlets(w.history.rules, w.ports[i].proxy, w.target.url)
+		if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
+			return err
+		}
+		p, err := w.program("admitter", i, "--config", file, "--http-listen",
+			address(w.ports[i].http))
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ cmd/drainer: admission/access config internal/daemon internal/follow internal/gu
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/certtest:
-internal/chaos: policy queue queue/job nats.go
+internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
