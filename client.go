@@ -1,13 +1,15 @@
 package penstock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,18 +51,55 @@ func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	})}, nil
 }
 
-// Acquire is [Penstock.Acquire], over NATS only. A policy that does not exist is an
-// [admission.ErrNoDrainer].
+// Acquire is [Penstock.Acquire]. Over NATS, a policy that does not exist is an
+// [admission.ErrNoDrainer]. Over HTTP it waits for at most [admission.MaxWait], and the permit's
+// StartBy leaves out the time that the answer was on its way.
 func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
-	if c.permits == nil {
-		return nil, errors.New("penstock: a client over HTTP acquires no permits: see /v1/permits")
+	if c.permits != nil {
+		client, err := c.permits()
+		if err != nil {
+			return nil, err
+		}
+		return client.Acquire(ctx, of)
 	}
-	client, err := c.permits()
+	wait := cmp.Or(of.Wait, permits.DefaultWait)
+	if by, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(by))
+	}
+	const ms = time.Millisecond
+	at := answer.Request{Endpoint: "acquire", Policy: of.Policy, Key: of.Key,
+		Query:  "wait=" + min(max(wait, ms), admission.MaxWait).String(),
+		Header: Job{Cost: of.Cost, Costs: of.Costs, Priority: of.Priority}.header()}
+	body, err := c.ask(ctx, at)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(ctx.Err(), err)
 	}
-	return client.Acquire(ctx, of)
+	var given struct {
+		Permit string        `json:"permit"`
+		Lease  time.Duration `json:"lease_ms"`
+		Within time.Duration `json:"start_within_ms"`
+	}
+	if err := json.Unmarshal(body, &given); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	at.Endpoint, at.Query = "settle", "permit="+url.QueryEscape(given.Permit)
+	tell := func(how job.Call) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostSettling)
+		defer cancel()
+		r := at
+		body, err := json.Marshal(map[string]any{"status": how.Status, "error": how.Error,
+			"retry_after_ms": how.RetryAfterMS, "used": how.Used})
+		if err == nil {
+			r.Body = body
+			_, err = c.ask(ctx, r)
+		}
+		return err
+	}
+	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
 }
+
+// mostSettling bounds the time in which an admitter answers to how a call goes on.
+const mostSettling = 10 * time.Second
 
 // Submit is [Penstock.Submit]. Job.IP is not sent: an admitter knows its clients' addresses.
 func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {

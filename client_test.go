@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -260,4 +261,41 @@ func TestMustRatePanics(t *testing.T) {
 		}
 	}()
 	penstock.MustRate("96")
+}
+
+// TestClientsAcquirePermits, in turn: the second begins when the first is settled, long after its
+// lease would have ended without the client.
+func TestClientsAcquirePermits(t *testing.T) {
+	api := paced("api", 1000, 100)
+	api.Concurrency, api.Timeout = 1, policy.Duration(time.Second)
+	p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+	run(t, p)
+	for name, c := range clients(t, p) {
+		call := penstock.Call{Policy: "api", Key: "a b/" + name, Priority: 1, Wait: time.Minute}
+		first, err := c.Acquire(t.Context(), call)
+		if err != nil || first.Lease != time.Second {
+			t.Fatal(name, first, err)
+		}
+		time.AfterFunc(3*time.Second, func() {
+			first.Settle(permits.Result{Status: permits.Done})
+		})
+		began := time.Now()
+		second, err := c.Acquire(t.Context(), call)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if waited := time.Since(began); waited < 2900*time.Millisecond {
+			t.Errorf("%s: the second began after %v", name, waited)
+		}
+		second.Settle(permits.Result{Status: permits.Throttled, RetryAfter: time.Hour})
+		eventually(t, name+": the bucket pauses", func() bool {
+			call.Wait = time.Millisecond
+			permit, err := c.Acquire(t.Context(), call)
+			if err == nil {
+				permit.Return()
+			}
+			refused, ok := errors.AsType[*penstock.RefusedError](err)
+			return ok && errors.Is(err, penstock.ErrTooLate) && refused.RetryAfter > time.Second
+		})
+	}
 }

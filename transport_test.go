@@ -75,6 +75,36 @@ func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 	(<-third).Body.Close()
 }
 
+// TestThePauseOfAStreamBeginsAtOnce: its headers say that nothing is left, and it goes on for long.
+func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Ratelimit-Remaining", "0")
+		w.Header().Set("X-Ratelimit-Reset", "60")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer target.Close()
+	for name, concurrency := range map[string]int{"free": 0, "leased": 3} {
+		api := paced("api", 1000, 100)
+		api.Concurrency = concurrency
+		p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+		run(t, p)
+		client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api",
+			Call: func(*http.Request) penstock.Call { return penstock.Call{Key: "a"} }}}
+		response, err := client.Get(target.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+": the bucket pauses", func() bool {
+			w := httptest.NewRecorder()
+			p.Handler().ServeHTTP(w, httptest.NewRequest("GET",
+				"http://localhost/v1/buckets/api/a", nil))
+			return strings.Contains(w.Body.String(), `"cooling_ms":`)
+		})
+		response.Body.Close()
+	}
+}
+
 // waiting waits until so many calls wait in a bucket.
 func waiting(t *testing.T, p *penstock.Penstock, policy, key string, calls int) {
 	t.Helper()

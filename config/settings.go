@@ -59,7 +59,7 @@ var flags = []struct{ key, name, usage string }{
 	{"grace", "grace", "`duration` that jobs and requests may take to finish at the end"},
 }
 
-// Changed lists the keys of the settings that differ, without policies.
+// Changed lists the keys of the settings that differ, without policies and routes.
 func Changed(before, after Config) (keys []string) {
 	was := strict.Fields(&before)
 	for i, is := range strict.Fields(&after) {
@@ -67,10 +67,19 @@ func Changed(before, after Config) (keys []string) {
 			keys = append(keys, is.Place)
 		}
 	}
-	if !reflect.DeepEqual(before.Outbound, after.Outbound) {
+	if !reflect.DeepEqual(unrouted(before.Outbound), unrouted(after.Outbound)) {
 		keys = append(keys, "outbound")
 	}
 	return keys
+}
+
+// unrouted returns listeners without their routes.
+func unrouted(all []Outbound) []Outbound {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Routes = nil
+	}
+	return all
 }
 
 // env returns the environment variable of a key.

@@ -25,8 +25,9 @@ import (
 // Request is a request to an admitter.
 type Request struct {
 	Endpoint, Policy string
-	Key              string // of submit
+	Key              string // of submit, acquire and settle
 	Seq              uint64 // of the other endpoints
+	Query            string
 	Header           http.Header
 	Body             []byte
 }
@@ -39,7 +40,7 @@ type Asker func(ctx context.Context, r Request) ([]byte, error)
 const mostAnswer = 2 * job.MaxReply
 
 var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
-	"cancel": http.MethodDelete}
+	"cancel": http.MethodDelete, "acquire": http.MethodPost, "settle": http.MethodPut}
 
 // OverHTTP asks the admitters at a URL. A nil client means [http.DefaultClient].
 func OverHTTP(server, token string, client *http.Client) (Asker, error) {
@@ -48,11 +49,16 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 		return nil, fmt.Errorf("server %q: want a URL such as https://penstock:8080", server)
 	}
 	client = cmp.Or(client, http.DefaultClient)
-	prefix := strings.TrimSuffix(base.String(), "/") + "/v1/jobs/"
+	prefix := strings.TrimSuffix(base.String(), "/") + "/v1/"
 	return func(ctx context.Context, r Request) ([]byte, error) {
-		path := url.PathEscape(job.ID(r.Policy, r.Seq))
-		if r.Endpoint == "submit" {
-			path = url.PathEscape(r.Policy) + "/" + url.PathEscape(r.Key)
+		path := url.PathEscape(r.Policy) + "/" + url.PathEscape(r.Key)
+		switch r.Endpoint {
+		case "submit":
+			path = "jobs/" + path
+		case "acquire", "settle":
+			path = "permits/" + path + "?" + r.Query
+		default:
+			path = "jobs/" + url.PathEscape(job.ID(r.Policy, r.Seq))
 		}
 		asked, err := http.NewRequestWithContext(ctx, methods[r.Endpoint], prefix+path,
 			bytes.NewReader(r.Body))

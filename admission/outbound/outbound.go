@@ -64,6 +64,11 @@ type Options struct {
 	Budget *admission.Budget
 	// Called gets the outcome of each request, and how long it waited.
 	Called func(policy, outcome string, waited time.Duration)
+	// Trace makes the spans of a request that has waited since an instant, and which the error
+	// refuses, or which is sent now. from is the caller's header, to the upstream's, which it may
+	// add to. The returned function ends the span of the answer. Nil: no spans.
+	Trace func(policy, key string, since time.Time, from, to http.Header,
+		err error) (end func(status int, err error))
 	// Transport reaches the upstreams; nil: with a pool of connections.
 	Transport http.RoundTripper
 	Logger    *slog.Logger
@@ -72,7 +77,7 @@ type Options struct {
 // Proxy is the handler of a listener.
 type Proxy struct {
 	options  Options
-	routes   []*route
+	routes   atomic.Pointer[[]*route]
 	reverse  httputil.ReverseProxy // what all calls share
 	stopping context.Context
 	stop     context.CancelFunc
@@ -80,10 +85,6 @@ type Proxy struct {
 
 // New makes a proxy. Its routes are valid.
 func New(o Options) (*Proxy, error) {
-	routes, err := newRoutes(o.Routes)
-	if err != nil {
-		return nil, err
-	}
 	if o.Transport == nil {
 		o.Transport = NewTransport()
 	}
@@ -93,13 +94,28 @@ func New(o Options) (*Proxy, error) {
 	if o.Called == nil {
 		o.Called = func(string, string, time.Duration) {}
 	}
+	if o.Trace == nil {
+		o.Trace = func(string, string, time.Time, http.Header, http.Header,
+			error) func(int, error) {
+			return func(int, error) {}
+		}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	p := &Proxy{options: o, routes: routes, reverse: httputil.ReverseProxy{FlushInterval: -1,
+	p := &Proxy{options: o, reverse: httputil.ReverseProxy{FlushInterval: -1,
 		BufferPool: buffers, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	return p, nil
+	return p, p.SetRoutes(o.Routes)
+}
+
+// SetRoutes replaces the routes, for later requests. They are valid.
+func (p *Proxy) SetRoutes(of []Route) error {
+	routes, err := newRoutes(of)
+	if err == nil {
+		p.routes.Store(&routes)
+	}
+	return err
 }
 
 // NewTransport returns a transport for proxies to share.
@@ -114,7 +130,7 @@ func (p *Proxy) Stop() { p.stop() }
 
 // ServeHTTP implements [http.Handler].
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{Proxy: p, in: r, began: time.Now()}
+	c := &call{Proxy: p, routes: *p.routes.Load(), in: r}
 	defer func() { p.options.Budget.Release(c.from, c.held) }()
 	if err := c.prepare(); err != nil {
 		c.refuse(w, r, err)
@@ -130,13 +146,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // call is a request on its way.
 type call struct {
 	*Proxy
+	routes  []*route
 	in      *http.Request
 	route   *route
 	target  *url.URL
 	request permits.Request
-	began   time.Time
-	wait    time.Duration // the most
-	waited  time.Duration // for its starts
+	wait    time.Duration               // the most
+	waited  time.Duration               // for its starts
+	trace   func(status int, err error) // ends the span
 
 	from  admission.Client
 	body  []byte // the part that was read
@@ -298,7 +315,7 @@ func withoutOurs(header http.Header) {
 // RoundTrip implements [http.RoundTripper]: it waits for the start, and sends the request once per
 // start.
 func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
-	permit, err := c.acquire(out.Context())
+	permit, err := c.acquire(out)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +331,7 @@ func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 			response.Body}
 		c.hold(out.Context(), pause)
 		c.request.Priority = job.MaxPriority // it was first
-		if permit, err = c.acquire(out.Context()); err != nil {
+		if permit, err = c.acquire(out); err != nil {
 			return response, nil // it cannot start again in time
 		}
 		_ = response.Body.Close() // the answer is not passed on
@@ -341,11 +358,15 @@ func (c *call) hold(ctx context.Context, pause time.Duration) {
 }
 
 // acquire waits for a start.
-func (c *call) acquire(ctx context.Context) (permit *permits.Permit, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
+	ctx, cancel := context.WithCancel(out.Context())
 	defer cancel()
+	since := time.Now()
+	defer func() {
+		c.trace = c.options.Trace(c.route.Policy, c.request.Key, since, c.in.Header, out.Header, err)
+	}()
 	defer context.AfterFunc(c.stopping, cancel)()
-	for began := time.Now(); ; permit.Return() { // if this process stood still
+	for began := since; ; permit.Return() { // if this process stood still
 		request := c.request
 		request.Wait = max(c.wait-c.waited, time.Millisecond)
 		permit, err = c.options.Acquire(ctx, request)
@@ -377,12 +398,12 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
 	}
 	response, err := c.options.Transport.RoundTrip(request)
-	switch {
-	case err != nil && !wrote.Load():
-		permit.Return()
-		return nil, notThrottled, err
-	case err != nil:
-		permit.Settle(permits.Result{Status: permits.Failed, Err: err})
+	if err != nil {
+		if c.trace(0, err); wrote.Load() {
+			permit.Settle(permits.Result{Status: permits.Failed, Err: err})
+		} else {
+			permit.Return()
+		}
 		return nil, notThrottled, err
 	}
 	now := time.Now()
@@ -390,12 +411,16 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	after, throttled := hints.Throttled(response.StatusCode, response.Header, left, now)
 	if throttled {
 		permit.Settle(permits.Result{Status: permits.Throttled, RetryAfter: after})
+		c.trace(response.StatusCode, nil)
 		c.called(OutcomeThrottled)
 		return response, after, nil
 	}
+	if left > 0 { // not only when the answer has ended
+		permit.Pause(left)
+	}
 	c.called(OutcomeAnswered)
 	body := &settling{ReadCloser: response.Body, permit: permit, tokens: c.route.Tokens,
-		pause:  now.Add(left),
+		trace: c.trace, status: response.StatusCode,
 		result: permits.Result{Status: permits.Done, Used: job.ReadUsed(response.Header)}}
 	if body.tokens != "" && response.StatusCode != http.StatusSwitchingProtocols {
 		body.meter = newMeter(response.Header)
@@ -414,8 +439,9 @@ type settling struct {
 	permit *permits.Permit
 	meter  *meter // nil: tokens are not read
 	tokens string // the cost's name
-	pause  time.Time
 	result permits.Result
+	trace  func(status int, err error)
+	status int
 	ended  sync.Once
 }
 
@@ -451,8 +477,8 @@ func (s *settling) end(whole bool) {
 				s.result.Used = used
 			}
 		}
-		s.result.RetryAfter = max(0, time.Until(s.pause))
 		s.permit.Settle(s.result)
+		s.trace(s.status, s.result.Err)
 	})
 }
 

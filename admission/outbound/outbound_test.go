@@ -321,16 +321,25 @@ func TestAThrottleThatLastsTooLongIsPassedOn(t *testing.T) {
 
 // Requirement 8.
 func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
+	end := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Ratelimit-Remaining-Requests", "0")
 		w.Header().Set("X-Ratelimit-Reset-Requests", "20s")
 		w.WriteHeader(500)
+		w.(http.Flusher).Flush()
+		<-end
 	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb, MaxWait: time.Minute})
-	if response := w.ask("POST", "/", "x", "Idempotency-Key: k"); response.StatusCode != 500 {
+	response := w.ask("POST", "/", "x", "Idempotency-Key: k")
+	if response.StatusCode != 500 {
 		t.Error(response.StatusCode)
 	}
-	if r := w.end(1); r.Status != job.CallFailed || r.RetryAfterMS < 10_000 ||
+	if r := w.end(1); r.Status != job.CallPause || r.RetryAfterMS < 10_000 ||
 		r.RetryAfterMS > 20_000 {
+		t.Errorf("while the answer goes on: %+v", r)
+	}
+	close(end)
+	text(t, response)
+	if r := w.end(2); r.Status != job.CallFailed || r.RetryAfterMS != 0 {
 		t.Errorf("settled %+v", r)
 	}
 }

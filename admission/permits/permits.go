@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -160,9 +161,19 @@ type Permit struct {
 	ID    string
 	Lease time.Duration
 
-	call  *call
+	call  *call                // of a caller over NATS
+	tell  func(job.Call) error // of one elsewhere
 	once  sync.Once
-	ended chan job.Call // how it ended, for hold
+	ended chan job.Call // how it ended, for hold or keep
+}
+
+// Lent returns a permit from elsewhere, as by [Client.Lend]. tell says there how its call goes on.
+func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call) error) *Permit {
+	p := &Permit{ID: id, StartBy: startBy, Lease: lease, tell: tell, ended: make(chan job.Call, 1)}
+	if lease > 0 {
+		go p.keep()
+	}
+	return p
 }
 
 // call is a caller's side of one call.
@@ -369,6 +380,17 @@ func (p *Permit) Settle(r Result) {
 		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
 }
 
+// Pause says that the target wants no more requests for a time, although the call goes on: the
+// bucket pauses at once, and not when the call has ended.
+func (p *Permit) Pause(d time.Duration) {
+	c := job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)}
+	if p.tell != nil {
+		go p.repeat(c)
+	} else {
+		go func() { _ = p.call.Tell(p.call.policy, p.call.question.Key, c) }() // it has repeated it
+	}
+}
+
 // Return gives the permit back: the call has not begun, and will not.
 func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, true) }
 
@@ -387,11 +409,40 @@ func (p *Permit) settle(c job.Call, idle bool) {
 		switch {
 		case p.Lease > 0:
 			p.ended <- c
-		case !idle:
+		case idle:
+		case p.tell != nil:
+			go p.repeat(c)
+		default:
 			p.call.answers = p.call.follow(p.call.question.Call.ID)
 			go p.call.finish(c)
 		}
 	})
+}
+
+// keep is hold for a permit from elsewhere.
+func (p *Permit) keep() {
+	renew := time.NewTicker(max(p.Lease/3, time.Millisecond))
+	defer renew.Stop()
+	for {
+		select {
+		case c := <-p.ended:
+			p.repeat(c)
+			return
+		case <-renew.C:
+			_ = p.tell(job.Call{Status: job.CallProgress}) // the next one repeats it
+		}
+	}
+}
+
+// repeat tells how a call from elsewhere goes on until that is known.
+func (p *Permit) repeat(c job.Call) {
+	for range settleTries {
+		if err := p.tell(c); !errors.Is(err, admission.ErrUnavailable) &&
+			!errors.Is(err, admission.ErrNoDrainer) {
+			return
+		}
+		time.Sleep(pause)
+	}
 }
 
 // finish tells the owner how the call ended.

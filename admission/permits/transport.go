@@ -60,8 +60,18 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		permit.Settle(result)
 		return nil, err
 	}
-	end := sync.OnceFunc(func() { permit.Settle(t.result(a)) })
-	if a.Body == http.NoBody || a.StatusCode == http.StatusTooManyRequests { // others wait to know
+	result := resultOf(a)
+	if result.Status != Throttled && result.RetryAfter > 0 { // others wait to know
+		permit.Pause(result.RetryAfter)
+		result.RetryAfter = 0
+	}
+	end := sync.OnceFunc(func() {
+		if t.Used != nil {
+			result.Used = t.Used(a)
+		}
+		permit.Settle(result)
+	})
+	if a.Body == http.NoBody || result.Status == Throttled {
 		end()
 	}
 	if w, both := a.Body.(io.ReadWriteCloser); both { // after an upgrade
@@ -83,8 +93,8 @@ func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	}
 }
 
-// result is how an answered call ended, by the answer's status and rate-limit headers.
-func (t *Transport) result(a *http.Response) Result {
+// resultOf is how an answered call ends, by the answer's status and rate-limit headers.
+func resultOf(a *http.Response) Result {
 	now := time.Now()
 	left := hints.Pause(a.Header, now)
 	r := Result{Status: Done, RetryAfter: left}
@@ -92,9 +102,6 @@ func (t *Transport) result(a *http.Response) Result {
 		r.Status, r.RetryAfter = Throttled, after
 	} else if a.StatusCode >= http.StatusInternalServerError {
 		r.Status = Unavailable
-	}
-	if t.Used != nil {
-		r.Used = t.Used(a)
 	}
 	return r
 }

@@ -8,21 +8,25 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/internal/tracing"
 )
 
 // outlets are the proxies for outbound calls.
 type outlets struct {
 	guards    []*guard.Guard
 	listeners []net.Listener
+	proxies   []*outbound.Proxy
 }
 
 // openOutlets listens where that is configured.
-func openOutlets(process *daemon.Process) (o outlets, err error) {
+func openOutlets(process *daemon.Process) (o *outlets, err error) {
 	c := process.Config
+	o = &outlets{}
 	for _, of := range c.Outbound {
 		g, err := guard.Open(of.Guard(c.HTTP), process.Files, process.Log)
 		if err != nil {
@@ -37,25 +41,29 @@ func openOutlets(process *daemon.Process) (o outlets, err error) {
 	return o, nil
 }
 
-func (o outlets) close() {
+func (o *outlets) close() {
 	for _, listener := range o.listeners {
 		listener.Close()
 	}
 }
 
-// reload reads the files of clients and certificates again.
-func (o outlets) reload() error {
+// reload reads the files of clients and certificates again, and replaces the routes unless there
+// are other listeners, which need a restart.
+func (o *outlets) reload(next []config.Outbound) error {
 	var problems []error
-	for _, g := range o.guards {
+	for i, g := range o.guards {
 		problems = append(problems, g.Reload())
+		if len(next) == len(o.proxies) {
+			problems = append(problems, o.proxies[i].SetRoutes(next[i].Routes))
+		}
 	}
 	return errors.Join(problems...)
 }
 
 // serving returns the parts that outlive the process's work. Requests that have started at the end
 // of stopping go on, and others are refused.
-func (o outlets) serving(stopping context.Context, process *daemon.Process, p *penstock.Penstock,
-	metrics *telemetry.Registry) (parts []func(context.Context) error, err error) {
+func (o *outlets) serving(stopping context.Context, process *daemon.Process, p *penstock.Penstock,
+	metrics *telemetry.Registry, traces *tracing.Tracer) (parts []func(context.Context) error, err error) {
 
 	c, transport := process.Config, outbound.NewTransport()
 	if len(o.listeners) == 0 {
@@ -64,11 +72,12 @@ func (o outlets) serving(stopping context.Context, process *daemon.Process, p *p
 	called := metrics.Outbound()
 	for i, of := range c.Outbound {
 		proxy, err := outbound.New(outbound.Options{Routes: of.Routes, Acquire: p.Acquire,
-			Clients: o.guards[i].Clients(), Called: called, Transport: transport,
-			Logger: process.Log})
+			Clients: o.guards[i].Clients(), Called: called, Trace: traces.Calling(),
+			Transport: transport, Logger: process.Log})
 		if err != nil {
 			return nil, err
 		}
+		o.proxies = append(o.proxies, proxy)
 		context.AfterFunc(stopping, proxy.Stop)
 		parts = append(parts, o.guards[i].Run, lifecycle.HTTP(o.listeners[i], proxy,
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
@@ -79,7 +88,7 @@ func (o outlets) serving(stopping context.Context, process *daemon.Process, p *p
 }
 
 // ready returns the addition to the ready line.
-func (o outlets) ready() (line string) {
+func (o *outlets) ready() (line string) {
 	for _, listener := range o.listeners {
 		line += " outbound=" + listener.Addr().String()
 	}

@@ -63,6 +63,50 @@ policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
 	p.stop()
 }
 
+// Routes count as soon as the configuration has them.
+func TestRoutesOfOutboundCallsAreFollowed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.URL.Path)
+	}))
+	defer upstream.Close()
+	const text = `
+outbound: [{listen: '127.0.0.1:0', routes: [{prefix: %s, upstream: '%s', policy: api}]}]
+policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
+`
+	file := configure(t, fmt.Sprintf(text, "/one", upstream.URL))
+	p := launch(t, "--drain", "--config", file)
+	words, err := p.Ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(path string) (status int) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET",
+			"http://"+words["outbound"]+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	if one, two := asked("/one/x"), asked("/two/x"); one != 200 || two != 404 {
+		t.Errorf("before: %d, %d", one, two)
+	}
+	rewrite(t, file, fmt.Sprintf(text, "/two", upstream.URL))
+	eventually(t, "the new route counts", func() bool { return asked("/two/x") == 200 })
+	if one := asked("/one/x"); one != 404 {
+		t.Errorf("the former route answers %d", one)
+	}
+	p.stop()
+	if strings.Contains(p.Log.String(), "restart") {
+		t.Errorf("a restart is asked for:\n%s", p.Log)
+	}
+}
+
 func TestMistakesOfOutboundRoutesAreReported(t *testing.T) {
 	_, err := config.Load(strings.NewReader("outbound: [{listen: '0.0.0.0:1', routes: "+
 		"[{upstream: x, policy: a, max_wait: 1h}]}, {listen: ':x'}]"), nil)

@@ -77,14 +77,14 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	work := append(server.follow(p, process.Log), []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(gateways.reload(), outlets.reload(),
+			return errors.Join(gateways.reload(), outlets.reload(next.Outbound),
 				p.Reload(ctx, reloadable(o, next)), server.reload(p))
 		}),
 		func(ctx context.Context) error {
 			return announce(ctx, process, p, gateways.ready()+outlets.ready(), echoAt != "")
 		},
 	}...)
-	beside, err := outlets.serving(ctx, process, p, metrics)
+	beside, err := outlets.serving(ctx, process, p, metrics, traces)
 	if err != nil {
 		return err
 	}

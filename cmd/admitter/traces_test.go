@@ -108,6 +108,58 @@ func TestAJobIsOneTrace(t *testing.T) {
 	}
 }
 
+// TestACallIsPartOfItsCallersTrace: the wait and the upstream's answer are spans, of which the
+// upstream hears only if the caller traces.
+func TestACallIsPartOfItsCallersTrace(t *testing.T) {
+	c := &collected{t: t, by: map[string][]*spans.Span{}}
+	otlp := httptest.NewServer(c)
+	defer otlp.Close()
+	arrived := make(chan []string, 2)
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- r.Header["Traceparent"]
+	}))
+	defer upstream.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	p := launch(t, "--drain", "--config", configure(t, "outbound: [{listen: '127.0.0.1:0', "+
+		"routes: [{upstream: '"+upstream.URL+"', policy: api}]}]\npolicies: [{name: api, "+
+		"algorithm: leaking_bucket, outflow: 100/s, capacity: 5}]\n"))
+	words, err := p.Ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, header := range []http.Header{{"Traceparent": {"00-" + trace + "-" + span + "-01"}}, {}} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+words["outbound"], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		response, err := http.DefaultClient.Do(r)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response, err)
+		}
+		response.Body.Close()
+	}
+	eventually(t, "all spans have come", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.by["call"]) == 2 && len(c.by["wait"]) == 2
+	})
+	p.stop()
+	traced, alone := <-arrived, <-arrived
+	if waited, called := c.by["wait"][0], c.by["call"][0]; hex.EncodeToString(waited.TraceId) !=
+		trace || hex.EncodeToString(waited.ParentSpanId) != span ||
+		hex.EncodeToString(called.ParentSpanId) != span || len(traced) != 1 ||
+		traced[0] != "00-"+trace+"-"+hex.EncodeToString(called.SpanId)+"-01" {
+		t.Errorf("the upstream is told %s, of %v and %v", traced, waited, called)
+	}
+	if waited, called := c.by["wait"][1], c.by["call"][1]; len(alone) != 0 ||
+		hex.EncodeToString(called.ParentSpanId) != hex.EncodeToString(waited.SpanId) {
+		t.Errorf("the upstream is told %s, of %v and %v", alone, waited, called)
+	}
+}
+
 // What this program cannot send to is said at once, and not found out later.
 func TestUnsupportedTraceExportersAreRefused(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "zipkin",

@@ -2871,6 +2871,38 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart",
 	},
 	{
+		name: "proxy-sends-our-credential-on", file: "admission/outbound/outbound.go",
+		old: "withoutOurs(r.Out.Header)",
+		new: "",
+		by:  "./admission/outbound TestHeadersAndBytesPassUnchanged",
+	},
+	{
+		name: "proxy-keeps-unused-starts", file: "admission/outbound/outbound.go",
+		old: "c.trace(0, err); wrote.Load()",
+		new: "c.trace(0, err); true",
+		by:  "./admission/outbound TestAStartThatNeverReachedTheUpstreamIsGivenBack",
+	},
+	{
+		name: "proxy-waits-for-callers-that-went", file: "admission/outbound/outbound.go",
+		old: "context.WithCancel(out.Context())",
+		new: "context.WithCancel(context.WithoutCancel(out.Context()))",
+		by:  "./admission/outbound TestACallerThatGoesWithdrawsItsWait",
+	},
+	{
+		name: "proxy-resends-inside", file: "admission/outbound/outbound.go",
+		old: "httptarget.SendOnce(request, c.body)",
+		new: "request.GetBody = func() (io.ReadCloser, error) {\n" +
+			"return io.NopCloser(bytes.NewReader(c.body)), nil\n}\n" +
+			"request.Body, _ = request.GetBody()",
+		by: "./admission/outbound TestAStartIsOneRequest",
+	},
+	{
+		name: "proxy-pauses-when-a-stream-ends", file: "admission/outbound/outbound.go",
+		old: "permit.Pause(left)",
+		new: "defer permit.Pause(0)",
+		by:  "./admission/outbound TestErrorsPassAndUsedUpLimitsPause",
+	},
+	{
 		name: "expected-through-a-breaker", file: "workers/internal/valve/forecast.go",
 		old: "|| v.breaker.open || b.down() {",
 		new: "|| b.down() {",

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -182,9 +183,7 @@ func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, 
 			options = append(options, trace.WithNewRoot(),
 				trace.WithLinks(trace.Link{SpanContext: submitted}))
 		case j.Attempt == 1:
-			var wait trace.Span
-			from, wait = t.waited(from, submitted, j, about)
-			wait.End(trace.WithTimestamp(j.Started))
+			from = t.waited(from, j.Policy, j.Accepted, j.Started, nil, about)
 		}
 		ctx, span := t.tracer.Start(from, "attempt "+j.Policy, options...)
 		if j.Header = maps.Clone(j.Header); j.Header == nil {
@@ -207,13 +206,46 @@ func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, 
 	}
 }
 
-// waited makes the span of a job's wait, and returns the context for the next span: a sibling, or a
-// child if the job carries no trace.
-func (t *Tracer) waited(from context.Context, submitted trace.SpanContext, j workers.Job,
-	about trace.SpanStartEventOption) (context.Context, trace.Span) {
-	ctx, span := t.tracer.Start(from, "wait "+j.Policy, about, trace.WithTimestamp(j.Accepted))
-	if submitted.IsValid() {
-		return from, span
+// waited makes the span of a wait, and returns the context for the next span: a sibling, or a child
+// if the context carries no trace.
+func (t *Tracer) waited(from context.Context, policy string, since, until time.Time, err error,
+	about trace.SpanStartEventOption) context.Context {
+	ctx, span := t.tracer.Start(from, "wait "+policy, about, trace.WithTimestamp(since))
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
 	}
-	return ctx, span
+	span.End(trace.WithTimestamp(until))
+	if trace.SpanContextFromContext(from).IsValid() {
+		return from
+	}
+	return ctx
+}
+
+// Calling implements [outbound.Options.Trace] with a span for the wait and one for the upstream,
+// which hears of it only if the caller traces; nil without a tracer.
+func (t *Tracer) Calling() func(policy, key string, since time.Time, from, to http.Header,
+	err error) func(int, error) {
+	if t == nil {
+		return nil
+	}
+	return func(policy, key string, since time.Time, from, to http.Header,
+		err error) func(int, error) {
+
+		about := trace.WithAttributes(attribute.String("penstock.policy", policy),
+			attribute.String("penstock.key", key))
+		caller := t.context.Extract(context.Background(), propagation.HeaderCarrier(from))
+		ctx := t.waited(caller, policy, since, time.Now(), err, about)
+		if err != nil {
+			return nil
+		}
+		ctx, span := t.tracer.Start(ctx, "call "+policy, about,
+			trace.WithSpanKind(trace.SpanKindClient))
+		if trace.SpanContextFromContext(caller).IsValid() {
+			t.context.Inject(ctx, propagation.HeaderCarrier(to))
+		}
+		return func(status int, err error) {
+			span.SetAttributes(attribute.Int("http.response.status_code", status))
+			fail(span, err)
+		}
+	}
 }

@@ -26,6 +26,7 @@ type Call struct {
 // Values of [Call.Status].
 const (
 	CallProgress    = "progress"    // it goes on: its lease begins again
+	CallPause       = "pause"       // the target asked for a pause, and the call goes on
 	CallDone        = "done"        // the target answered
 	CallFailed      = "fail"        // it did not, for a cause that may be the call's own
 	CallUnavailable = "unavailable" // the target is down

@@ -236,6 +236,11 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 			v.settle(j, v.unused(j, now), now)
 		}
 		return job.Turn{State: job.TurnSettled}
+	case job.CallPause:
+		b := p.bucket(q.Key, now)
+		v.coolDown(b, o.RetryAfter, now)
+		v.place(b, now)
+		return job.Turn{State: job.TurnSettled}
 	case job.CallProgress:
 		b := p.bucket(q.Key, now)
 		if j == nil && b.concurrency > 0 {
