@@ -99,7 +99,7 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 			w := httptest.NewRecorder()
 			p.Handler().ServeHTTP(w, httptest.NewRequest("GET",
 				"http://localhost/v1/buckets/api/a", nil))
-			return strings.Contains(w.Body.String(), `"cooling_ms":`)
+			return strings.Contains(w.Body.String(), `"throttled_ms":`)
 		})
 		response.Body.Close()
 	}
