@@ -363,7 +363,8 @@ func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 	defer cancel()
 	since := time.Now()
 	defer func() {
-		c.trace = c.options.Trace(c.route.Policy, c.request.Key, since, c.in.Header, out.Header, err)
+		c.trace = c.options.Trace(c.route.Policy, c.request.Key, since, c.in.Header,
+			out.Header, err)
 	}()
 	defer context.AfterFunc(c.stopping, cancel)()
 	for began := since; ; permit.Return() { // if this process stood still

@@ -63,7 +63,8 @@ func (o *outlets) reload(next []config.Outbound) error {
 // serving returns the parts that outlive the process's work. Requests that have started at the end
 // of stopping go on, and others are refused.
 func (o *outlets) serving(stopping context.Context, process *daemon.Process, p *penstock.Penstock,
-	metrics *telemetry.Registry, traces *tracing.Tracer) (parts []func(context.Context) error, err error) {
+	metrics *telemetry.Registry, traces *tracing.Tracer) (parts []func(context.Context) error,
+	err error) {
 
 	c, transport := process.Config, outbound.NewTransport()
 	if len(o.listeners) == 0 {

@@ -129,7 +129,8 @@ func TestACallIsPartOfItsCallersTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	for _, header := range []http.Header{{"Traceparent": {"00-" + trace + "-" + span + "-01"}}, {}} {
+	traced := http.Header{"Traceparent": {"00-" + trace + "-" + span + "-01"}}
+	for _, header := range []http.Header{traced, {}} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+words["outbound"], nil)
 		if err != nil {
 			t.Fatal(err)
@@ -147,12 +148,12 @@ func TestACallIsPartOfItsCallersTrace(t *testing.T) {
 		return len(c.by["call"]) == 2 && len(c.by["wait"]) == 2
 	})
 	p.stop()
-	traced, alone := <-arrived, <-arrived
+	told, alone := <-arrived, <-arrived
 	if waited, called := c.by["wait"][0], c.by["call"][0]; hex.EncodeToString(waited.TraceId) !=
 		trace || hex.EncodeToString(waited.ParentSpanId) != span ||
-		hex.EncodeToString(called.ParentSpanId) != span || len(traced) != 1 ||
-		traced[0] != "00-"+trace+"-"+hex.EncodeToString(called.SpanId)+"-01" {
-		t.Errorf("the upstream is told %s, of %v and %v", traced, waited, called)
+		hex.EncodeToString(called.ParentSpanId) != span || len(told) != 1 ||
+		told[0] != "00-"+trace+"-"+hex.EncodeToString(called.SpanId)+"-01" {
+		t.Errorf("the upstream is told %s, of %v and %v", told, waited, called)
 	}
 	if waited, called := c.by["wait"][1], c.by["call"][1]; len(alone) != 0 ||
 		hex.EncodeToString(called.ParentSpanId) != hex.EncodeToString(waited.SpanId) {

@@ -64,7 +64,8 @@ func newClients(w *world) (*clients, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &clients{w: w, names: names, nc: nc, permits: over, slots: make(chan struct{}, maxUnderWay),
+	return &clients{w: w, names: names, nc: nc, permits: over,
+		slots: make(chan struct{}, maxUnderWay),
 		http: &http.Client{Timeout: clientPatience,
 			Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		calls: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil

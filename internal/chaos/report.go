@@ -76,8 +76,9 @@ func report(h *history, v verdict, policy string) string {
 		"%d jobs accepted, %d refused, %d without a clear answer; %d starts, %d requests, %d dead "+
 			"letters\n",
 		v.accepted, v.refused, v.unknown, v.started, v.ran, v.lettered)
-	fmt.Fprintf(&b, "%d calls began, after %v at most, and had %d starts; %d were refused, %d failed by "+
-		"faults\n", v.begun, v.waited.Round(time.Millisecond), v.granted, v.declined, v.failed)
+	fmt.Fprintf(&b, "%d calls began, after %v at most, and had %d starts; %d were refused, "+
+		"%d failed by faults\n", v.begun, v.waited.Round(time.Millisecond), v.granted,
+		v.declined, v.failed)
 	fmt.Fprintf(&b, "%d duplicates (%.0f per million runs), %d lost\n", v.duplicates,
 		1e6*float64(v.duplicates)/float64(max(v.ran, 1)), v.lost)
 	if v.misled > 0 {
