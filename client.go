@@ -156,10 +156,10 @@ func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// Wait waits until a job has ended, and returns how. It needs a job with an IdempotencyKey or a
-// policy with a history (result_retention), or else a job that ends as a dead letter: how others
-// ended is not recorded, and an [admission.ErrNotFound]. Wait polls the job, at most once a second;
-// for the end at once, and the reply, set [Job.Wait].
+// Wait waits until a job has ended, and returns how. How jobs ended that have no IdempotencyKey, in
+// a policy without a history (result_retention), is recorded of dead letters only; of others it is
+// an [admission.ErrNotFound]. Wait polls at most once a second; for the end at once, and the reply,
+// set [Job.Wait].
 func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	policy, seq, err := parseID(id)
 	if err != nil {

@@ -101,13 +101,11 @@ type Penstock struct {
 	calls   *permits.Client // nil before the first call
 }
 
-// Open joins an installation, or creates it if there is none. It checks the options, listens for
-// HTTP, starts a NATS server or connects to the one at URL, creates missing streams and KV
-// buckets, writes the policies and creates their streams. An error about options names all
+// Open joins an installation, or creates it if there is none: it listens for HTTP, starts a NATS
+// server or connects to the one at URL, and writes the policies. An error about options names all
 // problems. When Open fails, or ctx ends first, it leaves nothing behind.
 //
-// Submit and Check work as soon as Open has returned. Run starts the jobs, and Close ends
-// everything.
+// Submit and Check work at once. Run starts the jobs, and Close ends everything.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
 	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{},
@@ -289,9 +287,8 @@ func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// Handle registers the handler of a policy's jobs. The policy must have a queue and no target;
-// see [workers.Drainer.Handle]. Like http.Handle, Handle panics on mistakes of the caller: a nil
-// handler, a second one for the policy, after Run, or with AdmitOnly.
+// Handle registers the handler of a policy's jobs: see [workers.Drainer.Handle]. Like http.Handle,
+// it panics on mistakes of the caller: a nil handler, a second one, after Run, or with AdmitOnly.
 func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,12 +306,10 @@ func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.drainer.Handle(policy, handle)
 }
 
-// Ready returns a channel that is closed when Run serves everything that the options ask for and
-// has tried to apply every policy to its stream.
+// Ready returns a channel that is closed when Run serves all and has tried to apply every policy.
 func (p *Penstock) Ready() <-chan struct{} { return p.ready }
 
-// Health returns the reason why jobs are not accepted or not started now, or nil. /readyz
-// answers the same.
+// Health returns why jobs are not accepted or not started now, as /readyz does, or nil.
 func (p *Penstock) Health() error { return health.Err(p.parts()) }
 
 // Connected reports whether this process is connected to NATS.
@@ -324,8 +319,7 @@ func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 // caller must not change them.
 func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 
-// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and
-// running. Policies that cannot be counted before ctx ends are left out.
+// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node.Depths(ctx) }
 
 // Handler returns the HTTP API, for a server of the caller; see docs/reference/api.md. With
@@ -344,12 +338,11 @@ func (p *Penstock) HTTPAddr() net.Addr {
 // embedded server without a port.
 func (p *Penstock) NATSURL() string { return p.nats.URL() }
 
-// Connect opens another connection to NATS under a name, with the same options as Penstock's own
-// connections: it reconnects without limit. The caller closes it.
+// Connect opens another connection to NATS under a name, as Penstock's own. The caller closes it.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.Connect(name) }
 
-// SetUsers replaces the users of the embedded server, which must have been opened with users. It
-// disconnects clients that lose permissions. The error says if NATS is remote.
+// SetUsers replaces the users of the embedded server, which must have been opened with users, and
+// disconnects clients that lose permissions.
 func (p *Penstock) SetUsers(users []embedded.User) error {
 	if p.nats.Inside == nil {
 		return errors.New("penstock: NATS is elsewhere, and so are its users")
@@ -357,10 +350,9 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.Inside.SetUsers(users)
 }
 
-// Reload applies the options that can change while Run runs: Policies, Set, Prune, Schedules and
-// DrainPolicies. It also reads the files of clients and certificates again, and ignores all
-// other options. On invalid policies or files, the policies stay unchanged. Reload waits while
-// NATS is away.
+// Reload applies the options that can change while Run runs (Policies, Set, Prune, Schedules and
+// DrainPolicies), and reads the files of clients and certificates again. On invalid policies or
+// files, the policies stay unchanged. Reload waits while NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

@@ -21,10 +21,9 @@ import (
 // rosterLease is how long after its last heartbeat a process counts as one that shares limits.
 const rosterLease = 5 * time.Second
 
-// Run starts jobs, follows changes of the policies, and serves HTTP and NATS as configured,
-// until ctx ends or Close is called. It then hands its partitions over to other processes, lets
-// running jobs finish for at most Grace, and returns nil. Run can be called once. It waits out
-// temporary failures, such as NATS being away, and returns permanent ones.
+// Run starts jobs, follows the policies, and serves HTTP and NATS, until ctx ends or Close is
+// called. It then hands its partitions over to other processes, lets running jobs finish for at
+// most Grace, and returns nil. Run can be called once. It returns permanent failures only.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {
@@ -115,9 +114,8 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-// Close ends Run and waits for it; running jobs get at most Grace. Then it closes the
-// connections and the port, stops the embedded server, and removes its temporary directory.
-// Close may be called repeatedly.
+// Close ends Run and waits for it; running jobs get at most Grace. Then it closes connections and
+// port, and stops the embedded server. It may be called repeatedly.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()

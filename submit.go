@@ -23,13 +23,11 @@ type Job struct {
 	Body []byte
 
 	// IdempotencyKey identifies repeated submissions of one job within the policy's duplicate
-	// window; repeats do not create another job. Without one, a job may run twice if Submit
-	// failed and was repeated.
+	// window. Without one, a job may run twice if Submit failed and was repeated.
 	IdempotencyKey string
-	// Cost is the number of slots of the rate that the job takes; default 1.
-	Cost int64
-	// Costs are the costs of the job by cost name, for limits that count a named cost; default
-	// Cost.
+	// Cost is the number of slots of the rate that the job takes; default 1. Costs are those by
+	// cost name, for limits that count a named one; default Cost.
+	Cost  int64
 	Costs map[string]int64
 	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. If the policy has
 	// a priority_step, waiting raises the priority.
@@ -54,9 +52,8 @@ type Job struct {
 	// Wait is how long Submit waits for the job to end; the result is the ticket's Result. At most
 	// [admission.MaxWait]; 0: Submit returns when the job is stored.
 	Wait time.Duration
-	// Header holds further headers to store with the job: Content-Type, traceparent, and for an
-	// HTTP target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see
-	// docs/guide.md. The fields above override it.
+	// Header holds further headers to store with the job, such as Content-Type, and for an HTTP
+	// target Penstock-Method and Penstock-Path: see docs/guide.md. The fields above override it.
 	Header http.Header
 }
 
@@ -211,10 +208,9 @@ type Acquirer = permits.Acquirer
 type Transport = permits.Transport
 
 // Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait
-// as well. Nothing is stored: the caller makes its request itself, at once, and then calls Settle,
-// or Return if it has not begun. The policy must be a leaking bucket with a queue, which some
-// process drains. A refusal is a [*RefusedError]; other errors are those of
-// [permits.Client.Acquire], and [ErrUnknownPolicy].
+// as well. The caller makes its request itself, at once, and then calls Settle, or Return if it has
+// not begun. The policy must be a leaking bucket with a queue, which some process drains. A refusal
+// is a [*RefusedError]; other errors are those of [permits.Client.Acquire], and [ErrUnknownPolicy].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	client, err := p.callers(c.Policy)
 	if err != nil {
