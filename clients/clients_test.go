@@ -174,6 +174,7 @@ func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url st
 	p, err := penstock.Open(t.Context(), penstock.Options{
 		Policies: policies, Server: embedded.Options{Listen: "127.0.0.1:0", Dir: t.TempDir()},
 		HTTP: penstock.HTTP{Listen: "127.0.0.1:0", Tokens: tokens}, Lease: time.Second,
+		ServeNATS: true,
 	})
 	if err != nil {
 		t.Fatal(err)
