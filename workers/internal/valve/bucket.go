@@ -68,6 +68,7 @@ type text struct {
 type trials struct {
 	noting   bool // a crash is being recorded
 	recorded bool // there is an attempt record to delete
+	snoozed  bool // while saving: its run asked for the wait, and no attempt counts
 	// how often it found its target down, since a job of its bucket last found it up
 	tried     uint16
 	began     pace.Instant // its last start here

@@ -147,6 +147,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	case record.OutcomeUncounted:
 		if o.Again > 0 {
 			v.recordFailure(j, min(o.Again, time.Duration(v.Policy.MaxAge)))
+			j.snoozed = true
 			break
 		}
 		v.makeReady(j, now)
@@ -191,7 +192,7 @@ func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 // would not know of the attempt, and a job that always fails would never exhaust them.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
-	j.backoff, j.recorded = backoff, true
+	j.backoff, j.recorded, j.snoozed = backoff, true, false
 	p := j.Bucket.Part
 	v.out.Saves = append(v.out.Saves, Save{j.ref(), record.Attempt{
 		V:         record.Version,

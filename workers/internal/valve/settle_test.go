@@ -142,6 +142,18 @@ func TestSnoozedJobsStartLater(t *testing.T) {
 	}
 }
 
+// TestASnoozeCountsNoAttemptInAHandover while its record is being written.
+func TestASnoozeCountsNoAttemptInAHandover(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	b.arrive("a")
+	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeUncounted, Again: time.Minute})
+	b.p.Surrender(b.now)
+	o := b.out.Reports[0].Outcome
+	if o.Kind != record.OutcomeUncounted || o.Again != time.Minute {
+		t.Errorf("the next owner hears %+v", o)
+	}
+}
+
 func TestCooldowns(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry = policy.Retry{Backoff: policy.Duration(second),
