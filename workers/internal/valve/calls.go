@@ -536,7 +536,7 @@ func (v *Valve) leaveCalls(p *Part) {
 	for _, b := range p.buckets {
 		if b.callers != nil {
 			b.unchoose()
-			b.callers = nil
+			b.callers = &callers{running: b.callers.running} // until their final checks
 		}
 	}
 }

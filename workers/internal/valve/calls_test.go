@@ -58,6 +58,22 @@ func (c *calling) tell(id, status string, now pace.Instant) string {
 		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
 }
 
+// TestACallEndsAfterItsPartitionStopped: its final check may end while the partition is to be
+// handed over, which all waiting callers have left.
+func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
+	now := origin
+	c := newCalling(t, leaky("api", "10/s").WithDefaults())
+	c.ask("x", now)
+	c.Advance(now, pace.Never)
+	run := c.out.Starts[0]
+	run.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now }, run.Call.Tell)
+	c.part.Quiesce()
+	c.Finished(run.Number, run.Call.Outcome(true), now)
+	if b := c.part.buckets["a"]; b != nil && (b.running != 0 || b.callers.running != 0) {
+		t.Errorf("%d jobs and %d calls still run", b.running, b.callers.running)
+	}
+}
+
 // at lets the valve act and passes final checks, and compares what was heard and started.
 func (c *calling) at(now pace.Instant, want string) {
 	c.t.Helper()

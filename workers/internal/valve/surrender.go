@@ -19,7 +19,8 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	for _, j := range p.jobs {
 		switch {
 		case j.stage == stageSaving && j.snoozed:
-			p.v.report(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
+			p.v.report(j,
+				record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
 		case j.stage == stageSaving:
 			p.v.report(j, record.Outcome{
 				Seq: j.Seq, Kind: record.OutcomeFailed, Error: j.LastError, Attempts: j.Attempts,
