@@ -104,7 +104,7 @@ export interface paths {
         head?: never;
         /**
          * Change a job that waits, backs off or is not due yet.
-         * @description `run` has it wait for its turn from now on, whatever it waits for besides; `front` moves it before all others
+         * @description `run` makes it wait for its turn, even if it backs off or is not due; `front` moves it to the front
          *     of its bucket; the bucket's rate holds as before. The answer comes when the change is stored, so that it
          *     survives handovers and crashes; after a 503 it may be in force. At most 1000 waiting jobs of a partition can
          *     have been changed.
@@ -1057,7 +1057,7 @@ export interface components {
             field?: string;
             /** @description why; or, of 503 and 507, which part */
             reason?: string;
-            /** @description all that is wrong with a document */
+            /** @description all problems of a document */
             problems?: {
                 field?: string;
                 reason: string;
@@ -1283,7 +1283,7 @@ export interface components {
             size?: number;
             /** @description the job that was made of its letter */
             replayed_as?: string;
-            /** @description in the history of a policy with result_retention, as all that follows */
+            /** @description in the history of a policy with result_retention, like all following fields */
             id?: number;
             /** Format: date-time */
             ended_at?: string;
@@ -1690,7 +1690,7 @@ export interface components {
             /** @description adapted: the rate of now, in starts per second */
             outflow?: number;
             /**
-             * @description the breaker is that of all buckets
+             * @description the breaker covers all buckets
              * @constant
              */
             all?: true;
@@ -1718,7 +1718,7 @@ export interface components {
                 checks_allowed: number;
                 /** @description by this admitter */
                 checks_refused: number;
-                /** @description those that asked this admitter most for checks, with the query keys */
+                /** @description the most frequent keys in this admitter's checks, with the query keys */
                 keys?: {
                     key: string;
                     allowed: number;
@@ -1926,7 +1926,7 @@ export interface components {
                 };
             };
         };
-        /** @description a word, and notes for those who may read */
+        /** @description a word, and notes for clients that may read */
         Text: {
             headers: {
                 [name: string]: unknown;
@@ -1983,6 +1983,24 @@ export interface components {
         Deadline: string;
         /** @description RFC 3339, or a duration from now; the job starts no earlier */
         NotBefore: string;
+        /** @description failed attempts after which the job is a dead letter; at most the policy's `retry.max_attempts` */
+        MaxAttempts: number;
+        /**
+         * @description duration of an attempt, at most the policy's `timeout`
+         * @example 90s
+         */
+        Timeout: string;
+        /**
+         * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
+         * @example 1h
+         */
+        Retention: string;
+        /**
+         * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
+         *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+         * @example reindex
+         */
+        Unique: string;
         /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
         Priority: number;
         /**
@@ -2093,6 +2111,24 @@ export interface operations {
                 "Penstock-Deadline"?: components["parameters"]["Deadline"];
                 /** @description RFC 3339, or a duration from now; the job starts no earlier */
                 "Penstock-Not-Before"?: components["parameters"]["NotBefore"];
+                /** @description failed attempts after which the job is a dead letter; at most the policy's `retry.max_attempts` */
+                "Penstock-Max-Attempts"?: components["parameters"]["MaxAttempts"];
+                /**
+                 * @description duration of an attempt, at most the policy's `timeout`
+                 * @example 90s
+                 */
+                "Penstock-Timeout"?: components["parameters"]["Timeout"];
+                /**
+                 * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
+                 * @example 1h
+                 */
+                "Penstock-Retention"?: components["parameters"]["Retention"];
+                /**
+                 * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
+                 *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+                 * @example reindex
+                 */
+                "Penstock-Unique"?: components["parameters"]["Unique"];
                 /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
                 "Penstock-Priority"?: components["parameters"]["Priority"];
                 /**
@@ -2170,7 +2206,7 @@ export interface operations {
                 };
             };
             409: components["responses"]["Ended"];
-            /** @description the `Idempotency-Key` is that of a job with another body, method or path */
+            /** @description the `Idempotency-Key` was used with another body, method or path */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2294,9 +2330,9 @@ export interface operations {
     changeJob: {
         parameters: {
             query?: {
-                /** @description 1 has it wait for its turn from now on, whatever it waits for besides */
+                /** @description 1 makes it wait for its turn, even if it backs off or is not due */
                 run?: 1;
-                /** @description 1 moves it before all that its bucket holds */
+                /** @description 1 moves it to the front of its bucket */
                 front?: 1;
                 priority?: number;
                 /** @description RFC 3339, how long from now, or none */
@@ -2463,8 +2499,8 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description as of workers; `progress` renews the lease. Or the HTTP status of the target's answer */
-                    status: ("progress" | "done" | "fail" | "unavailable" | "retry-after" | "returned") | number;
+                    /** @description as of workers; `progress` renews the lease, `pause` pauses the bucket while the call goes on. Or the HTTP status of the target's answer */
+                    status: ("progress" | "pause" | "done" | "fail" | "unavailable" | "retry-after" | "returned") | number;
                     error?: string;
                     /** @description how long the target wants no more requests */
                     retry_after_ms?: number;
@@ -3041,7 +3077,7 @@ export interface operations {
                         depths?: {
                             [key: string]: number;
                         };
-                        /** @description partitions that nobody answered for, by policy */
+                        /** @description partitions that no drainer answered for, by policy */
                         unanswered?: {
                             [key: string]: number[];
                         };
@@ -3800,7 +3836,7 @@ export interface operations {
     getStats: {
         parameters: {
             query?: {
-                /** @description number of keys to list, of those that ask most for checks */
+                /** @description number of keys to list, the most frequently checked first */
                 keys?: number;
             };
             header?: never;
