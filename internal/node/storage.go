@@ -22,8 +22,10 @@ const (
 	checkAgain = time.Second
 	// rationAgain is how often the store is measured and shared out again.
 	rationAgain = 5 * time.Second
-	// rationShare bounds what that costs where there are many streams: a part of the time.
-	rationShare = 200
+	// rationShare bounds the cost with many streams to a part of the time, and rationLatest the
+	// interval, so that one slow measurement does not put off the next for long.
+	rationShare  = 200
+	rationLatest = time.Minute
 
 	tooSmall = "the limits of JetStream's account are below what the policies may need"
 )
@@ -74,7 +76,7 @@ func (s *storage) look(context.Context) (time.Duration, error) {
 func (s *storage) share(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.ration(ctx)
-	return max(rationAgain, rationShare*time.Since(began)), nil
+	return min(max(rationAgain, rationShare*time.Since(began)), rationLatest), nil
 }
 
 // checked takes what a check of the embedded server found. A server whose files are broken stays
