@@ -19,10 +19,12 @@ help: ## list the targets
 
 build: ## bin/admitter, bin/drainer and the client, bin/penstock
 	@mkdir -p bin
-	go build -o bin ./cmd/...
+	go build -o bin ./cmd/admitter ./cmd/drainer
+	go build -C $(CLIENT) -o $(CURDIR)/bin/ .
 
 # Programs that need no other file, for DIR/OS-ARCH: $(call static,DIR,OS,ARCH).
-static = CGO_ENABLED=0 GOOS=$(2) GOARCH=$(3) go build -trimpath -ldflags=-s -o $(1)/ ./cmd/...
+static = CGO_ENABLED=0 GOOS=$(2) GOARCH=$(3) go build -trimpath -ldflags=-s -o $(1)/ ./cmd/admitter ./cmd/drainer && \
+	CGO_ENABLED=0 GOOS=$(2) GOARCH=$(3) go build -C $(CLIENT) -trimpath -ldflags=-s -o $(CURDIR)/$(1)/ .
 
 image: ## a container image of all programs, localhost/penstock:latest, by buildah, podman or docker
 	rm -rf bin/image && mkdir -p bin/image/data
@@ -37,7 +39,7 @@ release: ## bin/release: archives of all programs for each platform, a list of w
 
 man: ## the client's manual pages, in bin/man
 	@mkdir -p bin/man
-	go run ./cmd/penstock man bin/man
+	go -C $(CLIENT) run . man $(CURDIR)/bin/man
 
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
@@ -50,6 +52,8 @@ demo: build ## the main job in a minute: bursts, a strict API, a killed drainer;
 setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium, node), or say which command does
 	@scripts/setup
 
+# A module of its own, so that what it needs weighs on nobody who imports a package.
+CLIENT    = cmd/penstock
 # What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
 PROGRAMS  = ./cmd/... ./clients ./docs ./examples/...
 PROCESSES = ./internal/e2e
@@ -96,6 +100,7 @@ clusters: setup ## the part of test-all with three servers
 
 programs: setup ## the part of test-all that runs our programs as users do
 	$(call gotest,-p 2,$(PROGRAMS))
+	cd $(CLIENT) && $(call gotest,,./...)
 
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
@@ -109,8 +114,12 @@ lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errche
 	done
 	go run $(STATICCHECK) ./...
 	go run $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
+	go -C $(CLIENT) vet ./...
+	go -C $(CLIENT) run $(STATICCHECK) ./...
+	go -C $(CLIENT) run $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./...
 	go test ./internal/walls
 	go mod tidy -diff
+	go -C $(CLIENT) mod tidy -diff
 
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
@@ -180,7 +189,8 @@ accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pa
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
 reference: ## the pages of docs/reference and the types of clients, from openapi.yaml, commands, metrics, alerts and settings
-	go test ./config ./deploy ./cmd/penstock -count=1 -run TheReferenceOf -reference
+	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
+	go -C $(CLIENT) test -count=1 -run TheReferenceOf -reference
 	go -C internal/apitest test -count=1 -run TheReferenceOf -reference
 
 screenshots: setup ## pictures of the console in Chromium, and of simulations: docs/console/, docs/simulate/, in about a minute
