@@ -58,6 +58,9 @@ var checks = map[string]func(t *testing.T, text []byte){
 
 func TestEveryFile(t *testing.T) {
 	err := fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if entry != nil && name == "helm" {
+			return fs.SkipDir // internal/deploytest renders the chart
+		}
 		if err != nil || entry.IsDir() || strings.HasSuffix(name, "_test.go") {
 			return err
 		}
