@@ -315,7 +315,7 @@ func (d *drainer) open(o Opening) {
 	}
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
 		if w.down || d.cut > w.now || w.headless(policy) || o.Inherit && w.headless(attemptsName) ||
-			w.chance(0.02) {
+			!w.flawless && w.chance(0.02) {
 			fails()
 			return
 		}
