@@ -241,7 +241,8 @@ func TestHeadersThroughADrainer(t *testing.T) {
 	if len(ran.bodies("far")) != 1 || len(costly) != 2 {
 		t.Fatalf("ran %+v", ran.all())
 	}
-	if gap := costly[1].Started.Sub(costly[0].Started); gap < 295*ms {
+	// the first start may be late by the envelope's tolerance of 10 ms
+	if gap := costly[1].Started.Sub(costly[0].Started); gap < 289*ms {
 		t.Errorf("the job after one of cost 30 started %v later, want 300 ms at 100/s", gap)
 	}
 }

@@ -60,7 +60,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	w.submit("imports", "acme", 500, "x")
 
 	_, symptoms, _ := strings.Cut(string(text), "\n## By symptom\n")
-	symptoms, _, _ = strings.Cut(symptoms, "\n## Alerts\n")
+	symptoms, _, _ = strings.Cut(symptoms, "\n## ")
 	incidents := strings.Split(symptoms, "\n### ")[1:]
 	if len(incidents) != 5 {
 		t.Fatalf("%d incidents in %s", len(incidents), page)

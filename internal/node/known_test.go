@@ -2,10 +2,13 @@ package node
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -39,4 +42,13 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			t.Errorf("waited %s for what never came", took)
 		}
 	})
+}
+
+// TestOrphanedPoliciesAreNotes: there are notes also if no record is unreadable.
+func TestOrphanedPoliciesAreNotes(t *testing.T) {
+	f := &policyWriter{Node: &Node{notices: notice.New(slog.New(slog.DiscardHandler))}}
+	f.notices.Tell(&orphaned, "mail", "its record is gone")
+	if notes := f.notes(); len(notes) != 1 || !strings.Contains(notes[0], "mail") {
+		t.Errorf("notes are %q", notes)
+	}
 }

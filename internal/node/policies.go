@@ -84,7 +84,8 @@ func (f *policyWriter) followed(ctx context.Context) {
 
 // notes returns the remarks that /readyz adds for a ready process.
 func (f *policyWriter) notes() (notes []string) {
-	open := f.notices.Open(&unreadable)
+	open := map[string]string{}
+	maps.Copy(open, f.notices.Open(&unreadable))
 	maps.Copy(open, f.notices.Open(&orphaned))
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))

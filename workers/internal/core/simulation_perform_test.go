@@ -82,8 +82,9 @@ func (d simulated) TellBreaker(valve.Turned)      {}
 func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
 
-// repeated is called when an owner dropped a job for another one of its name, which must be there.
-// Owners that are replaced drop jobs to no effect, and those that crash may not have.
+// repeated is called when an owner dropped a job for another one of its name, which must be there
+// unless somebody removed it from the stream. Owners that are replaced drop jobs to no effect, and
+// those that crash may not have.
 func (d *drainer) repeated(c valve.Seen) {
 	if c.Reason == "" {
 		return // an operator did
@@ -94,8 +95,12 @@ func (d *drainer) repeated(c valve.Seen) {
 		return
 	}
 	_, other, _ := job.ParseID(c.Reason[strings.LastIndexByte(c.Reason, ' ')+1:])
-	if m := f.stream.messages[other]; m == nil || m.Key != f.key || m.Header == nil ||
-		other == f.seq {
+	m := f.stream.messages[other]
+	if m == nil && d.w.has(removals) {
+		d.w.cancelled(f, d.core.part(c.Part))
+		return
+	}
+	if m == nil || m.Key != f.key || m.Header == nil || other == f.seq {
 		d.w.fail("law 3: job %d is dropped: %s", f.seq, c.Reason)
 	}
 	d.w.cancelled(f, d.core.part(c.Part))
