@@ -3,7 +3,6 @@ package clients
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -252,7 +251,6 @@ func TestWorkersEndWithoutNATS(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		w := (&installation{t: t}).work(l, "nats://127.0.0.1:1", "jobs")
 		w.says("127.0.0.1")
-		w.Signal(syscall.SIGTERM)
 		w.stop()
 	})
 }

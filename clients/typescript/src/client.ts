@@ -191,6 +191,10 @@ export class Penstock {
         throw error;
       }
       const settled = { retryAfter: retryAfter(response) };
+      if (response.status === 429) { // other callers wait for it, so that they pause
+        await permit.settle(429, settled).catch(() => {});
+        return response;
+      }
       return whenRead(response, () => void permit.settle(response.status, settled).catch(() => {}));
     };
   }
