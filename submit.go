@@ -42,11 +42,6 @@ type Job struct {
 	// the most, and the defaults.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
-	// Unique is a name under which at most one job of a bucket waits. While one waits, Submit
-	// returns the ticket of that one, as a Duplicate. With Replace, the new job is accepted and
-	// the one that waits is cancelled.
-	Unique  string
-	Replace bool
 	// IP is the client's address, for policies that count by address.
 	IP string
 	// Wait is how long Submit waits for the job to end; the result is the ticket's Result. At most
@@ -127,11 +122,6 @@ func (j Job) header() http.Header {
 	}
 	if !j.Deadline.IsZero() {
 		set(job.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
-	}
-	if j.Unique != "" && j.Replace {
-		set(job.HeaderUnique, j.Unique+"; replace")
-	} else if j.Unique != "" {
-		set(job.HeaderUnique, j.Unique)
 	}
 	if j.MaxAttempts != 0 {
 		set(job.HeaderMaxAttempts, strconv.Itoa(j.MaxAttempts))

@@ -170,13 +170,15 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room asks for the delay after which the bucket of a job has room, and for the job that waits
-// under its unique name. known is false if no valve answers in time.
-func (e *expectations) room(ctx context.Context, p partition, q job.Question) (answer job.Answer,
-	known bool) {
+// room returns the delay after which the bucket has room for another job.
+func (e *expectations) room(ctx context.Context, p partition,
+	key job.Key) (delay time.Duration, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
-	q.Op = job.OpRoom
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number, q)
-	return answer, err == nil && answer.Error == ""
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
+		job.Question{Op: job.OpRoom, Key: key})
+	if err != nil || answer.Error != "" {
+		return 0, false
+	}
+	return max(0, time.Duration(answer.DelayMS)*time.Millisecond), true
 }

@@ -34,8 +34,7 @@ const maxIdempotencyKey = 256
 // Penstock-Forward-<Name>.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
-	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderUnique,
-	job.HeaderMethod, job.HeaderPath,
+	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderMethod, job.HeaderPath,
 	job.HeaderTag, job.HeaderCallback, job.HeaderIdempotencyKey,
 	contentType, "Content-Encoding", "traceparent", "tracestate",
 )
