@@ -12,7 +12,8 @@ throttled, snoozed = threading.Event(), threading.Event()
 
 def handle(job):
     payload = job.text()
-    print("ran", job.key, job.attempt, job.id, job.idempotency_key, payload, flush=True)
+    # in one write, because jobs run in threads
+    print(f"ran {job.key} {job.attempt} {job.id} {job.idempotency_key} {payload}\n", end="", flush=True)
     job.used["tokens"] = 3
     match payload.split(",")[0]:
         case "fail":
