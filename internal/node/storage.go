@@ -76,7 +76,13 @@ func (s *storage) look(context.Context) (time.Duration, error) {
 func (s *storage) share(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.ration(ctx)
-	return min(max(rationAgain, rationShare*time.Since(began)), rationLatest), nil
+	return restAfter(time.Since(began)), nil
+}
+
+// restAfter returns the time until the store is measured again, after one that took the given
+// time.
+func restAfter(took time.Duration) time.Duration {
+	return min(max(rationAgain, rationShare*took), rationLatest)
 }
 
 // checked takes what a check of the embedded server found. A server whose files are broken stays
