@@ -25,6 +25,9 @@ import (
 // [ErrUnavailable]. Each call takes as long as its context allows. A Client is safe for concurrent
 // use.
 type Client struct {
+	// Codec encodes payloads of jobs and decodes those of results. Set it before the first call.
+	Codec Codec
+
 	ask     answer.Asker
 	permits func() (*permits.Client, error) // nil: over HTTP
 }
@@ -46,9 +49,10 @@ func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{answer.OverNATS(nc, names), sync.OnceValues(func() (*permits.Client, error) {
-		return permits.New(nc, names)
-	})}, nil
+	return &Client{ask: answer.OverNATS(nc, names),
+		permits: sync.OnceValues(func() (*permits.Client, error) {
+			return permits.New(nc, names)
+		})}, nil
 }
 
 // Acquire is [Penstock.Acquire]. Over NATS, a policy that does not exist is an
@@ -106,19 +110,26 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if _, err := job.EncodeKey(j.Key); err != nil {
 		return Ticket{}, admission.InvalidKey(err)
 	}
-	header := maps.Clone(j.header())
+	header, body, err := j.sealed(c.Codec)
+	if err != nil {
+		return Ticket{}, err
+	}
 	if j.Wait > 0 {
-		if header == nil {
+		if header = maps.Clone(header); header == nil {
 			header = http.Header{}
 		}
 		header.Set(admission.WaitHeader, j.Wait.String())
 	}
-	body, err := c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,
-		Header: header, Body: j.Body})
+	body, err = c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,
+		Header: header, Body: body})
 	if err != nil {
 		return Ticket{}, err
 	}
-	return answer.ReadSubmitted(body)
+	ticket, err := answer.ReadSubmitted(body)
+	if err != nil {
+		return ticket, err
+	}
+	return ticket, unseal(c.Codec, ticket.Result)
 }
 
 // Cancel is [Penstock.Cancel].

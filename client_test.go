@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/permits"
@@ -27,16 +29,22 @@ func clients(t *testing.T, p *penstock.Penstock) map[string]*penstock.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	overNATS, err := penstock.NewNATSClient(connected(t, p), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]*penstock.Client{"HTTP": overHTTP, "NATS": overNATS}
+}
+
+// connected returns a connection that closes with the test.
+func connected(t *testing.T, p *penstock.Penstock) *nats.Conn {
+	t.Helper()
 	nc, err := p.Connect("test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	overNATS, err := penstock.NewNATSClient(nc, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string]*penstock.Client{"HTTP": overHTTP, "NATS": overNATS}
+	return nc
 }
 
 type letter struct {

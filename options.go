@@ -28,6 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -71,6 +72,8 @@ type Options struct {
 	// Lease and Memory are those of [workers.Options].
 	Lease  time.Duration
 	Memory int64
+	// Codec encodes the payloads of Submit, decodes those of handlers, and both for their replies.
+	Codec job.Codec
 	// AllowTargets adds networks that HTTP targets may use, besides the usual: no link-local
 	// addresses and, for policies written through the API, none of this machine or of metadata
 	// services.

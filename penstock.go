@@ -236,6 +236,7 @@ func (p *Penstock) buildDrainer() error {
 		Lease:    o.Lease,
 		Memory:   o.Memory,
 		Policies: o.DrainPolicies,
+		Codec:    o.Codec,
 		Target:   targets.New(connection, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
 		OwnAll:   true,
 		Grace:    o.Grace,

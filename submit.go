@@ -3,6 +3,7 @@ package penstock
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
@@ -52,6 +53,11 @@ type Job struct {
 	Header http.Header
 }
 
+// Codec encodes payloads, to encrypt or compress them. Handlers and submitters see the plain ones;
+// everything between, targets included, gets the encoded ones, with the Content-Encoding
+// [job.Encoding]. A repeat of an encoded job with another Body is not noticed.
+type Codec = job.Codec
+
 // Ticket is the outcome of a submission: the verdict, the job's id and its expected start.
 type Ticket = admission.Outcome
 
@@ -86,13 +92,30 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, admission.InvalidKey(err)
 	}
+	header, body, err := j.sealed(p.options.Codec)
+	if err != nil {
+		return Ticket{}, err
+	}
 	ticket, err := p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
-		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body, Wait: j.Wait,
+		Header: header, IP: admission.ClientIP(j.IP), Body: body, Wait: j.Wait,
 		From: admission.Client{Operator: true}})
 	if err == nil {
-		err = ticket.Err()
+		err = cmp.Or(ticket.Err(), unseal(p.options.Codec, ticket.Result))
 	}
 	return ticket, err
+}
+
+// sealed returns the header and the encoded body to submit.
+func (j Job) sealed(c Codec) (http.Header, []byte, error) { return c.Seal(j.header(), j.Body) }
+
+// unseal decodes the reply of a job that has ended.
+func unseal(c Codec, r *job.Result) (err error) {
+	if r != nil && r.Reply != nil {
+		if r.Reply.Body, err = c.Open(r.Reply.Header, r.Reply.Body); err != nil {
+			err = fmt.Errorf("the reply of %s: %w", r.Job, err)
+		}
+	}
+	return err
 }
 
 // header returns the job's header with the fields added; nil when there is none.

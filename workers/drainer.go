@@ -168,7 +168,7 @@ func patience(lease time.Duration) time.Duration {
 // policy is refused with a logged error. A handler waits, with a warning, for a policy that does
 // not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
-	d.catalog.handlers[policy] = handle
+	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
 // Health returns nil while this drainer takes part. Otherwise it returns why nothing starts: there

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,6 +121,37 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 		}
 		return handle(ctx, job, body)
 	}
+}
+
+// coded wraps a handler of plain payloads. A job that cannot be decoded for want of a codec counts
+// no attempts once the breaker is open, so it waits for a worker that has one.
+func coded(c job.Codec, handle Handler) Handler {
+	return func(ctx context.Context, j Job) error {
+		body, err := c.Open(j.Header, j.Body)
+		if errors.Is(err, job.ErrNoCodec) {
+			return Unavailable(err)
+		} else if err != nil {
+			return err
+		}
+		j.Body = body
+		if err = handle(ctx, j); !job.IsEncoded(j.Header) {
+			return err
+		}
+		return cmp.Or(err, j.settled.encode(c))
+	}
+}
+
+// encode encodes the reply. A reply that cannot be encoded is dropped.
+func (s *settled) encode(c job.Codec) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.reply; r != nil {
+		s.reply = nil
+		if r.Header, r.Body, err = c.Seal(r.Header, r.Body); err == nil {
+			s.reply = r
+		}
+	}
+	return err
 }
 
 // call runs a handler for at most the timeout.

@@ -39,6 +39,8 @@ type Options struct {
 	// WorkerOnly makes a process that owns no valves and only runs jobs of other drainers: see
 	// docs/workers-protocol.md. Policies and OwnAll are then ignored.
 	WorkerOnly bool
+	// Codec decodes the jobs of registered handlers, and encodes the replies to encoded jobs.
+	Codec job.Codec
 	// Target returns the handler of a policy without a registered one, or a nil Handler. The entry
 	// includes the policy's source, which determines the permitted targets. Nil: only registered
 	// handlers run.

@@ -47,7 +47,8 @@ func (e Ended) Encode() []byte {
 }
 
 // PayloadSum shows whether two jobs with the same Idempotency-Key are the same: a sum of body,
-// [HeaderMethod] and [HeaderPath]. A stored job may carry it in [HeaderSum].
+// [HeaderMethod] and [HeaderPath]. A stored job may carry it in [HeaderSum]. An encoded body is not
+// in it, because encryption makes another one of the same payload each time.
 func PayloadSum(h map[string][]string, body []byte) string {
 	if sum := HeaderValue(h, HeaderSum); sum != "" {
 		return sum
@@ -58,7 +59,9 @@ func PayloadSum(h map[string][]string, body []byte) string {
 		hash.Write(binary.AppendUvarint(nil, uint64(len(value))))
 		hash.Write([]byte(value))
 	}
-	hash.Write(body)
+	if !IsEncoded(h) {
+		hash.Write(body)
+	}
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16])
 }
 

@@ -1,0 +1,58 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// Codec encodes the payloads of jobs and of their results, for example to encrypt or compress them.
+// Its functions are called concurrently. A nil Encode leaves payloads as they are.
+type Codec struct {
+	Encode, Decode func([]byte) ([]byte, error)
+}
+
+// Encoding is the Content-Encoding of a payload that a [Codec] encoded.
+const Encoding = "penstock-codec"
+
+const contentEncoding = "Content-Encoding"
+
+// ErrNoCodec is returned for an encoded payload by a Codec without Decode.
+var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
+
+// IsEncoded reports whether a header is that of an encoded payload.
+func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
+
+// Seal encodes a payload, and returns it with its header.
+func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []byte, error) {
+	if c.Encode == nil {
+		return h, body, nil
+	}
+	if already := HeaderValue(h, contentEncoding); already != "" {
+		return nil, nil, fmt.Errorf("encode a payload that has Content-Encoding %q", already)
+	}
+	encoded, err := c.Encode(body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the payload: %w", err)
+	}
+	if h = maps.Clone(h); h == nil {
+		h = map[string][]string{}
+	}
+	h[contentEncoding] = []string{Encoding}
+	return h, encoded, nil
+}
+
+// Open returns the payload that Seal encoded; other payloads stay as they are.
+func (c Codec) Open(h map[string][]string, body []byte) ([]byte, error) {
+	switch {
+	case !IsEncoded(h):
+		return body, nil
+	case c.Decode == nil:
+		return nil, ErrNoCodec
+	}
+	decoded, err := c.Decode(body)
+	if err != nil {
+		return nil, fmt.Errorf("decode the payload: %w", err)
+	}
+	return decoded, nil
+}
