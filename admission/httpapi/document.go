@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"mime"
 	"net/http"
 	"slices"
@@ -38,18 +39,15 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 				return *a, nil
 			}
 		}
-		w := manage.Write{DryRun: at.number("dry_run", 0, 0, 1) == 1, Possible: within(at.client)}
-		var document []byte
-		err := at.err
-		if err == nil {
-			w.If, err = precondition(r.Header)
-		}
-		if err == nil {
-			document, err = readDocument(r)
-		}
+		may, err := precondition(r.Header)
 		if err != nil {
 			return answer.Answer{}, err
 		}
+		document, err := readDocument(r)
+		if err != nil {
+			return answer.Answer{}, err
+		}
+		w := manage.Write{If: may, DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
 		written, revision, created, err := do(r.Context(), at, document, w)
 		switch {
 		case err != nil:
@@ -63,13 +61,32 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 	}
 }
 
-// unlessKnown returns 304 if the client has this revision.
-func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answer {
-	if known := r.Header.Values("If-None-Match"); len(known) > 0 && matches(known, revision, true) {
-		return answer.Answer{Status: http.StatusNotModified,
-			Header: []answer.Field{{Name: "ETag", Value: tag(revision)}}}
+// tagged returns the call of a GET that is answered with 304 if the client has the document. One
+// without a revision is tagged by its content, such as a list, which the console polls.
+func tagged(read func(ctx context.Context, at place) (document any, revision uint64,
+	err error)) call {
+
+	return func(r *http.Request, at place) (answer.Answer, error) {
+		if err := noBody(r); err != nil {
+			return answer.Answer{}, err
+		}
+		document, revision, err := read(r.Context(), at)
+		if err != nil {
+			return answer.Answer{}, err
+		}
+		a := answer.JSON(http.StatusOK, document)
+		if revision == 0 {
+			sum := fnv.New64a()
+			sum.Write(a.Body)
+			revision = sum.Sum64()
+		}
+		known := r.Header.Values("If-None-Match")
+		if len(known) > 0 && matches(known, revision, true) {
+			a = answer.Answer{Status: http.StatusNotModified}
+		}
+		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
+		return a, nil
 	}
-	return a
 }
 
 // precondition reads If-Match and If-None-Match (RFC 9110); nil without either.

@@ -23,11 +23,8 @@ const (
 	streamFor = 15 * time.Minute
 )
 
-func (m management) stats(at *place) looking {
-	keys := at.number("keys", 0, 0, watch.MostKeys)
-	return func(context.Context) (any, error) {
-		return m.service.Watch().Stats(at.mayRead, int(keys))
-	}
+func (m management) stats(_ context.Context, at place) (any, error) {
+	return m.Watch().Stats(at.mayRead, at.number("keys"))
 }
 
 // events streams server-sent events. Last-Event-ID continues a stream.
@@ -42,11 +39,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if r.Method == http.MethodHead {
 		return answer.Events(func(io.Writer, func()) {}), nil
 	}
-	recent := at.number("recent", 0, 0, watch.MaxRecent)
-	if at.err != nil {
-		return answer.Answer{}, at.err
-	}
-	l, err := m.service.Watch().Listen(at.from, r.Header.Get("Last-Event-ID"), int(recent), wants)
+	l, err := m.Watch().Listen(at.from, r.Header.Get("Last-Event-ID"), at.number("recent"), wants)
 	if err != nil {
 		return answer.Answer{}, err
 	}

@@ -20,7 +20,7 @@ import (
 
 // management answers operators.
 type management struct {
-	service *manage.Service
+	*manage.Service
 	clients func() *access.Clients // nil: no access control
 }
 
@@ -32,171 +32,143 @@ func (m management) rights() *access.Clients {
 	return m.clients()
 }
 
-const (
-	defaultLimit = 100  // default size of a page
-	maxLimit     = 1000 // largest page
-
-	// maxID is the largest id of a dead letter; one more still fits.
-	maxID = 1<<63 - 1
-)
-
 // client answers with the client's rights, so that a page can hide other actions.
-func (m management) client(at *place) looking {
-	return func(context.Context) (any, error) { return at.client.Grant(), nil }
+func (m management) client(_ context.Context, at place) (any, error) {
+	return at.client.Grant(), nil
 }
 
-func (m management) drainers(*place) looking {
-	return func(ctx context.Context) (any, error) {
-		drainers, err := m.service.Drainers(ctx)
-		return map[string]any{"drainers": drainers}, err
-	}
+func (m management) drainers(ctx context.Context, _ place) (any, error) {
+	drainers, err := m.Drainers(ctx)
+	return map[string]any{"drainers": drainers}, err
 }
 
-func (m management) buckets(at *place) looking {
-	limit, offset := at.limit(), at.number("offset", 0, 0, manage.MaxListed)
-	return func(ctx context.Context) (any, error) {
-		return m.service.Buckets(ctx, at.policy, int(offset), limit)
-	}
+func (m management) buckets(ctx context.Context, at place) (any, error) {
+	return m.Buckets(ctx, at.policy, at.number("offset"), at.number("limit"))
 }
 
-func (m management) allBuckets(at *place) looking {
-	limit, by := at.limit(), job.ByDepth
+func (m management) allBuckets(ctx context.Context, at place) (any, error) {
+	by := job.ByDepth
 	if at.query.Has("by") {
 		by = at.query.Get("by")
 	}
 	if !slices.Contains(job.BucketOrders, by) {
-		at.fail(bad("by", "%.64q is none of %s%s", by, strings.Join(job.BucketOrders, ", "),
-			nearest.Hint(by, job.BucketOrders)))
+		return nil, bad("by", "%.64q is none of %s%s", by, strings.Join(job.BucketOrders, ", "),
+			nearest.Hint(by, job.BucketOrders))
 	}
-	return func(ctx context.Context) (any, error) {
-		return m.service.AllBuckets(ctx, at.mayRead, by, limit)
-	}
+	return m.AllBuckets(ctx, at.mayRead, by, at.number("limit"))
 }
 
-func (at *place) mayRead(policy string) bool { return at.client.MayPolicy(access.Read, policy) }
+func (at place) mayRead(policy string) bool { return at.client.MayPolicy(access.Read, policy) }
 
-func (m management) jobs(at *place) looking {
-	limit, after := at.limit(), at.number("after", 0, 0, maxID)
-	only := manage.Only{State: at.query.Get("state")}
+func (m management) jobs(ctx context.Context, at place) (any, error) {
+	only := manage.Only{State: at.query.Get("state"), Tag: at.query.Get("tag")}
 	if at.query.Has("state") && !slices.Contains(manage.JobStates, only.State) {
-		at.fail(bad("state", "%.64q is none of %s", only.State,
-			strings.Join(manage.JobStates, ", ")))
+		return nil, bad("state", "%.64q is none of %s", only.State,
+			strings.Join(manage.JobStates, ", "))
 	}
-	if at.query.Has("tag") {
-		only.Tag = at.tag()
+	if err := at.checkTag(); err != nil && at.query.Has("tag") {
+		return nil, err
 	}
-	return func(ctx context.Context) (any, error) {
-		return m.service.Jobs(ctx, at.policy, at.key, after, limit, only)
-	}
+	return m.Jobs(ctx, at.policy, at.key, at.numbers["after"], at.number("limit"), only)
 }
 
 func (m management) cancelTagged(keyed bool) call {
-	return look(func(at *place) looking {
-		after, tag := at.number("after", 0, 0, maxID), at.tag()
+	return look(func(ctx context.Context, at place) (any, error) {
 		var key *job.Key
 		if keyed {
 			key = &at.key
 		}
-		return func(ctx context.Context) (any, error) {
-			return m.service.CancelTagged(ctx, at.policy, key, tag, after)
+		if err := at.checkTag(); err != nil {
+			return nil, err
 		}
+		return m.CancelTagged(ctx, at.policy, key, at.query.Get("tag"), at.numbers["after"])
 	})
 }
 
-func (at *place) tag() string {
-	tag := at.query.Get("tag")
-	if err := job.CheckTag(tag); err != nil {
-		at.fail(bad("tag", "%v", err))
+func (at place) checkTag() error {
+	if err := job.CheckTag(at.query.Get("tag")); err != nil {
+		return bad("tag", "%v", err)
 	}
-	return tag
+	return nil
 }
 
-func (m management) job(at *place) looking {
-	read := m.service.Job
-	if at.number("body", 0, 0, 1) == 1 {
-		read = m.service.WholeJob
+func (m management) job(ctx context.Context, at place) (any, error) {
+	read := m.Job
+	if at.number("body") == 1 {
+		read = m.WholeJob
 	}
-	return func(ctx context.Context) (any, error) {
-		return m.service.JobOrEnd(ctx, read, at.policy, at.seq)
-	}
+	return m.JobOrEnd(ctx, read, at.policy, at.seq)
 }
 
-func (m management) editJob(at *place) looking {
-	want := at.edit(time.Now())
-	return func(ctx context.Context) (any, error) {
-		return m.service.Edit(ctx, at.policy, at.seq, want)
+func (m management) editJob(ctx context.Context, at place) (any, error) {
+	want, err := at.edit(time.Now())
+	if err != nil {
+		return nil, err
 	}
+	return m.Edit(ctx, at.policy, at.seq, want)
 }
 
-func (at *place) edit(now time.Time) (want job.Edit) {
+func (at place) edit(now time.Time) (want job.Edit, err error) {
 	if len(at.query) == 0 {
-		at.fail(bad("query", "says nothing: want run=1, front=1, priority= or deadline="))
+		return want, bad("query", "says nothing: want run=1, front=1, priority= or deadline=")
 	}
-	want.Run, want.Front = at.number("run", 0, 1, 1) == 1, at.number("front", 0, 1, 1) == 1
+	want.Run, want.Front = at.number("run") == 1, at.number("front") == 1
 	if at.query.Has("priority") {
 		priority, err := strconv.Atoi(at.query.Get("priority"))
 		if err != nil || priority < job.MinPriority || priority > job.MaxPriority {
-			at.fail(bad("priority", "must be a whole number from %d to %d", job.MinPriority,
-				job.MaxPriority))
+			return want, bad("priority", "must be a whole number from %d to %d", job.MinPriority,
+				job.MaxPriority)
 		}
 		want.Priority = &priority
 	}
 	if at.query.Has("deadline") {
 		want.Deadline = new(time.Time)
 		if text := at.query.Get("deadline"); text != "none" {
-			var err error
 			if *want.Deadline, err = job.ParseInstant(text, now, 1); err != nil {
-				at.fail(bad("deadline", "%v, or none", err))
+				return want, bad("deadline", "%v, or none", err)
 			}
 		}
 	}
-	return want
+	return want, nil
 }
 
-func (m management) history(at *place) looking {
-	limit, before := at.limit(), at.number("before", 0, 0, maxID)
-	return func(ctx context.Context) (any, error) {
-		return m.service.History(ctx, at.policy, at.key, before, limit)
-	}
+func (m management) history(ctx context.Context, at place) (any, error) {
+	return m.History(ctx, at.policy, at.key, at.numbers["before"], at.number("limit"))
 }
 
-func (m management) deadPolicies(at *place) looking {
-	return func(ctx context.Context) (any, error) {
-		policies, err := m.service.DeadPolicies(ctx, at.mayRead)
-		return map[string]any{"policies": policies}, err
-	}
+func (m management) deadPolicies(ctx context.Context, at place) (any, error) {
+	policies, err := m.DeadPolicies(ctx, at.mayRead)
+	return map[string]any{"policies": policies}, err
 }
 
-func (m management) deadLetters(at *place) looking {
-	limit, after := at.limit(), at.number("after", 0, 0, maxID)
-	return func(ctx context.Context) (any, error) {
-		return m.service.DeadLetters(ctx, at.policy, after, limit)
-	}
+func (m management) deadLetters(ctx context.Context, at place) (any, error) {
+	return m.DeadLetters(ctx, at.policy, at.numbers["after"], at.number("limit"))
 }
 
-func (m management) discardAll(at *place) looking {
-	some := at.some()
-	some.Through = at.number("through", 0, 1, maxID)
-	return func(ctx context.Context) (any, error) {
-		return m.service.DiscardSome(ctx, at.policy, some)
+func (m management) discardAll(ctx context.Context, at place) (any, error) {
+	some, err := at.some()
+	if err != nil {
+		return nil, err
 	}
+	return m.DiscardSome(ctx, at.policy, some)
 }
 
 func (m management) discard(ctx context.Context, policy string, id uint64) (
 	manage.Discarded, error) {
 
-	return manage.Discarded{Discarded: 1}, m.service.Discard(ctx, policy, id)
+	return manage.Discarded{Discarded: 1}, m.Discard(ctx, policy, id)
 }
 
-func (m management) replayAll(at *place) looking {
-	some := at.some()
-	return func(ctx context.Context) (any, error) {
-		return m.service.ReplaySome(ctx, at.policy, some)
+func (m management) replayAll(ctx context.Context, at place) (any, error) {
+	some, err := at.some()
+	if err != nil {
+		return nil, err
 	}
+	return m.ReplaySome(ctx, at.policy, some)
 }
 
 func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
-	outcome, err := m.service.Replay(r.Context(), at.policy, at.seq)
+	outcome, err := m.Replay(r.Context(), at.policy, at.seq)
 	if err != nil {
 		return answer.Answer{}, err
 	}
@@ -204,32 +176,36 @@ func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
 }
 
 // some reads a selection of dead letters.
-func (at *place) some() (some queue.DeadLetterFilter) {
-	var err error
+func (at place) some() (some queue.DeadLetterFilter, err error) {
+	some.Through = at.numbers["through"]
 	if some.Keyed = at.query.Has("key"); some.Keyed {
 		if some.Key, err = job.EncodeKey(at.query.Get("key")); err != nil {
-			at.fail(admission.InvalidKey(err))
+			return some, admission.InvalidKey(err)
 		}
 	}
 	if at.query.Has("reason") {
 		some.Reason = job.Reason(at.query.Get("reason"))
 		if !slices.Contains(job.Reasons, some.Reason) {
-			at.fail(bad("reason", "%.64q is none of %v", some.Reason, job.Reasons))
+			return some, bad("reason", "%.64q is none of %v", some.Reason, job.Reasons)
 		}
 	}
-	at.time("since", &some.Since)
-	at.time("before", &some.Before)
-	return some
+	if some.Since, err = at.time("since"); err == nil {
+		some.Before, err = at.time("before")
+	}
+	return some, err
 }
 
-func (at *place) time(name string, into *time.Time) {
+// time reads an instant, which may be given as a duration before now; zero: not given.
+func (at place) time(name string) (t time.Time, err error) {
 	if !at.query.Has(name) {
-		return
+		return t, nil
 	}
 	text := at.query.Get(name)
 	if ago, err := algorithms.ParseDuration(text); err == nil && ago > 0 {
-		*into = time.Now().Add(-ago)
-	} else if *into, err = time.Parse(time.RFC3339, text); err != nil {
-		at.fail(bad(name, "%.64q: want RFC 3339, or how long ago, such as 90m or 2d", text))
+		return time.Now().Add(-ago), nil
 	}
+	if t, err = time.Parse(time.RFC3339, text); err != nil {
+		err = bad(name, "%.64q: want RFC 3339, or how long ago, such as 90m or 2d", text)
+	}
+	return t, err
 }

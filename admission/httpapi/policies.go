@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"net/http"
 	"slices"
 
@@ -13,35 +12,22 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-func (m management) policies(r *http.Request, at place) (answer.Answer, error) {
-	list, err := look(func(at *place) looking {
-		return func(ctx context.Context) (any, error) {
-			policies, err := m.service.Policies(ctx)
-			policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
-				return !at.mayRead(p.Policy.Name)
-			})
-			return map[string]any{"policies": policies}, err
-		}
-	})(r, at)
-	if err != nil {
-		return list, err
-	}
-	// The list has no revision of its own, and the console polls it.
-	sum := fnv.New64a()
-	sum.Write(list.Body)
-	list.Header = append(list.Header, answer.Field{Name: "ETag", Value: tag(sum.Sum64())})
-	return unlessKnown(r, list, sum.Sum64()), nil
+func (m management) policies(ctx context.Context, at place) (any, uint64, error) {
+	policies, err := m.Policies(ctx)
+	policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
+		return !at.mayRead(p.Policy.Name)
+	})
+	return map[string]any{"policies": policies}, 0, err
 }
 
-func (m management) getPolicy(r *http.Request, at place) (answer.Answer, error) {
-	if err := noBody(r); err != nil {
-		return answer.Answer{}, err
-	}
-	p, err := m.service.Policy(r.Context(), at.policy)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return unlessKnown(r, revised(http.StatusOK, p, p.Revision), p.Revision), nil
+func (m management) policy(ctx context.Context, at place) (any, uint64, error) {
+	p, err := m.Policy(ctx, at.policy)
+	return p, p.Revision, err
+}
+
+func (m management) override(ctx context.Context, at place) (any, uint64, error) {
+	o, err := m.Override(ctx, at.policy, at.key)
+	return o, o.Revision, err
 }
 
 func (m management) putPolicy(ctx context.Context, at place, document []byte,
@@ -58,7 +44,7 @@ func (m management) putPolicy(ctx context.Context, at place, document []byte,
 		return nil, 0, false, err
 	}
 	p.Name = at.policy
-	put, created, err := m.service.PutPolicy(ctx, p, w)
+	put, created, err := m.PutPolicy(ctx, p, w)
 	return put, put.Revision, created, err
 }
 
@@ -68,17 +54,16 @@ func (m management) patchPolicy(ctx context.Context, at place, patch []byte,
 	if patch, w.Paused, err = unwrapPolicy(patch); err != nil {
 		return nil, 0, false, err
 	}
-	patched, err := m.service.PatchPolicy(ctx, at.policy, patch, w)
+	patched, err := m.PatchPolicy(ctx, at.policy, patch, w)
 	return patched, patched.Revision, false, err
 }
 
 func (m management) deletePolicy(r *http.Request, at place) (answer.Answer, error) {
-	purge := at.number("purge", 0, 0, 1)
 	may, err := precondition(r.Header)
-	if err = cmp.Or(noBody(r), at.err, err); err != nil {
+	if err = cmp.Or(noBody(r), err); err != nil {
 		return answer.Answer{}, err
 	}
-	deleted, err := m.service.DeletePolicy(r.Context(), at.policy, purge == 1,
+	deleted, err := m.DeletePolicy(r.Context(), at.policy, at.number("purge") == 1,
 		manage.Write{If: may})
 	switch {
 	case err != nil:
@@ -90,47 +75,30 @@ func (m management) deletePolicy(r *http.Request, at place) (answer.Answer, erro
 }
 
 func (m management) pausePolicy(paused bool) call {
-	return look(func(at *place) looking {
-		return func(ctx context.Context) (any, error) {
-			return m.service.PausePolicy(ctx, at.policy, paused)
-		}
+	return look(func(ctx context.Context, at place) (any, error) {
+		return m.PausePolicy(ctx, at.policy, paused)
 	})
 }
 
 func (m management) pauseKey(paused bool) call {
-	return look(func(at *place) looking {
-		return func(ctx context.Context) (any, error) {
-			return m.service.PauseKey(ctx, at.policy, at.key, paused)
-		}
+	return look(func(ctx context.Context, at place) (any, error) {
+		return m.PauseKey(ctx, at.policy, at.key, paused)
 	})
 }
 
-func (m management) minutes(at *place) looking {
-	return func(ctx context.Context) (any, error) { return m.service.Day(ctx, at.policy) }
+func (m management) minutes(ctx context.Context, at place) (any, error) {
+	return m.Day(ctx, at.policy)
 }
 
-func (m management) overrides(at *place) looking {
-	limit, after := at.limit(), job.Key("")
+func (m management) overrides(ctx context.Context, at place) (any, error) {
+	after := job.Key("")
 	if at.query.Has("after") {
 		var err error
 		if after, err = job.EncodeKey(at.query.Get("after")); err != nil {
-			at.fail(bad("after", "is not a key"))
+			return nil, bad("after", "is not a key")
 		}
 	}
-	return func(ctx context.Context) (any, error) {
-		return m.service.Overrides(ctx, at.policy, after, limit)
-	}
-}
-
-func (m management) getOverride(r *http.Request, at place) (answer.Answer, error) {
-	if err := noBody(r); err != nil {
-		return answer.Answer{}, err
-	}
-	o, err := m.service.Override(r.Context(), at.policy, at.key)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return unlessKnown(r, revised(http.StatusOK, o, o.Revision), o.Revision), nil
+	return m.Overrides(ctx, at.policy, after, at.number("limit"))
 }
 
 func (m management) putOverride(ctx context.Context, at place, document []byte,
@@ -143,7 +111,7 @@ func (m management) putOverride(ctx context.Context, at place, document []byte,
 	if err != nil {
 		return nil, 0, false, err
 	}
-	put, err := m.service.PutOverride(ctx, at.policy, at.key, o, w)
+	put, err := m.PutOverride(ctx, at.policy, at.key, o, w)
 	return put, put.Revision, false, err
 }
 
@@ -153,14 +121,14 @@ func (m management) patchOverride(ctx context.Context, at place, patch []byte,
 	if patch, err = unwrapOverride(patch, at.key); err != nil {
 		return nil, 0, false, err
 	}
-	patched, err := m.service.PatchOverride(ctx, at.policy, at.key, patch, w)
+	patched, err := m.PatchOverride(ctx, at.policy, at.key, patch, w)
 	return patched, patched.Revision, false, err
 }
 
 func (m management) deleteOverride(r *http.Request, at place) (answer.Answer, error) {
 	may, err := precondition(r.Header)
 	if err = cmp.Or(noBody(r), err); err == nil {
-		err = m.service.DeleteOverride(r.Context(), at.policy, at.key, manage.Write{If: may})
+		err = m.DeleteOverride(r.Context(), at.policy, at.key, manage.Write{If: may})
 	}
 	if err != nil {
 		return answer.Answer{}, err

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +8,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
 )
 
 // maxDocument bounds the bytes of a policy or an override.
@@ -63,20 +65,45 @@ func bad(field, reason string, args ...any) error {
 	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
-func (at *place) fail(err error) { at.err = cmp.Or(at.err, err) }
-
-func (at *place) number(name string, unset, least, most uint64) uint64 {
-	if !at.query.Has(name) {
-		return unset
-	}
-	n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
-	if err != nil || n < least || n > most {
-		at.fail(bad(name, "must be a whole number from %d to %d", least, most))
-	}
-	return n
+// ranges bounds the whole numbers in queries; unset is the value of one that is not given.
+var ranges = map[string]struct{ unset, least, most uint64 }{
+	"after": {most: maxID}, "before": {most: maxID}, "through": {least: 1, most: maxID},
+	"limit": {100, 1, 1000}, "offset": {most: manage.MaxListed},
+	"keys": {most: watch.MostKeys}, "recent": {most: watch.MaxRecent},
+	"body": {most: 1}, "purge": {most: 1}, "dry_run": {most: 1},
+	"run": {0, 1, 1}, "front": {0, 1, 1},
 }
 
-func (at *place) limit() int { return int(at.number("limit", defaultLimit, 1, maxLimit)) }
+// maxID is the largest id of a dead letter; one more still fits.
+const maxID = 1<<63 - 1
+
+// parameters reads the query of a management request, whose parameters a route lists.
+func (at *place) parameters(r *http.Request, listed string) (err error) {
+	known := strings.FieldsFunc(listed, func(c rune) bool { return c == '&' })
+	at.numbers = make(map[string]uint64, len(known))
+	for i, name := range known {
+		var typed bool
+		known[i], _, typed = strings.Cut(name, "=")
+		if of, number := ranges[name]; number && !typed {
+			at.numbers[name] = of.unset
+		}
+	}
+	if at.query, err = parameters(r, known...); err != nil {
+		return err
+	}
+	for name := range at.numbers {
+		if of := ranges[name]; at.query.Has(name) {
+			n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
+			if err != nil || n < of.least || n > of.most {
+				return bad(name, "must be a whole number from %d to %d", of.least, of.most)
+			}
+			at.numbers[name] = n
+		}
+	}
+	return nil
+}
+
+func (at place) number(name string) int { return int(at.numbers[name]) }
 
 func readDocument(r *http.Request) ([]byte, error) {
 	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))

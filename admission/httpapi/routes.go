@@ -18,8 +18,8 @@ import (
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
-	// its slashes. The query parameters of management requests follow a question mark; other
-	// handlers check their own.
+	// its slashes. The query parameters of management requests follow a question mark, those that
+	// are no whole number despite their name with their type; other handlers check their own.
 	path string
 	// right is needed for the policy and key in the path, or for all; see [route.each]. Zero: none.
 	right access.Right
@@ -54,8 +54,7 @@ const (
 
 // routes returns the endpoints; the first matching path counts.
 func (h *handler) routes() []route {
-	s := h.options.Management
-	m := management{s, h.options.Clients}
+	m := management{h.options.Management, h.options.Clients}
 	return []route{
 		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
 		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state&tag", access.Read, look(m.jobs)},
@@ -69,20 +68,20 @@ func (h *handler) routes() []route {
 		{"DELETE", "/v1/permits/{policy}/{key...}?permit", access.Submit, h.settle},
 
 		{"POST", "/v1/jobs/{policy}", access.Submit, noKey},
-		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(s.Cancel)},
+		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(m.Cancel)},
 		{"PATCH", "/v1/jobs/{job}?run&front&priority&deadline", access.Operate, look(m.editJob)},
 		{"GET", "/v1/jobs/{job}?body", access.Read, look(m.job)},
 		{"GET", "/v1/check/{policy}", access.Check, noKey},
 		{"POST", "/v1/check/{policy}", access.Check, noKey},
 		{"DELETE", "/v1/check/{policy}", access.Check, noKey},
 
-		{"GET", policiesPath, access.Read, m.policies},
-		{"GET", "/v1/policies/{policy}", access.Read, m.getPolicy},
+		{"GET", policiesPath, access.Read, tagged(m.policies)},
+		{"GET", "/v1/policies/{policy}", access.Read, tagged(m.policy)},
 		{"PUT", "/v1/policies/{policy}?dry_run", access.Admin, write(false, m.putPolicy)},
 		{"PATCH", "/v1/policies/{policy}?dry_run", access.Admin, write(true, m.patchPolicy)},
 		{"DELETE", "/v1/policies/{policy}?purge", access.Admin, m.deletePolicy},
-		{"GET", "/v1/policies/{policy}/keys?after&limit", access.Read, look(m.overrides)},
-		{"GET", "/v1/policies/{policy}/keys/{key...}", access.Read, m.getOverride},
+		{"GET", "/v1/policies/{policy}/keys?after=key&limit", access.Read, look(m.overrides)},
+		{"GET", "/v1/policies/{policy}/keys/{key...}", access.Read, tagged(m.override)},
 		{"PUT", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate,
 			write(false, m.putOverride)},
 		{"PATCH", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate,
@@ -105,20 +104,20 @@ func (h *handler) routes() []route {
 
 		{"GET", bucketsPath + "?by&limit", access.Read, look(m.allBuckets)},
 		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, look(m.buckets)},
-		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(s.Bucket)},
+		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(m.Bucket)},
 		{"POST", "/v1/purge/{policy}", access.Operate, notAWholePolicy},
-		{"POST", "/v1/purge/{policy}/{key...}", access.Operate, keyed(s.Purge)},
+		{"POST", "/v1/purge/{policy}/{key...}", access.Operate, keyed(m.Purge)},
 
 		{"GET", "/v1/history/{policy}?before&limit", access.Read, look(m.history)},
 		{"GET", "/v1/history/{policy}/{key...}?before&limit", access.Read, look(m.history)},
 
 		{"GET", "/v1/dead", access.Read, look(m.deadPolicies)},
 		{"GET", "/v1/dead/{policy}?after&limit", access.Read, look(m.deadLetters)},
-		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before", access.Operate,
+		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before=time", access.Operate,
 			look(m.discardAll)},
-		{"POST", "/v1/dead/{policy}/replay?key&reason&since&before", access.Operate,
+		{"POST", "/v1/dead/{policy}/replay?key&reason&since&before=time", access.Operate,
 			look(m.replayAll)},
-		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(s.DeadLetter)},
+		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(m.DeadLetter)},
 		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, look(m.drainers)},
@@ -218,15 +217,15 @@ func (re resource) route(method string) (route, bool) {
 }
 
 type place struct {
-	policy string
-	key    job.Key
-	seq    uint64 // of a job or dead letter
-	query  url.Values
-	client *access.Client
-	from   admission.Client
-	ip     string // address that limits apply to; empty: unknown
-	proxy  error  // why the address that a header names does not count
-	err    error  // the first mistake in the query
+	policy  string
+	key     job.Key
+	seq     uint64 // of a job or dead letter
+	query   url.Values
+	numbers map[string]uint64 // of the query
+	client  *access.Client
+	from    admission.Client
+	ip      string // address that limits apply to; empty: unknown
+	proxy   error  // why the address that a header names does not count
 }
 
 func (rt route) place(r *http.Request, found []string) (at place, err error) {
@@ -241,8 +240,7 @@ func (rt route) place(r *http.Request, found []string) (at place, err error) {
 		found = found[1:]
 	}
 	if rt.managed() {
-		isAnd := func(c rune) bool { return c == '&' }
-		at.query, err = parameters(r, strings.FieldsFunc(known, isAnd)...)
+		err = at.parameters(r, known)
 	}
 	return at, err
 }
@@ -296,20 +294,13 @@ func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
 		"empty key is a slash at the end")
 }
 
-type looking = func(ctx context.Context) (any, error)
-
-// look returns the call of a request without a body. take reads the parameters; an error there ends
-// the request.
-func look(take func(at *place) looking) call {
+// look returns the call of a request without a body.
+func look(do func(ctx context.Context, at place) (document any, err error)) call {
 	return func(r *http.Request, at place) (answer.Answer, error) {
 		if err := noBody(r); err != nil {
 			return answer.Answer{}, err
 		}
-		do := take(&at)
-		if at.err != nil {
-			return answer.Answer{}, at.err
-		}
-		document, err := do(r.Context())
+		document, err := do(r.Context(), at)
 		if err != nil {
 			return answer.Answer{}, err
 		}
@@ -321,13 +312,13 @@ func look(take func(at *place) looking) call {
 }
 
 func keyed[T any](do func(ctx context.Context, policy string, key job.Key) (T, error)) call {
-	return look(func(at *place) looking {
-		return func(ctx context.Context) (any, error) { return do(ctx, at.policy, at.key) }
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.key)
 	})
 }
 
 func numbered[T any](do func(ctx context.Context, policy string, seq uint64) (T, error)) call {
-	return look(func(at *place) looking {
-		return func(ctx context.Context) (any, error) { return do(ctx, at.policy, at.seq) }
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.seq)
 	})
 }

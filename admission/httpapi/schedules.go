@@ -49,30 +49,28 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 	return answer.JSON(http.StatusCreated, made), nil
 }
 
-func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at *place,
+func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at place,
 	name string) (any, error)) call {
 
-	return look(func(at *place) looking {
+	return look(func(ctx context.Context, at place) (any, error) {
 		if h.options.Schedules == nil {
-			at.fail(errNoSchedules)
+			return nil, errNoSchedules
 		}
-		return func(ctx context.Context) (any, error) {
-			name := cmp.Or(at.query.Get("name"), schedules.DefaultName)
-			return do(ctx, h.options.Schedules, at, name)
-		}
+		name := cmp.Or(at.query.Get("name"), schedules.DefaultName)
+		return do(ctx, h.options.Schedules, at, name)
 	})
 }
 
-func listSchedules(ctx context.Context, s *schedules.Service, at *place, _ string) (any, error) {
+func listSchedules(ctx context.Context, s *schedules.Service, at place, _ string) (any, error) {
 	all, err := s.List(ctx, at.policy)
 	return map[string]any{"schedules": all}, err
 }
 
-func getSchedule(ctx context.Context, s *schedules.Service, at *place, name string) (any, error) {
+func getSchedule(ctx context.Context, s *schedules.Service, at place, name string) (any, error) {
 	return s.Get(ctx, at.policy, at.key, name)
 }
 
-func changeSchedule(ctx context.Context, s *schedules.Service, at *place,
+func changeSchedule(ctx context.Context, s *schedules.Service, at place,
 	name string) (any, error) {
 
 	paused := at.query.Get("paused")
@@ -82,7 +80,7 @@ func changeSchedule(ctx context.Context, s *schedules.Service, at *place,
 	return s.SetPaused(ctx, at.policy, at.key, name, paused == "1")
 }
 
-func removeSchedule(ctx context.Context, s *schedules.Service, at *place,
+func removeSchedule(ctx context.Context, s *schedules.Service, at place,
 	name string) (any, error) {
 
 	return nil, s.Remove(ctx, at.policy, at.key, name)
