@@ -20,10 +20,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Client submits jobs to an installation in other processes, whose admitters it asks over HTTP or
-// NATS. Its methods return what those of [Penstock] do; an admitter that does not answer is an
-// [ErrUnavailable]. Each call takes as long as its context allows. A Client is safe for concurrent
-// use.
+// Client submits jobs to an installation in other processes, over HTTP or NATS. Its methods return
+// what those of [Penstock] do, or [ErrUnavailable] if no admitter answers. Each call takes as long
+// as its context allows. A Client is safe for concurrent use.
 type Client struct {
 	// Codec encodes payloads of jobs and decodes those of results. Set it before the first call.
 	Codec Codec
@@ -33,7 +32,7 @@ type Client struct {
 }
 
 // NewHTTPClient returns a client of the admitters at a URL such as https://penstock:8080. The
-// token is the one of a client in http.tokens, or empty. A nil hc means [http.DefaultClient].
+// token, of a client in http.tokens, may be empty. A nil hc means [http.DefaultClient].
 func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	ask, err := answer.OverHTTP(server, token, hc)
 	if err != nil {
@@ -42,8 +41,8 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	return &Client{ask: ask}, nil
 }
 
-// NewNATSClient returns a client that asks over a connection to NATS. The prefix is the one of the
-// installation; empty: penstock.
+// NewNATSClient returns a client that asks over a connection to NATS; an empty prefix means
+// penstock.
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	names, err := queue.NewNames(prefix)
 	if err != nil {
@@ -55,9 +54,9 @@ func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 		})}, nil
 }
 
-// Acquire is [Penstock.Acquire]. Over NATS, a policy that does not exist is an
-// [admission.ErrNoDrainer]. Over HTTP it waits for at most [admission.MaxWait], and the permit's
-// StartBy leaves out the time that the answer was on its way.
+// Acquire is [Penstock.Acquire]. Over NATS, an unknown policy is an [admission.ErrNoDrainer]. Over
+// HTTP it waits for at most [admission.MaxWait], and StartBy leaves out the time that the answer
+// was on its way.
 func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 	if c.permits != nil {
 		client, err := c.permits()
@@ -102,7 +101,6 @@ func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
 }
 
-// mostSettling bounds the time in which an admitter answers to how a call goes on.
 const mostSettling = 10 * time.Second
 
 // Submit is [Penstock.Submit]. Job.IP is not sent: an admitter knows its clients' addresses.
@@ -157,8 +155,8 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 type Ended = answer.Ended
 
 // Cancel drops a job that has not started. A job that runs is an [admission.ErrConflict], one that
-// has ended an [admission.ErrNotFound]; if its drainer has not received it yet, as right after
-// Submit, the error is an [admission.ErrNoDrainer], and Cancel may be repeated.
+// has ended an [admission.ErrNotFound], and one that its drainer has not received yet, right after
+// Submit, an [admission.ErrNoDrainer]; then Cancel may be repeated.
 func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	policy, seq, err := parseID(id)
 	if err == nil {
@@ -167,9 +165,9 @@ func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// Wait waits until a job has ended, and returns how. How jobs ended that have no IdempotencyKey, in
-// a policy without a history (result_retention), is recorded of dead letters only; of others it is
-// an [admission.ErrNotFound]. Wait polls at most once a second; for the end at once, and the reply,
+// Wait waits until a job has ended, and returns how. For a job without an IdempotencyKey, in a
+// policy without result_retention, only dead letters are known; others are an
+// [admission.ErrNotFound]. Wait polls at most once a second; for the end at once, and the reply,
 // set [Job.Wait].
 func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	policy, seq, err := parseID(id)

@@ -32,21 +32,21 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Options configure [Open]. The zero value works: an embedded NATS server that only this process
-// can reach, in a temporary directory, without policies.
+// Options configure [Open]. The zero value means an embedded NATS server in a temporary directory,
+// which only this process can reach, without policies.
 type Options struct {
-	// Policies are written for all processes of the installation, each only if it differs from
-	// the last write by a file or a program, so that a restart keeps operators' changes. Nil:
-	// nothing is written, and the policies in NATS apply. See [LoadPolicies].
+	// Policies are written for all processes of the installation, each only if it differs from the
+	// last write by a file or a program: a restart keeps operators' changes. Nil: the policies in
+	// NATS apply. See [LoadPolicies].
 	Policies []policy.Policy
 	// Set names the set that Policies form; default [policy.DefaultSet]. Programs with different
 	// policies on one NATS need different sets.
 	Set string
-	// Prune retires policies of the set that are no longer among Policies, once no job waits in
-	// them. Otherwise they stay, with a warning.
+	// Prune retires policies of the set that left Policies, once no job waits in them; by default
+	// they stay, with a warning.
 	Prune bool
-	// Schedules are the schedules of Set, with jobs of Policies; written like these, and removed
-	// when they are missing. Nil: existing schedules continue.
+	// Schedules of Set, with jobs of Policies; those missing are removed. Nil: existing schedules
+	// continue.
 	Schedules []schedules.Entry
 
 	// URL of NATS 2.14 or newer, or several separated by commas. Empty: an embedded server.
@@ -54,18 +54,18 @@ type Options struct {
 	// Credentials for URL, in addition to a user and password in it.
 	Credentials Credentials
 	// Server configures the embedded server. The zero value has no port, and keeps jobs in a
-	// temporary directory that Close deletes, with a warning.
+	// temporary directory.
 	Server embedded.Options
-	// StartWithoutNATS leaves to Run what Open would ask of NATS. Until NATS is reachable, checks
-	// follow the policies in Cache, or in Policies without a cache, and no job is accepted.
+	// StartWithoutNATS lets Open return without NATS. Until NATS is reachable, checks follow the
+	// policies in Cache, or Policies without a cache, and jobs are refused.
 	StartWithoutNATS bool
 	// Prefix of all subjects and, in upper case, of all streams and KV buckets; default
 	// [queue.DefaultPrefix].
 	Prefix string
-	// Replicas of each stream and KV bucket: 1, the default, 3 or 5.
+	// Replicas of each stream and KV bucket: 1 (default), 3 or 5.
 	Replicas int
 
-	// AdmitOnly leaves jobs to other processes: Run starts none, and Handle panics.
+	// AdmitOnly: Run starts no jobs, and Handle panics.
 	AdmitOnly bool
 	// DrainPolicies names the policies whose jobs this process may start; default all.
 	DrainPolicies []string
@@ -74,43 +74,41 @@ type Options struct {
 	Memory int64
 	// Codec encodes the payloads of Submit, decodes those of handlers, and both for their replies.
 	Codec job.Codec
-	// AllowTargets adds networks that HTTP targets may use, besides the usual: no link-local
-	// addresses and, for policies written through the API, none of this machine or of metadata
-	// services.
+	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
+	// and, for policies from the API, addresses of this machine and of metadata services.
 	AllowTargets []netip.Prefix
 
-	// HTTP configures the HTTP API that Run serves; default none.
+	// HTTP is the HTTP API that Run serves; default none.
 	HTTP HTTP
-	// ServeNATS makes Run answer requests over NATS, in turns with other processes.
+	// ServeNATS makes Run answer requests over NATS.
 	ServeNATS bool
-	// Grace bounds how long running jobs and requests continue when Run ends; default 30 s.
+	// Grace bounds running jobs and requests when Run ends; default 30 s.
 	Grace time.Duration
 
-	// Limits creates the limiters of door policies and meters in a store that processes share.
-	// Nil: in memory.
+	// Limits keeps limits in a store that processes share. Nil: in memory.
 	Limits Limits
-	// Cache is a file that keeps the policies for StartWithoutNATS. Empty: no cache.
+	// Cache is the file of policies for StartWithoutNATS; empty: none.
 	Cache string
-	// Files tells /readyz which files of the process are bad. Nil: only the files of HTTP.
+	// Files is the state of reloadable files, for /readyz; nil: only those of HTTP.
 	Files *follow.Status
 	// Sink takes events of this process and of the jobs that it starts; may be nil.
 	Sink queue.Sink
-	// Submitting is [admission.Options.Submitting], and Attempt is [workers.Options.Attempt]; used
-	// for traces.
+	// Submitting is [admission.Options.Submitting], and Attempt is [workers.Options.Attempt], for
+	// traces.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
 	// Logger receives state changes and warnings; default [slog.Default].
 	Logger *slog.Logger
 
-	// Audit makes Run compare all starts with their limits: see package workers/audit.
+	// Audit makes Run compare all starts with their limits (package workers/audit).
 	Audit bool
 
 	shared bool // Limits is set
 }
 
 // Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed.
-// CA, Cert and Key are TLS files: trusted authorities, and a certificate of this process. Files are
-// read again for each connection.
+// CA, Cert and Key are TLS files: authorities, and this process's certificate. Files are read for
+// each connection.
 type Credentials struct {
 	User, Password, PasswordFile string
 	Token, TokenFile             string
@@ -121,33 +119,32 @@ type Credentials struct {
 
 // HTTP configures the HTTP API that Run serves.
 type HTTP struct {
-	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: no HTTP.
-	// An address that other machines can reach requires Tokens or Insecure.
+	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. An address that
+	// other machines can reach requires Tokens or Insecure.
 	Listen string
-	// Tokens is a file of clients and their permissions: see docs/operate.md. Empty: every client
-	// may do everything. Run follows changes of it, and of the files of TLS.
+	// Tokens is a file of clients and their rights (docs/operate.md); empty: no access control. It
+	// is reread when it changes, as are the files of TLS.
 	Tokens string
 	TLS    TLS
-	// Insecure permits an address that other machines can reach without Tokens.
+	// Insecure permits other machines without Tokens.
 	Insecure bool
-	// LameDuck is how long HTTP is served at least after Run's context has ended, with /readyz
-	// answering 503, so that load balancers notice; default 0.
+	// LameDuck is the least time that HTTP is served after Run's context has ended, with /readyz
+	// answering 503 for load balancers; default 0.
 	LameDuck time.Duration
-	// Hosts are further host names that requests may use, besides IP addresses, localhost,
-	// *.localhost and the host of Listen; "*.example.com" matches all names below example.com.
+	// Hosts are further permitted host names, besides IP addresses, localhost, *.localhost and the
+	// host of Listen; "*.example.com" matches subdomains.
 	Hosts []string
-	// TrustedProxies are the networks whose Penstock-IP header is trusted and whose connections
-	// are exempt from MaxPerClient; default none.
+	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections bounds the open connections, default 16384, MaxPerClient those of one
-	// address, default 1024.
+	// MaxConnections bounds open connections, default 16384, MaxPerClient those of an address,
+	// default 1024.
 	MaxConnections, MaxPerClient int
 	// Metrics serves /metrics; nil: 404.
 	Metrics http.Handler
 }
 
-// TLS names the files of a TLS server: its certificate chain, its key and, optionally, the
-// authorities for client certificates.
+// TLS names the files of a certificate chain, its key and, optionally, the authorities for client
+// certificates.
 type TLS struct{ Cert, Key, ClientCA string }
 
 func (h HTTP) guard() guard.Options {
@@ -155,12 +152,12 @@ func (h HTTP) guard() guard.Options {
 		Insecure: h.Insecure}
 }
 
-// Limits creates the limiters of policies. [*limiter.Factory] implements it.
+// Limits makes the limiters of policies, as [*limiter.Factory] does.
 type Limits interface {
 	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
-	// Possible returns what keeps the store from having a policy's limits.
+	// Possible returns why the store cannot hold a policy's limits.
 	Possible(p policy.Policy) []policy.Problem
-	// SetLive takes the number of processes that share the limits, this one among them.
+	// SetLive sets the number of processes that share the limits.
 	SetLive(n int)
 }
 
@@ -188,7 +185,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns all problems of the options that need no NATS to be found.
 func (o Options) check() error {
 	problems := []error{o.checkPolicies()}
 	add := func(format string, args ...any) {
@@ -224,9 +220,8 @@ func (o Options) checkPolicies() error {
 	return o.wanted().Check(cmp.Or(o.Prefix, queue.DefaultPrefix), o.Limits.Possible)
 }
 
-// LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file of
-// the Penstock programs; other settings are ignored. The error joins all problems, each with its
-// place: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
+// LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file. The
+// error joins all problems with their places: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -241,8 +236,7 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 	return policyfile.Read(f, nil), f.Err()
 }
 
-// MustRate parses a rate such as "96/s", "10/m" or "3/10s", and panics if it is not one. It is for
-// rates that are written in a program.
+// MustRate parses a rate such as "96/s", "10/m" or "3/10s", and panics if it is invalid.
 func MustRate(text string) algorithms.Rate {
 	r, err := algorithms.ParseRate(text)
 	if err != nil {

@@ -55,18 +55,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// openTimeout bounds the requests that Open makes to NATS. A cluster that has just started needs
-// seconds to elect its leaders.
+// A cluster that has just started needs seconds to elect its leaders.
 const openTimeout = 30 * time.Second
 
-// publishTimeout bounds how long a submission waits for JetStream.
 const publishTimeout = 5 * time.Second
 
 // ErrClosed is returned by [Penstock.Run] after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
-// Penstock is the view that this process has of an installation. Its methods are safe for
-// concurrent use.
+// Penstock is this process's view of an installation. It is safe for concurrent use.
 type Penstock struct {
 	options  Options
 	log      *slog.Logger
@@ -101,11 +98,11 @@ type Penstock struct {
 	calls   *permits.Client // nil before the first call
 }
 
-// Open joins an installation, or creates it if there is none: it listens for HTTP, starts a NATS
-// server or connects to the one at URL, and writes the policies. An error about options names all
-// problems. When Open fails, or ctx ends first, it leaves nothing behind.
+// Open joins an installation, or creates it: it listens for HTTP, starts a NATS server or connects
+// to one, and writes the policies. An error about options names all problems. When Open fails, or
+// ctx ends first, it leaves nothing behind.
 //
-// Submit and Check work at once. Run starts the jobs, and Close ends everything.
+// Submit and Check work at once; Run starts the jobs.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
 	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{},
@@ -147,7 +144,7 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	return p.node.Prepare(ctx)
 }
 
-// build makes all parts and starts none. API requests and the drainer use connections of their
+// build makes all parts and starts none. API requests and the drainer have connections of their
 // own, so that neither delays the acknowledgements of publishes.
 func (p *Penstock) build() error {
 	o := p.options
@@ -263,7 +260,6 @@ func (p *Penstock) buildAuditor() error {
 	return err
 }
 
-// audited returns the function that looks up a bucket's starts; nil without an audit.
 func (p *Penstock) audited() func(policy string, key job.Key) (audit.Standing, bool) {
 	if p.auditor == nil {
 		return nil
@@ -288,8 +284,8 @@ func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// Handle registers the handler of a policy's jobs: see [workers.Drainer.Handle]. Like http.Handle,
-// it panics on mistakes of the caller: a nil handler, a second one, after Run, or with AdmitOnly.
+// Handle registers the handler of a policy's jobs: see [workers.Drainer.Handle]. It panics for a
+// nil handler, a second one, after Run, and with AdmitOnly.
 func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,14 +312,14 @@ func (p *Penstock) Health() error { return health.Err(p.parts()) }
 // Connected reports whether this process is connected to NATS.
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
-// Policies returns the policies as they last came from NATS; nil before the first time. The
-// caller must not change them.
+// Policies returns the policies as they last came from NATS, nil before; the caller must not change
+// them.
 func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 
 // Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node.Depths(ctx) }
 
-// Handler returns the HTTP API, for a server of the caller; see docs/reference/api.md. With
+// Handler returns the HTTP API (docs/reference/api.md), for a server of the caller. With
 // HTTP.Listen, Run serves it.
 func (p *Penstock) Handler() http.Handler { return p.handler }
 
@@ -335,15 +331,15 @@ func (p *Penstock) HTTPAddr() net.Addr {
 	return p.listener.Addr()
 }
 
-// NATSURL returns the address of NATS for other programs, without passwords; empty for an
-// embedded server without a port.
+// NATSURL returns the address of NATS without passwords; empty for an embedded server without a
+// port.
 func (p *Penstock) NATSURL() string { return p.nats.URL() }
 
-// Connect opens another connection to NATS under a name, as Penstock's own. The caller closes it.
+// Connect opens another connection to NATS, which the caller closes.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.Connect(name) }
 
-// SetUsers replaces the users of the embedded server, which must have been opened with users, and
-// disconnects clients that lose permissions.
+// SetUsers replaces the users of an embedded server that was opened with users, and disconnects
+// clients that lose permissions.
 func (p *Penstock) SetUsers(users []embedded.User) error {
 	if p.nats.Inside == nil {
 		return errors.New("penstock: NATS is elsewhere, and so are its users")
@@ -351,9 +347,9 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.Inside.SetUsers(users)
 }
 
-// Reload applies the options that can change while Run runs (Policies, Set, Prune, Schedules and
-// DrainPolicies), and reads the files of clients and certificates again. On invalid policies or
-// files, the policies stay unchanged. Reload waits while NATS is away.
+// Reload applies changed Policies, Set, Prune, Schedules and DrainPolicies, and reads the files of
+// clients and certificates again. Invalid policies or files change no policy. Reload waits while
+// NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

@@ -18,12 +18,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// rosterLease is how long after its last heartbeat a process counts as one that shares limits.
+// rosterLease is how long after its last heartbeat a process counts.
 const rosterLease = 5 * time.Second
 
 // Run starts jobs, follows the policies, and serves HTTP and NATS, until ctx ends or Close is
-// called. It then hands its partitions over to other processes, lets running jobs finish for at
-// most Grace, and returns nil. Run can be called once. It returns permanent failures only.
+// called. Then it hands its partitions over, lets running jobs finish for at most Grace, and
+// returns nil; other errors are permanent. It can be called once.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *Penstock) Run(ctx context.Context) error {
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
 }
 
-// serving returns the parts of Run that continue until the last job has ended.
+// serving continues until the last job has ended.
 func (p *Penstock) serving() []func(context.Context) error {
 	o := p.options
 	prepared := func(run func(context.Context) error) func(context.Context) error {
@@ -74,14 +74,13 @@ func (p *Penstock) serving() []func(context.Context) error {
 	return parts
 }
 
-// answered returns a function that tells the status of an answer of an API.
 func (p *Penstock) answered(api string) func(status int) {
 	return func(status int) {
 		p.sink.Take(queue.Event{Type: queue.EventAnswered, Name: api, Value: int64(status)})
 	}
 }
 
-// jobOrEnd, cancel and bucket answer further requests of the NATS API.
+// Further requests of the NATS API.
 func (p *Penstock) jobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return p.manage.JobOrEnd(ctx, p.manage.Job, policy, seq)
 }
@@ -94,7 +93,7 @@ func (p *Penstock) bucket(ctx context.Context, policy string, key job.Key) (any,
 	return p.manage.Bucket(ctx, policy, key)
 }
 
-// begin records that Run has been called. Run must call ended when it returns.
+// begin records the call of Run, which must call ended when it returns.
 func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +113,8 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-// Close ends Run and waits for it; running jobs get at most Grace. Then it closes connections and
-// port, and stops the embedded server. It may be called repeatedly.
+// Close ends Run and waits for it; running jobs get at most Grace. Then it closes everything that
+// Open opened. It may be repeated.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
@@ -138,7 +137,7 @@ func (p *Penstock) follow(set policy.Entries) {
 	p.sink.Take(queue.Event{Type: queue.EventFollowed, Data: set})
 }
 
-// announce is a part of Run: it closes ready once all other parts have begun.
+// announce closes ready once all other parts have begun.
 func (p *Penstock) announce(ctx context.Context) error {
 	if lifecycle.Wait(ctx, p.node.Prepared, p.listening, p.node.Applied) {
 		close(p.ready)
@@ -147,8 +146,8 @@ func (p *Penstock) announce(ctx context.Context) error {
 	return nil
 }
 
-// parts returns the health of each part of the process. A part comes after the parts it depends
-// on, so that the first error is the cause of later ones.
+// parts lists the health of each part after the parts it depends on, so that the first error is the
+// cause of later ones.
 func (p *Penstock) parts() []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
 	if p.stopping.Load() {
@@ -172,8 +171,8 @@ func (p *Penstock) parts() []health.Part {
 	return parts
 }
 
-// limitsPart returns the health of the store of limits. An unreachable store does not make the
-// process unready: the policies define how to decide without it.
+// An unreachable store does not make the process unready: the policies define how to decide without
+// it.
 func limitsPart(l Limits) health.Part {
 	part := health.Part{Name: "limits", Status: "the shared store is asked"}
 	if store, ok := l.(interface{ Health() error }); ok {

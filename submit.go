@@ -17,39 +17,38 @@ import (
 
 // Job is a job to submit.
 type Job struct {
-	// Policy names the policy that paces the job. Key selects its bucket: a tenant, an account,
-	// an endpoint. Keys are any UTF-8 up to [queue.MaxKeyBytes]; the empty key is a bucket, too.
+	// Policy paces the job. Key selects its bucket: a tenant, an account, an endpoint; any UTF-8 up
+	// to [queue.MaxKeyBytes], also the empty key.
 	Policy, Key string
-	// Body is passed to the handler or the target; at most [admission.MaxBody] bytes.
+	// Body is at most [admission.MaxBody] bytes.
 	Body []byte
 
-	// IdempotencyKey identifies repeated submissions of one job within the policy's duplicate
-	// window. Without one, a job may run twice if Submit failed and was repeated.
+	// IdempotencyKey identifies repeats of a job within the policy's duplicate window. Without one,
+	// a job may run twice if Submit failed and was repeated.
 	IdempotencyKey string
-	// Cost is the number of slots of the rate that the job takes; default 1. Costs are those by
-	// cost name, for limits that count a named one; default Cost.
+	// Cost is the slots of the rate that the job takes; default 1. Costs are further ones by name,
+	// for limits that count them; default Cost.
 	Cost  int64
 	Costs map[string]int64
-	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. If the policy has
-	// a priority_step, waiting raises the priority.
+	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. With priority_step,
+	// waiting raises it.
 	Priority int
 	// NotBefore is the earliest start; zero: at once.
 	NotBefore time.Time
-	// Deadline is when the job becomes a dead letter unless it has started; zero: after the
-	// policy's max_age.
+	// Deadline makes a job that has not started a dead letter; zero: after the policy's max_age.
 	Deadline time.Time
-	// MaxAttempts is how often the job may fail before it is a dead letter, Timeout how long an
-	// attempt may take, and Retention how long the ended job is kept. The policy's numbers are
-	// the most, and the defaults.
+	// MaxAttempts bounds failures before the job is a dead letter, Timeout an attempt, and
+	// Retention how long the ended job is kept. The policy's numbers are the maxima and the
+	// defaults.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
 	// IP is the client's address, for policies that count by address.
 	IP string
-	// Wait is how long Submit waits for the job to end; the result is the ticket's Result. At most
-	// [admission.MaxWait]; 0: Submit returns when the job is stored.
+	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait]; 0: until
+	// the job is stored.
 	Wait time.Duration
-	// Header holds further headers to store with the job, such as Content-Type, and for an HTTP
-	// target Penstock-Method and Penstock-Path: see docs/guide.md. The fields above override it.
+	// Header holds further headers to store, such as Content-Type, Penstock-Method and
+	// Penstock-Path (docs/guide.md). The fields above override it.
 	Header http.Header
 }
 
@@ -58,14 +57,13 @@ type Job struct {
 // [job.Encoding]. A repeat of an encoded job with another Body is not noticed.
 type Codec = job.Codec
 
-// Ticket is the outcome of a submission: the verdict, the job's id and its expected start.
+// Ticket is the outcome of a submission.
 type Ticket = admission.Outcome
 
 // RefusedError says why a job was not accepted, and when to retry.
 type RefusedError = admission.RefusedError
 
-// What errors.Is finds in the errors of Submit and Acquire. The first five are the reasons of a
-// [*RefusedError].
+// Errors of Submit and Acquire, for errors.Is. The first five are the reasons of a [*RefusedError].
 var (
 	// ErrQueueFull: the bucket or its policy holds as many jobs as it may.
 	ErrQueueFull = admission.ErrQueueFull
@@ -77,16 +75,16 @@ var (
 	ErrTooLate = admission.ErrTooLate
 	// ErrPaused: an operator has paused the call's policy or bucket.
 	ErrPaused = admission.ErrPaused
-	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored;
-	// with an IdempotencyKey it can be submitted again.
+	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored; with
+	// an IdempotencyKey it can be submitted again.
 	ErrUnavailable = admission.ErrUnavailable
 	// ErrUnknownPolicy: there is no policy of this name.
 	ErrUnknownPolicy = admission.ErrUnknownPolicy
 )
 
 // Submit puts a job into the queue of its policy. An accepted job is stored when Submit returns,
-// even if Run was not called, and reaches a final outcome. A refusal is a [*RefusedError]; the
-// other errors are those of [admission.Service.Submit].
+// even before Run, and reaches a final outcome. A refusal is a [*RefusedError]; other errors are
+// those of [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := job.EncodeKey(j.Key)
 	if err != nil {
@@ -118,7 +116,6 @@ func unseal(c Codec, r *job.Result) (err error) {
 	return err
 }
 
-// header returns the job's header with the fields added; nil when there is none.
 func (j Job) header() http.Header {
 	var header http.Header
 	set := func(name, value string) {
@@ -161,18 +158,18 @@ func (j Job) header() http.Header {
 	return header
 }
 
-// Request is a request to a door policy or a meter.
+// Request is a check by a door policy or a meter.
 type Request struct {
 	// Policy selects the limits and Key the bucket; see [Job].
 	Policy, Key string
-	// Cost is the number of units that the request takes; default 1.
+	// Cost is the units to take; default 1.
 	Cost int64
 	// IP is the client's address, for policies that count by address.
 	IP string
 }
 
-// Check takes units of a limit. A refusal is not an error but an answer that is not Allowed,
-// with a RetryAfter. Errors are those of [admission.Service.Check].
+// Check takes units of a limit. A refusal is not an error: it is not Allowed, and has a RetryAfter.
+// Errors are those of [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -181,7 +178,7 @@ func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, err
 	return p.service.Check(ctx, request)
 }
 
-// Peek returns the answer that [Penstock.Check] would give, and takes nothing.
+// Peek is [Penstock.Check] without taking.
 func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -217,13 +214,13 @@ type Permit = permits.Permit
 // Acquirer acquires permits, as [*Penstock], [*Client] and [*permits.Client] do.
 type Acquirer = permits.Acquirer
 
-// Transport is an [http.RoundTripper] whose requests begin when their policy lets them.
+// Transport is an [http.RoundTripper] whose requests wait for their start.
 type Transport = permits.Transport
 
-// Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait
-// as well. The caller makes its request itself, at once, and then calls Settle, or Return if it has
-// not begun. The policy must be a leaking bucket with a queue, which some process drains. A refusal
-// is a [*RefusedError]; other errors are those of [permits.Client.Acquire], and [ErrUnknownPolicy].
+// Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait.
+// The caller makes the call at once, and then calls Settle, or Return if it has not begun. The
+// policy must be a drained leaking bucket with a queue. A refusal is a [*RefusedError]; other
+// errors are those of [permits.Client.Acquire], and [ErrUnknownPolicy].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	client, err := p.callers(c.Policy)
 	if err != nil {
@@ -232,7 +229,7 @@ func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	return client.Acquire(ctx, c)
 }
 
-// callers returns the client for permits of a policy. Its connection is made for the first call.
+// callers returns the client for permits, whose connection is made for the first call.
 func (p *Penstock) callers(policy string) (*permits.Client, error) {
 	if err := p.service.Callable(policy); err != nil {
 		return nil, err

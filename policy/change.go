@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Keeping returns the policy with the partitions of before unless it names its own, because they
-// cannot change, even if the default has. An outflow_total, or a limit for all keys, determines
-// them.
+// Keeping returns the policy with the partitions of before unless it names its own: they cannot
+// change, even if the default has.
 func (p Policy) Keeping(before Policy) Policy {
 	if p.HasQueue() && p.OutflowTotal.IsZero() && p.together() < 0 {
 		p.Partitions = cmp.Or(p.Partitions, before.Partitions)
@@ -15,10 +14,9 @@ func (p Policy) Keeping(before Policy) Policy {
 	return p
 }
 
-// CheckChange returns why a live policy cannot become another, or nil. The algorithm, the
-// partitions and having a queue are fixed under a name: other partitions would split keys, and
-// waiting jobs without a queue would never start. The error is an [*InvalidError]. Both policies
-// should be valid.
+// CheckChange returns why a live policy cannot become another, an [*InvalidError], or nil.
+// Algorithm, partitions and having a queue are fixed: other partitions would split keys, and jobs
+// without a queue would never start. Both policies should be valid.
 func CheckChange(before, after Policy) error {
 	before, after = before.WithDefaults(), after.WithDefaults()
 	var problems []Problem

@@ -11,7 +11,7 @@ import (
 const day = Duration(24 * time.Hour)
 
 // DefaultPeak is the default peak as a multiple of the outflow. In a second it leaves 1.5 % of the
-// outflow's starts for catching up, including the 2 ms of the law of rates.
+// outflow for catching up, including the 2 ms of law 2.
 const DefaultPeak = 1.0125
 
 // PeakRatio returns the peak as a multiple of the outflow.
@@ -27,12 +27,8 @@ func peakRatio(peak, outflow algorithms.Rate) float64 {
 	return max(1, peak.PerSecond()/outflow.PerSecond())
 }
 
-// WithDefaults returns the policy with all defaults: burst 1 (leaking bucket), count all (sliding
-// log; accepted among several limits), on_store_error closed for policies that ask a limit, and for
-// a policy with a queue 64 workers, 1 partition, a timeout of 30s, a max_age of 14d, a
-// duplicate_window of 10m, and a retry of 25 attempts with a backoff of 1s up to 1h and cool-downs
-// up to 1h; with limits on starts, a guard of 50ms. It drops the redundant queue: false of a door
-// policy. The original is unchanged. It is idempotent, and accepts invalid policies.
+// WithDefaults returns the policy with all defaults, as documented at its fields, and without the
+// redundant queue: false of a door policy. It is idempotent, and accepts invalid policies.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
 	case LeakingBucket:

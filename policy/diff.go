@@ -8,16 +8,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Changes lists the differences of two documents, one per field in the documents' order, such as
-// "outflow 20/s → 50/s".
+// Changes lists the differing fields of two documents in order, such as "outflow 20/s → 50/s".
 type Changes []string
 
-// String joins the changes for a log.
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
 // Diff lists the fields that differ; a missing field is "none". Policies are compared with their
-// defaults, whether or not [Policy.WithDefaults] was applied. Invalid documents may compare as
-// equal.
+// defaults. Invalid documents may compare as equal.
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
@@ -42,8 +39,7 @@ func Diff[T Policy | Override](before, after T) Changes {
 	return changes
 }
 
-// flatten lists the fields of a policy or an override as text, with nested ones such as
-// "retry.backoff" and "limits[1].key".
+// flatten lists fields such as "retry.backoff" and "limits[1].key" as text.
 func flatten(document any) []strict.Leaf {
 	if p, ok := document.(Policy); ok {
 		document = p.WithDefaults()

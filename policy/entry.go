@@ -11,8 +11,8 @@ type Entry struct {
 	Deleting bool      // retired, and its record goes with its stream
 	Paused   bool      // by an operator
 	Source   string    // of the content: SourceAPI or SourceFile
-	// of the target: SourceAPI or SourceFile. It determines where the target may be, and whether it
-	// may use the drainer's files.
+	// of the target: it determines where the target may be, and whether it may use the drainer's
+	// files
 	TargetSource string
 	// set of the last file with the policy; empty: none
 	Set string
@@ -29,7 +29,7 @@ type LastChange struct {
 // MaxTold is the number of fields in a [LastChange].
 const MaxTold = 10
 
-// Next returns the last change after a policy becomes another; c if nothing changes.
+// Next returns the last change after a policy becomes another; c if they are equal.
 func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 	changed := Diff(before, after)
 	if len(changed) == 0 {

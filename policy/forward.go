@@ -11,8 +11,8 @@ import (
 // forwarded.
 type Forward []string
 
-// neverForwarded are headers of a hop instead of the message: of a connection (RFC 9110, 7.6.1), a
-// proxy, or a NATS server.
+// neverForwarded are headers of a hop: of a connection (RFC 9110, 7.6.1), a proxy, or a NATS
+// server.
 var neverForwarded = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "HTTP2-Settings", "Keep-Alive",
 	"Status", "TE", "Trailer",
@@ -36,12 +36,12 @@ func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
 
-// overriding are headers that some frameworks accept as the method or path of the request.
+// overriding are headers that some frameworks take as the method or path.
 var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
 	"X-Original-URL", "X-Rewrite-URL"}
 
-// Forwards reports whether a producer may forward a header to the target. Headers that could bypass
-// the target's methods or path prefix must be listed.
+// Forwards reports whether a producer may forward a header. Headers that could bypass methods or
+// path_prefix must be listed.
 func (t *HTTPTarget) Forwards(name string) bool {
 	narrowed := t.Methods != nil || t.PathPrefix != nil
 	if t.Forward == nil && narrowed && among(overriding, strings.ReplaceAll(name, "_", "-")) {
@@ -50,7 +50,6 @@ func (t *HTTPTarget) Forwards(name string) bool {
 	return t.Forward.Allows(name)
 }
 
-// among reports whether a header is listed, in any case.
 func among(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
@@ -102,7 +101,7 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 	}
 }
 
-// Method is the default method of jobs: the first of the target's list, or POST.
+// Method is the default method of jobs.
 func (t *HTTPTarget) Method() string {
 	if len(t.Methods) > 0 {
 		return t.Methods[0]
@@ -110,13 +109,12 @@ func (t *HTTPTarget) Method() string {
 	return "POST"
 }
 
-// AllowsMethod reports whether a job may have the method.
 func (t *HTTPTarget) AllowsMethod(method string) bool {
 	return !NeverMethod(method) && (t.Methods == nil || slices.Contains(t.Methods, method))
 }
 
-// AllowsPath reports whether a job may have an escaped path: the prefix or one below it. Paths with
-// dot segments were rejected before.
+// AllowsPath reports whether an escaped path is the prefix or below it. Paths with dot segments
+// were rejected before.
 func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	if t.PathPrefix == nil {
 		return true
@@ -125,8 +123,8 @@ func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	return escaped == prefix || strings.HasPrefix(escaped, prefix+"/")
 }
 
-// CheckPrefix returns why an installation with this subject prefix cannot have the policy: its
-// target is one of the installation's own subjects other than that of another policy's jobs.
+// CheckPrefix rejects a target among the subjects of the installation with this prefix, unless it
+// is another policy's jobs.
 func (p Policy) CheckPrefix(prefix string) []Problem {
 	if p.Target == nil || p.Target.NATS == nil {
 		return nil

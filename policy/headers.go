@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// TargetHeaders are header fields that the drainer adds to each request. They are for credentials,
-// so the values come from files on the drainer's machine, and only for policies of the operator's
-// file.
+// TargetHeaders are added to each request by the drainer. They are for credentials, so the values
+// come from files on its machine, and only policies of the operator's file have them.
 type TargetHeaders map[string]HeaderFile
 
 // HeaderFile is the file of a header's value, without its last line break. It is reread when it
@@ -18,7 +17,6 @@ type HeaderFile struct {
 	File string `json:"file"` // an absolute path
 }
 
-// check requires names that may be added, and absolute paths.
 func (t TargetHeaders) check(c *checker) {
 	const field = "target.http.headers"
 	if len(t) > 16 {
@@ -45,7 +43,6 @@ func (t TargetHeaders) check(c *checker) {
 	}
 }
 
-// check requires an absolute path.
 func (s *Signing) check(c *checker) {
 	const field = "target.http.sign.hmac_file"
 	switch {

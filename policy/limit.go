@@ -11,34 +11,32 @@ import (
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
-// Limit is one of several limits of a policy: a rule, and the key it counts by.
+// Limit is one of a policy's limits: a rule, and the key it counts by.
 type Limit struct {
-	// Name distinguishes the limits of a policy and their stored states: 1 to 32 of a-z, 0-9 and -.
-	// It is required if there are several, and keeps a limit's state when the list changes.
+	// Name identifies the limit and its state when the list changes: 1 to 32 of a-z, 0-9 and -. It
+	// is required if there are several.
 	Name string `json:"name,omitempty"`
-	// Key is the template of the counted key: "{key}" is the key of the request, "{ip}" the
-	// client's address, and a text without either, such as "global", counts all requests together.
-	// Limits on starts count by "{key}", their default, or by "global", which needs one partition.
+	// Key is the template of the counted key: "{key}" is the request's key, "{ip}" the client's
+	// address; a text without either, such as "global", counts all requests together. Limits on
+	// starts count by "{key}", the default, or "global", which needs one partition.
 	Key string `json:"key"`
-	// Cost is the name of another cost that a limit on starts counts: with tokens a job takes its
-	// header Penstock-Cost-Tokens.
+	// Cost names another cost that a limit on starts counts: with tokens, the header
+	// Penstock-Cost-Tokens.
 	Cost string `json:"cost,omitempty"`
-	// Shadow lets the limit decide without holding anything back; its refusals and delays are
-	// counted. It decides independently of the other limits.
+	// Shadow lets the limit decide, independently of the others, without holding anything back; its
+	// refusals and delays are counted.
 	Shadow bool `json:"shadow,omitempty"`
-	// Shared is the name of a limit on starts that several policies obey together. They have the
-	// same rule and one partition each. A file defines it under shared_limits and names it in the
-	// policies; see [Limit.CheckAsShared].
+	// Shared names a limit on starts that several policies share. They have the same rule and one
+	// partition each. A file defines it under shared_limits; see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
 	Rule
 }
 
 type Limits []Limit
 
-// Together reports whether the limit counts all keys of its policy together.
 func (l Limit) Together() bool { return l.Key == KeyGlobal }
 
-// together returns the index of the limit on starts for all keys, or −1.
+// together returns the index of the limit for all keys, or −1.
 func (p Policy) together() int {
 	if !p.Paced() {
 		return -1
@@ -55,15 +53,13 @@ const (
 	PlaceholderIP  = "{ip}"
 )
 
-// MaxLimits is the number of limits that a policy may list; maxTemplate is the length of a key
-// template in bytes.
+// maxTemplate is the length of a key template in bytes.
 const (
 	MaxLimits   = 8
 	maxTemplate = 256
 )
 
-// AllLimits returns the policy's limits at the door, or its own rule by key. For a policy with only
-// a queue it returns its rule as well.
+// AllLimits returns the limits at the door, or the policy's own rule by key.
 func (p Policy) AllLimits() Limits {
 	if p.Door() && len(p.Limits) > 0 {
 		return p.Limits
@@ -89,7 +85,6 @@ func (p Policy) Candidates() Limits {
 	})
 }
 
-// withDefaults fills in the defaults of a listed limit.
 func (l Limit) withDefaults() Limit {
 	if l.Shared != "" {
 		l.Name, l.Key = cmp.Or(l.Name, l.Shared), cmp.Or(l.Key, KeyGlobal)
@@ -114,7 +109,7 @@ func (l Limit) Most() int64 {
 	return l.Limit
 }
 
-// Takes returns the units that a job takes: the cost that the limit names, or its plain cost.
+// Takes returns the units that a job takes: its cost of the limit's name, or its plain cost.
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	if n, given := costs[l.Cost]; given && l.Cost != "" {
 		return n
@@ -122,8 +117,8 @@ func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	return cost
 }
 
-// BeyondLimits returns the limit on starts that can never let a job of these costs start, the name
-// of the excessive cost, and the limit's maximum; empty if there is none.
+// BeyondLimits returns the limit on starts that can never let a job of these costs start, the
+// excessive cost, and the limit's maximum; empty if none.
 func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
@@ -150,8 +145,8 @@ func (l Limit) Expand(key, ip string) string {
 // ByIP reports whether the limit needs the client's address.
 func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
 
-// Share returns an n-th part of the limit, for n processes that decide independently: a whole
-// number of units, at least 1, at an n-th of the rate, at least one per 366 days.
+// Share returns an n-th of the limit, for n processes that decide independently: at least 1 unit,
+// and one per 366 days.
 func (l Limit) Share(n int) Limit {
 	if n <= 1 {
 		return l
@@ -174,7 +169,7 @@ func (l Limit) Share(n int) Limit {
 	return l
 }
 
-// slower returns an n-th of a rate, exact unless its period would be too long.
+// slower returns an n-th of a rate, rounded only if its period would be too long.
 func slower(r algorithms.Rate, n int) algorithms.Rate {
 	switch per := r.Per * time.Duration(n); {
 	case r.IsZero():
@@ -186,7 +181,6 @@ func slower(r algorithms.Rate, n int) algorithms.Rate {
 	return r
 }
 
-// checkCalendar checks windows of days or months in a zone.
 func (r Rule) checkCalendar(c *checker) {
 	months := r.Window > 0 && time.Duration(r.Window)%algorithms.Month == 0
 	switch {
@@ -206,7 +200,6 @@ func (r Rule) checkCalendar(c *checker) {
 	}
 }
 
-// Fixed returns the rule of a fixed window. The zone must be valid.
 func (r Rule) Fixed() algorithms.FixedWindow {
 	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window)}
 	if r.Zone == "" {
@@ -242,7 +235,7 @@ func (p Policy) OnRedis() (problems []Problem) {
 }
 
 // OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one decision must
-// be in one slot, so all limits must count by the same key.
+// be in one slot.
 func (p Policy) OnCluster() []Problem {
 	if p.Paced() {
 		return nil // limits on starts are not kept there
@@ -260,7 +253,6 @@ func (p Policy) OnCluster() []Problem {
 	return problems
 }
 
-// checkLimits checks the limits of a policy without a rule of its own.
 func (p Policy) checkLimits(c *checker) {
 	given := given(p)
 	for _, field := range append([]string{"algorithm"}, algorithmNumbers...) {
@@ -303,7 +295,6 @@ func (l Limit) checkName(c *checker) {
 	}
 }
 
-// checkStartLimits checks limits on starts and the guard.
 func (p Policy) checkStartLimits(c *checker) {
 	if p.Meter() {
 		c.add("limits", "belong to policies with a queue, or take the place of the algorithm")
@@ -344,11 +335,11 @@ func (p Policy) shortestWindow() (shortest Duration) {
 	return shortest
 }
 
-// leastWindow is the shortest window of a limit on starts, so that an eighth of it is a guard.
+// leastWindow leaves an eighth for the margin.
 const leastWindow = 8 * leastWindowMargin
 
-// checkStarts checks a limit on starts. The queue holds waiting jobs, so a leaking bucket here only
-// limits the rate.
+// checkStarts checks a limit on starts. The queue holds waiting jobs, so a leaking bucket here has
+// no capacity.
 func (l Limit) checkStarts(c *checker) {
 	switch {
 	case l.Shared == "":

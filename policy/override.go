@@ -12,13 +12,13 @@ const MaxWeight = 1000
 // Override holds the settings of one key. Nil fields follow the policy.
 type Override struct {
 	Outflow *algorithms.Rate `json:"outflow,omitempty"`
-	// Peak of the key's outflow; without it the policy's ratio applies.
+	// default: the policy's ratio to the outflow
 	Peak  *algorithms.Rate `json:"peak,omitempty"`
 	Burst *int64           `json:"burst,omitempty"`
 	// 0: unlimited, even if the policy has a limit
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
-	// Weight is the key's share of the policy's turns under outflow_total and limits for all keys
-	// or several policies: 1 (default) to 1000.
+	// Weight is the key's share of the policy's turns under outflow_total and limits for all keys:
+	// 1 (default) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // by an operator
 }
@@ -31,7 +31,6 @@ func (o Override) PeakRatio(p Policy) float64 {
 	return peakRatio(*o.Peak, o.outflow(p))
 }
 
-// outflow returns the key's outflow: its own or the policy's.
 func (o Override) outflow(p Policy) algorithms.Rate {
 	if o.Outflow != nil {
 		return *o.Outflow
@@ -42,12 +41,10 @@ func (o Override) outflow(p Policy) algorithms.Rate {
 // IsZero reports whether the override changes nothing.
 func (o Override) IsZero() bool { return o == Override{} }
 
-// ParseOverride reads an override from JSON as strictly as [Parse]. Errors are an [*InvalidError].
-// Use [Override.Validate] to check it against a policy.
+// ParseOverride reads an override like [Parse]; [Override.Validate] checks it against a policy.
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
-// Validate reports all problems of the override for a key of the policy: values out of range, and
-// fields without effect.
+// Validate reports all problems of the override for a key of the policy.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {

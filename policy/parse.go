@@ -10,9 +10,8 @@ import (
 )
 
 // Parse reads a policy from JSON, strictly: it rejects unknown and repeated fields, wrong types,
-// durations without a unit, zeros that would mean the default, and text after the object. It
-// reports all problems in an [*InvalidError]. It neither fills in defaults nor checks ranges: see
-// [Policy.WithDefaults] and [Policy.Validate].
+// durations without a unit, zeros that would mean the default, and text after the object, all in an
+// [*InvalidError]. See [Policy.WithDefaults] and [Policy.Validate] for the rest.
 func Parse(data []byte) (Policy, error) { return parse[Policy](data) }
 
 func parse[T any](data []byte) (document T, err error) {
@@ -23,7 +22,6 @@ func parse[T any](data []byte) (document T, err error) {
 	return document, nil
 }
 
-// read decodes the readable fields and reports the others.
 func read(data []byte, into any) (problems []Problem) {
 	for _, p := range strict.JSON(data, into) {
 		problems = append(problems, Problem{p.Place, p.Reason})
@@ -31,8 +29,8 @@ func read(data []byte, into any) (problems []Problem) {
 	return problems
 }
 
-// Read combines [Parse], [Policy.WithDefaults] and [Policy.Validate]. It returns a usable policy,
-// or an [*InvalidError] with all problems. An unreadable field is not reported as missing as well.
+// Read combines [Parse], [Policy.WithDefaults] and [Policy.Validate]. An unreadable field is not
+// reported as missing as well.
 func Read(data []byte) (Policy, error) {
 	var p Policy
 	unread := read(data, &p)

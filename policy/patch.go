@@ -2,9 +2,8 @@ package policy
 
 import "encoding/json"
 
-// Patch applies a JSON merge patch (RFC 7396) and returns the policy with its defaults. null
-// restores a default; target, queue and retry are merged field by field. The patch is as strict as
-// [Parse]. Use [Policy.Validate] to check the result.
+// Patch applies a JSON merge patch (RFC 7396), as strict as [Parse], and returns the policy with
+// its defaults; null restores a default. Use [Policy.Validate] to check the result.
 func (p Policy) Patch(patch []byte) (Policy, error) {
 	if _, err := Parse(patch); err != nil {
 		return Policy{}, err
@@ -12,8 +11,8 @@ func (p Policy) Patch(patch []byte) (Policy, error) {
 	return patched(p.WithDefaults(), patch, Parse)
 }
 
-// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value. The patch is as
-// strict as [ParseOverride]. Use [Override.Validate] to check the result.
+// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value. Use
+// [Override.Validate] to check the result.
 func (o Override) Patch(patch []byte) (Override, error) {
 	if _, err := ParseOverride(patch); err != nil {
 		return Override{}, err

@@ -27,14 +27,14 @@ const DefaultSet = "default"
 // Duration is a time.Duration as text with units up to days and weeks ("30s", "1d").
 type Duration time.Duration
 
-// Rule is an algorithm with its numbers, of a policy or of one of its limits. algorithmFields lists
-// the fields of each algorithm, checkNumbers has their ranges, and [Limit.Share] divides them.
+// Rule is an algorithm with its numbers. algorithmFields lists the fields of each algorithm,
+// checkNumbers has their ranges, and [Limit.Share] divides them.
 type Rule struct {
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
 	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst the number that may
-	// start together after idleness (default 1), Capacity the most jobs a bucket holds: waiting,
-	// backing off and running.
+	// start together after idleness (default 1), Capacity the most jobs it holds: waiting, backing
+	// off and running.
 	Outflow  algorithms.Rate `json:"outflow,omitzero"`
 	Burst    int64           `json:"burst,omitempty"`
 	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
@@ -43,59 +43,54 @@ type Rule struct {
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
 	Window Duration        `json:"window,omitempty"` // the same three
 
-	// Zone is the time zone of a fixed window of whole days, weeks or months; default UTC.
+	// Zone is the time zone of a fixed window of days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
 
-	// Count selects the requests that a sliding log records: all by default, accepted in one of
-	// several limits.
+	// default all; accepted among several limits
 	Count Count `json:"count,omitempty"`
 }
 
-// Policy is a named rule, or several limits under one name. JSON uses the names of the YAML file.
-// A zero number means "not given"; see [Policy.WithDefaults].
+// Policy is a named rule, or several limits. JSON uses the names of the YAML file. A zero number
+// means "not given".
 type Policy struct {
 	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed at creation
 	Rule
 
-	// Limits replace the rule: a request passes if all of them let it pass, and a refusal takes
-	// nothing from any. For a leaking bucket with a queue they apply to its starts, in addition to
-	// the rule, and Outflow may be left out.
+	// Limits replace the rule: a request must pass all of them, and a refusal takes nothing from
+	// any. Of a leaking bucket with a queue they bound the starts, in addition to the rule, and
+	// Outflow may be left out.
 	Limits Limits `json:"limits,omitempty"`
 
-	// Shadow makes a door policy or a meter allow everything, and count the refusals.
+	// Shadow makes a door policy or a meter allow everything, and count its refusals.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// WindowMargin extends the windows of limits on starts, because the target counts arrivals
-	// instead of starts; default 50ms, or an eighth of the shortest window.
+	// WindowMargin extends the windows of limits on starts, because the target counts arrivals;
+	// default 50ms, or an eighth of the shortest window.
 	WindowMargin Duration `json:"window_margin,omitempty"`
 
-	// AdaptiveRate lets each bucket learn the rate at which its target throttles, below Outflow,
-	// for targets with an unknown limit.
+	// AdaptiveRate lets each bucket learn an unknown limit of its target, below Outflow.
 	AdaptiveRate *AdaptiveRate `json:"adaptive_rate,omitempty"`
 
-	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue start jobs
-	// together, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
-	// partition, the default in this case.
+	// OutflowTotal is the rate of all buckets of a leaking bucket with a queue together, in fair
+	// turns. Outflow may then be left out. It needs one partition, the default in this case.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
-	// Weight is the policy's share of the turns under shared limits, 1 to 1000 ([MaxWeight]),
-	// default 1. Its keys divide it by their own weights.
+	// Weight is the policy's share of the turns under shared limits, 1 (default) to [MaxWeight],
+	// which its keys divide by their weights.
 	Weight int64 `json:"weight,omitempty"`
 
-	// Peak is the rate that a bucket's starts never exceed in any window of a second or more while
-	// it catches up: at least Outflow, the average rate. Default 1.25 % above it. PeakTotal is the
-	// same for OutflowTotal.
+	// Peak is the rate that no window of a second or more exceeds while a bucket catches up;
+	// default 1.25 % above Outflow. PeakTotal is the same for OutflowTotal.
 	Peak      algorithms.Rate `json:"peak,omitzero"`
 	PeakTotal algorithms.Rate `json:"peak_total,omitzero"`
 
 	Queue *Queue `json:"queue,omitempty"`
 
-	// OnStoreError is how requests are answered while the store of limits is unavailable; default
-	// closed.
+	// OnStoreError applies while the store of limits is unavailable; default closed.
 	OnStoreError OnStoreError `json:"on_store_error,omitempty"`
 
-	// Concurrency is the number of jobs of one bucket that run at once, 0 for no limit; Workers the
-	// number of jobs of this policy that run at once in one drainer (default 64).
+	// Concurrency bounds the running jobs of a bucket, 0: no limit; Workers those of the policy in
+	// one drainer, default 64.
 	Concurrency int `json:"concurrency,omitempty" zero:"meant"`
 	Workers     int `json:"workers,omitempty"`
 	// default 1; fixed at creation
@@ -103,38 +98,34 @@ type Policy struct {
 	Timeout    Duration `json:"timeout,omitempty"` // of one attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is how long another job with the same Idempotency-Key or Nats-Msg-Id counts
-	// as a repeat; default 10m, 1s to 7d. The server keeps the ids of that time in memory, about
-	// 150 bytes each.
+	// DuplicateWindow is how long another job with the same Idempotency-Key or Nats-Msg-Id is a
+	// repeat: 1s to 7d, default 10m. The server keeps these ids in memory, about 150 bytes each.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// ResultRetention is how long ended jobs are remembered, at most the last 100,000; not given,
-	// only dead letters and the ids of repeats are. 1s to 7d.
+	// ResultRetention is how long ended jobs are kept, at most the last 100,000: 1s to 7d. Not
+	// given, only dead letters and ids of repeats are.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
-	// PriorityStep is the waiting time that one step of priority is worth: per step, a job
-	// overtakes jobs of lower priority that came up to this much earlier, so every job starts
+	// PriorityStep is the waiting time that one step of priority is worth, so every job starts
 	// eventually. Not given, the highest priority always goes first.
 	PriorityStep Duration `json:"priority_step,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
-	// Callbacks names the queue policy that posts the outcomes of jobs to the URLs given by their
-	// submitters. Its target's URL is "{callback}". Empty: jobs may not name any.
+	// Callbacks names the queue policy, with the target's URL "{callback}", that posts outcomes to
+	// the URLs given by submitters. Empty: jobs may not name any.
 	Callbacks string `json:"callbacks,omitempty"`
-	// MaxJobs is the most jobs in all buckets; more are refused. See [Policy.QueueJobs].
+	// MaxJobs bounds the jobs in all buckets; see [Policy.QueueJobs].
 	MaxJobs int64 `json:"max_jobs,omitempty"`
-	// MaxBytes bounds the policy's stream over all buckets: headers, bodies and about 30 bytes per
-	// job. More is refused. Not given, it is a share of the store, if its size is known.
+	// MaxBytes bounds the policy's stream: headers, bodies and about 30 bytes per job. Not given,
+	// it is a share of the store, if its size is known.
 	MaxBytes Size  `json:"max_bytes,omitempty"`
 	Dead     Dead  `json:"dead,omitzero"`
 	Retry    Retry `json:"retry,omitzero"`
 }
 
-// Count selects the requests that a sliding log records.
 type Count string
 
-// CountAll also records refused requests, which keeps a hammering client out; CountAccepted only
-// accepted ones.
+// CountAll also records refused requests, which keeps a hammering client out.
 const (
 	CountAll      Count = "all"
 	CountAccepted Count = "accepted"
@@ -143,8 +134,8 @@ const (
 // OnStoreError is the behaviour without the store.
 type OnStoreError string
 
-// Open lets every request pass. Closed answers with an error, not a refusal. Local decides in
-// memory, by an equal share of the limit per live admitter.
+// Closed answers with an error, not a refusal. Local decides in memory, by an equal share of the
+// limit per live admitter.
 const (
 	Open   OnStoreError = "open"
 	Closed OnStoreError = "closed"
@@ -165,7 +156,7 @@ type Target struct {
 
 func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Target, other.Target) }
 
-// NATSTarget is the subject of a NATS service that answers requests.
+// NATSTarget receives each job as a request.
 type NATSTarget struct {
 	Subject string `json:"subject"` // receives each job as a request
 	// headers that producers may forward; default: as for HTTP
@@ -182,56 +173,50 @@ func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL =
 type HTTPTarget struct {
 	URL string `json:"url"` // https:// or http://, a host, and perhaps a path
 
-	// Headers are added to each request and override forwarded ones. Only policies of the
-	// operator's file have them.
+	// Headers are added to each request and override forwarded ones; only for policies of the
+	// operator's file.
 	Headers TargetHeaders `json:"headers,omitempty"`
-	// Sign signs each request, as proof of its origin and time. Only policies of the operator's
-	// file have it.
+	// Sign proves the origin and time of requests; only for policies of the operator's file.
 	Sign *Signing `json:"sign,omitempty"`
 
-	// CostFromResponse says where an answer reports the actual cost of its job, by the names of
-	// costs that limits count.
+	// CostFromResponse says where an answer reports the actual costs of its job, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
 
-	// RateLimitHeaders is whether a bucket pauses when an answer reports that the target's limit is
-	// used up, until it is not; default true.
+	// RateLimitHeaders: a bucket pauses when an answer reports that the target's limit is used up;
+	// default true.
 	RateLimitHeaders *bool `json:"rate_limit_headers,omitempty"`
 
 	// Forward are the headers that producers may forward (default: all but those of a connection, a
-	// proxy, NATS and Penstock), Methods the methods of jobs, the first being the default (default:
-	// any, POST), PathPrefix the prefix of their paths (default: the URL). A job without a path
-	// goes to the URL itself.
+	// proxy, NATS and Penstock), Methods the methods of jobs, the default first (default: any,
+	// POST), PathPrefix the prefix of their paths (default: the URL).
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
 
-// ReadsRateLimitHeaders reports whether rate-limit headers of answers are used.
 func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
 	return t.RateLimitHeaders == nil || *t.RateLimitHeaders
 }
 
-// Signing names the key file, on the drainer's machine, that requests are signed with.
+// Signing names the key file on the drainer's machine.
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // at least 16 bytes
 }
 
 // AdaptiveRate configures how buckets learn the limit of their target.
 type AdaptiveRate struct {
-	// Min is the lowest rate, however often the target throttles; default a hundredth of the
-	// outflow.
+	// lowest rate; default a hundredth of the outflow
 	Min algorithms.Rate `json:"min,omitzero"`
 }
 
-// DefaultAdaptiveMin is the default of Min as a part of the outflow.
 const DefaultAdaptiveMin = 0.01
 
 // Dead bounds a policy's dead letters.
 type Dead struct {
-	// MaxBytes bounds the letters; the oldest go first. Not given, it is a share of the store if
-	// its size is known, otherwise 1GiB.
+	// MaxBytes bounds the letters; the oldest go first. Default: a share of the store, or 1GiB if
+	// its size is unknown.
 	MaxBytes Size `json:"max_bytes,omitempty"`
-	// Bodies is whether a letter keeps its job's body, which a replay needs; default true.
+	// Bodies: keep bodies, which a replay needs; default true.
 	Bodies *bool `json:"bodies,omitempty"`
 }
 
@@ -240,10 +225,9 @@ func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 // Retry configures repeated attempts.
 type Retry struct {
 	MaxAttempts int `json:"max_attempts,omitempty"` // default 25
-	// before the second attempt, then doubled; default 1s. Half of each wait is fixed, the rest
-	// random
+	// before the second attempt, then doubled; default 1s. Half of each wait is random
 	Backoff Duration `json:"backoff,omitempty"`
-	// default 1h; with the other defaults a job is tried for 7 to 13 hours
+	// default 1h: with the other defaults a job is tried for 7 to 13 hours
 	MaxBackoff Duration `json:"max_backoff,omitempty"`
 	// longest pause that a throttling target can request; default 1h
 	MaxCooldown Duration `json:"max_cooldown,omitempty"`

@@ -2,8 +2,7 @@ package policy
 
 import "strings"
 
-// Problem is one problem of a policy. Field is its place in the file ("retry.backoff"), empty for
-// the whole policy.
+// Problem has the place of a field in the file ("retry.backoff"), empty for the whole policy.
 type Problem struct {
 	Field  string
 	Reason string

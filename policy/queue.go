@@ -29,8 +29,8 @@ func (q *Queue) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("%s: want false or {capacity: N}", data)
 }
 
-// HasQueue reports whether jobs wait in a stream: for a leaking bucket unless queue is false, for
-// others only with queue: {capacity: N}.
+// HasQueue reports whether jobs wait in a stream: a leaking bucket without queue: false, and others
+// with queue: {capacity: N}.
 func (p Policy) HasQueue() bool {
 	if p.Algorithm == LeakingBucket {
 		return p.Queue == nil || !p.Queue.Off
@@ -45,8 +45,8 @@ func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue
 // delay.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door: any algorithm but the leaking bucket, and
-// limits.
+// Door reports whether the policy decides at the door: limits, and any algorithm but the leaking
+// bucket.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
 // QueueCapacity returns the most jobs in one bucket's queue, 0 without a queue.
@@ -64,8 +64,7 @@ func (p Policy) QueueCapacity() int64 {
 // DefaultJobs is the default of MaxJobs.
 const DefaultJobs = 1_000_000
 
-// QueueJobs returns the most jobs in all buckets: MaxJobs, or a million but at least the capacity;
-// 0 without a queue.
+// QueueJobs returns the most jobs in all buckets, 0 without a queue.
 func (p Policy) QueueJobs() int64 {
 	if !p.HasQueue() {
 		return 0
@@ -73,7 +72,7 @@ func (p Policy) QueueJobs() int64 {
 	return cmp.Or(p.MaxJobs, max(DefaultJobs, p.QueueCapacity()))
 }
 
-// decider names the deciding part of the policy, in messages.
+// decider names the deciding part in messages.
 func (p Policy) decider() string {
 	if p.Algorithm == "" && len(p.Limits) > 0 {
 		return "limits"

@@ -9,8 +9,7 @@ import (
 // CostFromResponse maps names of costs to the places in answers that report them.
 type CostFromResponse map[string]ResponseCost
 
-// ResponseCost is a header of the answer, or a number in its JSON body by its path, separated by
-// dots.
+// ResponseCost is a header of the answer, or a number in its JSON body by its dotted path.
 type ResponseCost struct {
 	Header string `json:"header,omitempty"` // of the answer
 	JSON   string `json:"json,omitempty"`   // such as usage.total_tokens

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// CheckAsShared reports why a limit cannot be listed under shared_limits: it must be a limit on
-// starts, named as in the policies that share it.
+// CheckAsShared reports why a limit cannot be listed under shared_limits.
 func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
@@ -41,8 +40,7 @@ func (p Policy) Alone() Policy {
 	return p
 }
 
-// CheckShared returns the differences between the limits that two policies share, or nil. The error
-// is an [*InvalidError].
+// CheckShared returns an [*InvalidError] if two policies share differing limits.
 func (p Policy) CheckShared(other Policy) error {
 	p, other = p.WithDefaults(), other.WithDefaults()
 	var problems []Problem
@@ -59,7 +57,6 @@ func (p Policy) CheckShared(other Policy) error {
 	return Invalid(problems)
 }
 
-// numbers returns a limit's algorithm and numbers as in a file.
 func (l Limit) numbers() string {
 	l.Count = "" // always CountAccepted for limits on starts
 	data, err := json.Marshal(struct {

@@ -24,8 +24,8 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
 
-// ParseSize reads a whole number of bytes, optionally in KiB, MiB, GiB or TiB. It rejects signs,
-// fractions, and the ambiguous MB.
+// ParseSize reads bytes, optionally in KiB, MiB, GiB or TiB. It rejects signs, fractions, and the
+// ambiguous MB.
 func ParseSize(text string) (Size, error) {
 	for _, unit := range sizeUnits {
 		number, found := strings.CutSuffix(text, unit.name)

@@ -45,7 +45,6 @@ var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 // IsName reports whether name is valid for a policy: 1 to 32 of a-z, 0-9 and -, but not dead.
 func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
 
-// CheckSet returns an error for an invalid name of a set.
 func CheckSet(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%s: %s", quote(name), nameForm)
@@ -53,11 +52,9 @@ func CheckSet(name string) error {
 	return nil
 }
 
-// nameForm describes valid names, in messages.
 const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 
-// reservedName is not available because the stream PENSTOCK_dead would clash with PENSTOCK_DEAD on
-// some file systems.
+// The stream PENSTOCK_dead would clash with PENSTOCK_DEAD on some file systems.
 const reservedName = "dead"
 
 // runFields are the fields for running queued jobs.
@@ -66,8 +63,7 @@ var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max
 	"max_jobs",
 	"max_bytes", "dead"}
 
-// algorithmFields lists the required and optional fields of each algorithm, without the
-// fields of its queue.
+// algorithmFields lists the fields of each algorithm without those of its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket: {demands: []string{"capacity", "refill"}},
 	LeakingBucket: {demands: []string{"outflow", "capacity"},
@@ -77,7 +73,7 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	SlidingCounter: {demands: []string{"limit", "window"}},
 }
 
-// algorithmNumbers lists the numbers of all algorithms in the order of reports.
+// in the order of reports
 var algorithmNumbers = func() (names []string) {
 	for field := range reflect.TypeFor[Rule]().Fields() {
 		names = append(names, jsonName(field))
@@ -88,12 +84,11 @@ var algorithmNumbers = func() (names []string) {
 	return names[1:] // without the algorithm
 }()
 
-// algorithmOrder is the order of algorithms in messages.
+// in messages
 var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
 	SlidingCounter}
 
-// Validate reports all problems of the policy, or none if it is usable. It applies defaults itself,
-// so [Policy.WithDefaults] makes no difference.
+// Validate reports all problems of the policy with its defaults.
 func (p Policy) Validate() []Problem {
 	p = p.WithDefaults()
 	var c checker
@@ -139,7 +134,7 @@ func (p Policy) Validate() []Problem {
 	return c.problems
 }
 
-// checkAlgorithm checks the algorithm and its fields, and reports whether it is known.
+// checkAlgorithm reports whether the algorithm is known.
 func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
@@ -182,7 +177,6 @@ func (p Policy) checkStoreError(c *checker) {
 	}
 }
 
-// checkFields reports missing fields and fields of other algorithms.
 func (p Policy) checkFields(c *checker, demands, allows []string) {
 	given := given(p)
 	for _, field := range algorithmNumbers {
@@ -197,7 +191,6 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 	}
 }
 
-// owners lists the algorithms with a field.
 func owners(field string) string {
 	return algorithmList(slices.DeleteFunc(slices.Clone(algorithmOrder), func(a Algorithm) bool {
 		known := algorithmFields[a]
@@ -213,7 +206,6 @@ func algorithmList(algorithms []Algorithm) string {
 	return enumerate(names)
 }
 
-// checkNumbers checks the ranges of the given values.
 func (p Policy) checkNumbers(c *checker) {
 	c.rate("outflow", p.Outflow)
 	c.rate("outflow_total", p.OutflowTotal)
@@ -318,7 +310,7 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	}
 }
 
-// checkTotal checks the requirements of outflow_total: one valve must see all buckets.
+// checkTotal: one valve must see all buckets.
 func (p Policy) checkTotal(c *checker) {
 	if p.Algorithm != LeakingBucket || p.OutflowTotal.IsZero() {
 		return
@@ -331,7 +323,6 @@ func (p Policy) checkTotal(c *checker) {
 	}
 }
 
-// checkTarget requires one valid target.
 func (p Policy) checkTarget(c *checker) {
 	switch {
 	case p.Target.HTTP != nil && p.Target.NATS != nil:
@@ -350,12 +341,10 @@ func (p Policy) checkTarget(c *checker) {
 	}
 }
 
-// mostSubject is the longest subject of a NATS target: a protocol line is at most 4 KiB without
-// headers and payload.
+// A protocol line of NATS is at most 4 KiB without headers and payload.
 const mostSubject = 1024
 
-// check requires a subject that can be published to. Subjects beginning with $ belong to the
-// server.
+// Subjects beginning with $ belong to the server.
 func (t *NATSTarget) check(c *checker) {
 	const field = "target.nats.subject"
 	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }
@@ -379,8 +368,8 @@ func (t *NATSTarget) check(c *checker) {
 	}
 }
 
-// check checks the base URL. It must not hold a password, since every process can read it, or a
-// query, since paths are appended.
+// The URL must hold neither a password, since every process can read it, nor a query, since paths
+// are appended.
 func (t *HTTPTarget) check(c *checker) {
 	const field = "target.http.url"
 	text := t.URL
@@ -444,7 +433,6 @@ func (c *checker) duration(field string, d Duration) bool {
 	return true
 }
 
-// remembered checks how long the server must remember each job.
 func (c *checker) remembered(field string, d Duration) {
 	if d != 0 && (d < Duration(time.Second) || d > 7*day) {
 		c.add(field, "must be 1s to 7d, not %s", d)
@@ -466,7 +454,6 @@ func (c *checker) rate(field string, r algorithms.Rate) {
 	}
 }
 
-// peak checks a peak and its average rate.
 func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow algorithms.Rate) {
 	switch {
 	case peak.IsZero():
@@ -479,14 +466,13 @@ func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow al
 	}
 }
 
-// drain checks that a full bucket drains in finite time.
+// drain bounds the time in which a full bucket drains.
 func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 	if r.Validate() == nil && float64(n)*float64(r.Per)/float64(r.Count) > float64(longestDrain) {
 		c.add(field, "%s: a full bucket of %d would take more than 100 years", r, n)
 	}
 }
 
-// quote shortens and quotes a text from a file.
 func quote(s string) string { return strict.Quote(s) }
 
 // enumerate joins words as in "a, b or c".
