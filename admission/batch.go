@@ -6,21 +6,18 @@ import (
 )
 
 const (
-	// MaxBatch bounds the jobs of one batch.
-	MaxBatch = 10_000
-	// MaxBatchBytes bounds the size of a batch as it is sent.
+	MaxBatch      = 10_000
 	MaxBatchBytes = 16 << 20
-	// batchInFlight bounds the jobs of a batch in progress. A producer's capacity is larger, so
-	// others have room.
+	// less than a producer's capacity, so that others have room
 	batchInFlight = 2048
 )
 
-// SubmitBatch submits jobs and calls tell with each outcome, in order. Jobs of one bucket are
-// stored in order, too. A request that comes with an error is refused with it. No valve is asked,
-// so no outcome is [Allowed].
+// SubmitBatch submits jobs, in order per bucket, and calls tell with each outcome, in order. A
+// request that comes with an error is refused with it. No valve is asked, so no outcome is
+// [Allowed].
 //
-// This goroutine and another one call requests and tell concurrently. An error of tell ends the
-// batch; accepted jobs stay accepted.
+// Two goroutines call requests and tell. An error of tell ends the batch; accepted jobs stay
+// accepted.
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 

@@ -2,29 +2,27 @@ package admission
 
 import "sync"
 
-// DefaultBudget bounds the bytes of bodies that an admitter holds.
 const DefaultBudget = 256 << 20
 
 const (
 	// shareFactor bounds one client by a multiple of what stays free (dynamic thresholds, after
-	// Choudhury and Hahne): n clients that want everything leave 1/(3n+1). So clients need no
-	// configured share, and a new one always finds room.
+	// Choudhury and Hahne): n clients that want everything leave 1/(3n+1), so a new one always
+	// finds room.
 	shareFactor = 3
-	// keptPart of the budget, a tenth, is reserved for operators.
+	// a tenth is reserved for operators
 	keptPart = 10
 )
 
 type Client struct {
-	// Name is the name of its token or certificate, or its address; over NATS the policy, by which
-	// NATS users are permitted.
+	// Name is of its token or certificate, or its address; over NATS the policy.
 	Name string
-	// Operator marks a client that may see or change all policies. Reserved units let operators
-	// inspect an overloaded process.
+	// Operator marks a client that may see or change all policies, and may use the reserved units
+	// to inspect an overloaded process.
 	Operator bool
 }
 
 // Budget bounds what clients hold: bytes of bodies, requests, event streams. Requests beyond it
-// fail with [ErrUnavailable] and [ErrBusy]. The zero value admits nothing.
+// fail with [ErrBusy]. The zero value admits nothing.
 type Budget struct {
 	total int64
 
@@ -37,7 +35,7 @@ func NewBudget(n int64) *Budget {
 	return &Budget{total: n, free: n, held: map[string]int64{}}
 }
 
-// Reserve takes n units, which the caller must release, or returns an [ErrUnavailable].
+// Reserve takes n units, which the caller must release, or returns an error.
 func (b *Budget) Reserve(c Client, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +51,6 @@ func (b *Budget) Reserve(c Client, n int64) error {
 	return nil
 }
 
-// Release returns n units that a client reserved.
 func (b *Budget) Release(c Client, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // Check takes units from the limiter of a door policy or a meter; a refusal takes nothing. Errors:
-// [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (a queue
-// paces the policy's jobs), [ErrUnavailable].
+// [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (the
+// policy has a queue), [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -41,7 +41,7 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 	return checked, nil
 }
 
-// Refund returns unused units, at most up to the key's quota. Any client that may check may refund.
+// Refund returns unused units, at most up to the key's quota.
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
 	// no upper bound: the limit may have been larger at the check
 	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP})
@@ -77,7 +77,7 @@ func (l Limit) reachable(ip string) error {
 	return nil
 }
 
-// affordable rejects a cost that can never pass: that is a mistake, not a refusal.
+// A cost that can never pass is a mistake, not a refusal.
 func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
@@ -89,8 +89,7 @@ func (l Limit) affordable(field string, cost int64) error {
 	return nil
 }
 
-// limiterError translates a limiter's error. A change may have lowered the limit since
-// [Limit.affordable].
+// A change may have lowered the limit since [Limit.affordable].
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// askTimeout is how long an answer waits for its valve.
+	// how long an answer waits for its valve
 	askTimeout = 20 * time.Millisecond
-	// maxQuestions bounds one request to a valve; more start another, concurrent one.
+	// More start another, concurrent request.
 	maxQuestions = job.MaxExpected
-	// absence is how long a partition is not asked again after it had no valve.
+	// how long a partition without a valve is not asked again
 	absence = 100 * time.Millisecond
 )
 
 // expectations asks valves when jobs start. Questions that arrive during a request share the next
-// one, so requests grow with round trips, not with jobs.
+// one.
 type expectations struct {
 	valves Valves
 	within time.Duration // askTimeout, longer in a test
@@ -37,7 +37,6 @@ type partition struct {
 	number int
 }
 
-// line queues the questions to one partition.
 type line struct{ next *batch }
 
 type batch struct {
@@ -47,7 +46,7 @@ type batch struct {
 	starts   map[uint64]start
 }
 
-// start is the expected start of a job, and its position; zero without an answer.
+// zero without an answer
 type start struct {
 	known    bool          // delay is valid
 	delay    time.Duration // 0: started
@@ -60,7 +59,6 @@ func newExpectations(valves Valves) *expectations {
 		silent: make(map[partition]time.Time)}
 }
 
-// ask returns when the job starts.
 func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	b := e.join(p, job)
 	if b == nil {
@@ -74,8 +72,8 @@ func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	}
 }
 
-// join adds the question to the partition's next batch, and ensures that the batch is sent. It
-// returns nil if no valve answered a moment ago.
+// join adds the question to the partition's next batch, or returns nil if no valve answered
+// recently.
 func (e *expectations) join(p partition, job uint64) *batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +98,6 @@ func (e *expectations) join(p partition, job uint64) *batch {
 	return b
 }
 
-// run sends batches until no questions remain.
 func (e *expectations) run(p partition, l *line) {
 	for {
 		runtime.Gosched() // questions of other goroutines that can run come with the next batch
@@ -137,18 +134,17 @@ func (e *expectations) send(p partition, b *batch) {
 	}
 }
 
-// skip lets no questions go to a partition for a while.
 func (e *expectations) skip(p partition, d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.silent[p] = time.Now().Add(d)
 }
 
-// silence is how long refusals skip a valve that did not answer, so that a missing valve delays
-// deadline checks by one question at most.
+// silence is how long a valve that did not answer is skipped, so that it delays deadline checks by
+// one question at most.
 const silence = time.Second
 
-// start returns the delay of a job accepted now; known is false if no valve tells in time.
+// start returns the delay of a job accepted now.
 func (e *expectations) start(ctx context.Context, p partition,
 	room job.Question) (delay time.Duration, known bool) {
 	e.mu.Lock()
@@ -170,7 +166,7 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns the delay after which the bucket has room for another job.
+// room returns the delay until the bucket has room for another job.
 func (e *expectations) room(ctx context.Context, p partition,
 	key job.Key) (delay time.Duration, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)

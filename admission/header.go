@@ -22,16 +22,15 @@ const (
 	ipHeader     = "Penstock-Ip" // canonical form
 )
 
-// IPHeader carries the client's address if another host connects for it.
+// IPHeader carries the client's address if a proxy connects for it.
 const IPHeader = "Penstock-IP"
 
 const contentType = "Content-Type"
 
-// maxIdempotencyKey bounds an Idempotency-Key, in bytes.
+// in bytes
 const maxIdempotencyKey = 256
 
-// storedNames maps canonical to stored names of headers kept with a job, besides
-// Penstock-Forward-<Name>.
+// canonical to stored names, besides Penstock-Forward-<Name>
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
 	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderMethod, job.HeaderPath,
@@ -59,8 +58,7 @@ type jobHeader struct {
 	waits       bool   // the submission waits for the job's end
 }
 
-// readHeader collects the headers to store. It refuses those that would make a dead letter, and
-// ignores unrelated ones.
+// readHeader refuses headers that would make a dead letter, and ignores unrelated ones.
 func readHeader(header map[string][]string) (jobHeader, error) {
 	j := jobHeader{cost: 1}
 	for given, values := range header {
@@ -138,7 +136,7 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	return nil
 }
 
-// fit checks the headers against the policy's target, and fills in the body's type.
+// fit checks the headers against the target, and fills in the body's type.
 func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}
@@ -156,7 +154,6 @@ func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	return nil
 }
 
-// startable returns an error if the job's times rule out a start.
 func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	last := now.Add(time.Duration(p.MaxAge))
 	if !j.deadline.IsZero() && j.deadline.Before(last) {
@@ -194,14 +191,12 @@ func (j jobHeader) withinLimits(p policy.Policy) error {
 	return nil
 }
 
-// ReadCallHeader reads a call's costs and priority.
 func ReadCallHeader(header map[string][]string) (cost int64, costs map[string]int64, priority int,
 	err error) {
 	j, err := readHeader(header)
 	return j.cost, j.costs, j.priority, err
 }
 
-// checkIdempotencyKey rejects a key that cannot be a message id.
 func checkIdempotencyKey(key string) error {
 	switch {
 	case key == "":
@@ -213,27 +208,23 @@ func checkIdempotencyKey(key string) error {
 	return nil
 }
 
-// hasControl reports whether HTTP forbids the value (RFC 9110, 5.5). NATS permits any bytes.
+// HTTP forbids control characters (RFC 9110, 5.5), NATS does not.
 func hasControl(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool {
 		return r < ' ' && r != '\t' || r == 0x7f
 	})
 }
 
-// CheckHeader holds the parsed headers of a check.
 type CheckHeader struct {
-	// Cost is the value of Penstock-Cost; default 1.
 	Cost int64
 	// Peek is Penstock-Peek.
-	Peek bool
-	// Refund is the value of Penstock-Refund: return units.
+	Peek   bool
 	Refund bool
-	// IP is Penstock-IP in the form that limits count; may be empty.
+	// in the form that limits count; may be empty
 	IP string
 }
 
-// ReadCheckHeader parses a check's headers. Unknown Penstock-… headers are errors, probably
-// misspelt.
+// ReadCheckHeader rejects unknown Penstock-… headers, which are probably misspelt.
 func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 	read := CheckHeader{Cost: 1}
 	for given, values := range header {

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// maxRefusals bounds the full buckets remembered per policy (about 2 MB). A flood over more
-	// costs publishes, which the server refuses cheaply.
+	// full buckets per policy (about 2 MB); a flood over more costs publishes, which the server
+	// refuses cheaply
 	maxRefusals  = 16 << 10
 	refusalSweep = 100 * time.Millisecond
-	// maxHold bounds how long a bucket counts as full without asking the server.
+	// how long a bucket counts as full without asking the server
 	maxHold = time.Second
 )
 
-// refusals remembers full buckets, so that a flood at one is answered from memory. A policy change
-// starts a new memory.
+// refusals remembers full buckets, so that a flood at one is answered from memory.
 type refusals struct {
 	hold     time.Duration // how long a bucket counts as full
 	interval time.Duration // between two free places
@@ -31,7 +30,7 @@ type refusals struct {
 	swept   time.Time
 }
 
-// refusal is one full bucket. Its fields except until are written before settled is closed.
+// Fields except until are written before settled is closed.
 type refusal struct {
 	settled chan struct{} // closed when free is known, or known to be unknown
 	free    time.Time     // when room is expected
@@ -39,17 +38,15 @@ type refusal struct {
 	until time.Time // when to ask the server again; guarded by refusals.mu
 }
 
-// newRefusals keeps each bucket for one interval of the policy, at most a second.
-//
-// Refused callers get retry times one interval apart, spread over at most the time in which the
-// bucket drains. So few retries collide, and no caller waits longer than the queue would take.
+// newRefusals keeps each bucket for one interval of the policy, at most a second. Refused callers
+// get retry times one interval apart, spread over at most the time in which the bucket drains: few
+// retries collide, and no caller waits longer than the queue would take.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
 }
 
-// place returns the time of the next unassigned place, the only state per bucket. It decays at the
-// outflow and expires when that time has passed.
+// place returns the time of the next unassigned place.
 func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +93,7 @@ func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	return known, true
 }
 
-// settle sets the delay after which the bucket has room.
+// room is the delay until the bucket has room.
 func (r *refusals) settle(known *refusal, room time.Duration) {
 	r.mu.Lock()
 	known.free = r.now().Add(room)
@@ -107,7 +104,7 @@ func (r *refusals) settle(known *refusal, room time.Duration) {
 	close(known.settled)
 }
 
-// sweep drops expired entries; the caller holds mu.
+// The caller holds mu.
 func (r *refusals) sweep(now time.Time) {
 	if now.Sub(r.swept) < refusalSweep {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// maxRepeats bounds the remembered jobs per policy (about 10 MB).
+// per policy (about 10 MB)
 const maxRepeats = 32 << 10
 
-// repeats remembers accepted jobs of a door policy with an Idempotency-Key: the stream recognises
-// repeats, but the limiter is asked first, and would refuse the repeat of a job that it admitted.
+// repeats remembers accepted jobs of a door policy: the stream recognises repeats, but the limiter
+// is asked first, and would refuse them.
 type repeats struct {
 	now    func() time.Time
 	window time.Duration // the stream's duplicate window
@@ -57,7 +57,7 @@ func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.order = append(r.order, acceptance{job, now})
 }
 
-// forget drops old entries; the caller holds mu.
+// The caller holds mu.
 func (r *repeats) forget(now time.Time, most int) {
 	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= r.window {
 		delete(r.receipts, r.order[0].job)

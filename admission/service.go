@@ -17,9 +17,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Publisher stores jobs within its own deadline, as [*queue.Producer] does.
+// Publisher stores jobs within its own deadline.
 type Publisher interface {
-	// Send keeps the order of calls. The returned function waits until the job is stored.
+	// Send keeps the order of calls; wait returns when the job is stored.
 	Send(ctx context.Context, s queue.Submission) (
 		wait func(context.Context) (queue.Receipt, error))
 	// Repeated returns the receipt for a repeat of an earlier receipt's job.
@@ -31,13 +31,12 @@ type Valves interface {
 }
 
 type Options struct {
-	// Sink takes the answers; may be nil.
 	Sink queue.Sink
-	// Outcomes lets submissions wait for the end of their jobs.
+	// for waits for the end of jobs; may be nil
 	Outcomes Outcomes
-	// Callback returns why a result may not be posted to a URL.
+	// why a result may not be posted to a URL
 	Callback func(to *url.URL) error
-	// Submitting may change the header of a valid submission, such as its traceparent. The returned
+	// Submitting may change the header of a valid submission, such as its traceparent; the returned
 	// function gets the outcome.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 }
@@ -57,7 +56,7 @@ type Service struct {
 	policies atomic.Pointer[map[string]*livePolicy]
 }
 
-// livePolicy is a policy as the service applies it, immutable.
+// immutable
 type livePolicy struct {
 	policy   policy.Policy
 	revision uint64
@@ -70,8 +69,7 @@ type livePolicy struct {
 	repeats  *repeats
 }
 
-// New makes a service without policies: every request fails with [ErrUnavailable] until the first
-// [Service.SetPolicies].
+// New makes a service that fails with [ErrUnavailable] until the first [Service.SetPolicies].
 func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit,
 	o Options) *Service {
 	if o.Callback == nil {
@@ -89,7 +87,6 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 	}
 }
 
-// shadowed counts the decisions of shadow limits.
 func (s *Service) shadowed(policy string, all []Shadowed) {
 	for _, one := range all {
 		s.sink.Take(queue.Event{Type: queue.EventShadowed, Policy: policy, Name: one.Limit,
@@ -97,9 +94,9 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 	}
 }
 
-// SetPolicies builds everything before it swaps one pointer, so no request sees half a change.
-// Limiters keep their states if the algorithm is the same. A policy that cannot be built keeps its
-// former form or stays out, and is part of the error.
+// SetPolicies swaps one pointer, so no request sees half a change. Limiters of the same algorithm
+// keep their states. A policy that cannot be built keeps its former form or stays out, and is part
+// of the error.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -155,7 +152,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	return l, nil
 }
 
-// paced derives from the outflows when a full bucket has room again.
+// The outflows tell when a full bucket has room again.
 func (l *livePolicy) paced() {
 	l.interval = 0
 	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
@@ -172,7 +169,6 @@ func (l *livePolicy) paced() {
 	}
 }
 
-// limited adds the limiter of a door policy, and the repeats of its former form.
 func (s *Service) limited(l, former *livePolicy) error {
 	var previous Limiter
 	if former != nil {
@@ -207,7 +203,6 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	return l, nil
 }
 
-// Callable returns why no calls can wait in a policy's buckets.
 func (s *Service) Callable(name string) error {
 	live, err := s.live(name)
 	if err == nil && !live.policy.Paced() {

@@ -13,11 +13,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Submit accepts a job, or returns when to retry. Without an error and a verdict other than
-// [Rejected] the job is stored. Errors: [*RequestError], [ErrUnknownPolicy], [ErrConflict] (the
-// policy has no queue), [*EndedError] and [ErrOtherPayload] (of a repeat), [ErrTooLarge],
-// [ErrUnavailable] (the job may be stored; with an Idempotency-Key the request can be repeated
-// safely).
+// Submit accepts a job, which is then stored, or returns when to retry ([Rejected]). Errors:
+// [*RequestError], [ErrUnknownPolicy], [ErrConflict] (no queue), [*EndedError] and
+// [ErrOtherPayload] (of a repeat), [ErrTooLarge], [ErrUnavailable] (the job may be stored; with an
+// Idempotency-Key the request can be repeated safely).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
 	wait, err := r.waits()
 	if err != nil {
@@ -36,7 +35,7 @@ func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
 	return job.stored, err
 }
 
-// Sound is [Service.Sound] for given policies; it checks neither deadlines nor callback addresses.
+// Sound is [Service.Sound] for given policies, without deadlines and callback addresses.
 func Sound(find func(name string) (policy.Policy, error),
 	r SubmitRequest) (map[string][]string, error) {
 	p, err := find(r.Policy)
@@ -53,14 +52,13 @@ func Sound(find func(name string) (policy.Policy, error),
 	return job.stored, err
 }
 
-// sent waits until the job is stored or refused.
 type sent func() (Outcome, error)
 
 func decided(o Outcome, err error) sent { return func() (Outcome, error) { return o, err } }
 
 type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
 
-// send performs the part of Submit that does not wait for the queue.
+// send does not wait for the queue.
 func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
 	if err == nil && job.waits && !r.single {
@@ -86,7 +84,6 @@ func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting
 	}
 }
 
-// read validates a request, and returns its policy and headers.
 func (s *Service) read(r *SubmitRequest) (live *livePolicy, job jobHeader, err error) {
 	if live, err = s.live(r.Policy); err != nil {
 		return nil, job, err
@@ -100,7 +97,6 @@ func (s *Service) read(r *SubmitRequest) (live *livePolicy, job jobHeader, err e
 	return live, job, job.startable(live.policy, time.Now())
 }
 
-// find returns a policy that is followed.
 func (s *Service) find(name string) (policy.Policy, error) {
 	live, err := s.live(name)
 	if err != nil {
@@ -109,8 +105,7 @@ func (s *Service) find(name string) (policy.Policy, error) {
 	return live.policy, nil
 }
 
-// readJob parses and validates a request, as far as this depends on the request and its policy
-// only.
+// readJob depends on the request and its policy only.
 func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 	if !p.HasQueue() {
 		return job, NoQueue(r.Policy)
@@ -126,8 +121,7 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
-	// Repeats must get the first answer even from a full bucket, and only the stream recognises
-	// them.
+	// Repeats must get the first answer even from a full bucket.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
 			return func() (Outcome, error) { return live.full(ctx, r.Key, full) }
@@ -142,7 +136,6 @@ func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest
 	return s.admit(ctx, live, r, job, complete)
 }
 
-// admit asks the limiter of a door policy, and stores the job if admitted.
 func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest, j jobHeader,
 	complete accepting) sent {
 	if err := live.limit.affordable(job.HeaderCost, j.cost); err != nil {
@@ -185,8 +178,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest,
 			}
 			return complete(ctx, live, receipt, outcome), nil
 		}
-		// Refund repeats and jobs that the queue refused or never got. An unknown result keeps the
-		// units, because the job may be stored.
+		// An unknown result keeps the units, because the job may be stored.
 		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
 			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
@@ -202,7 +194,6 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest,
 	}
 }
 
-// publish stores a job of a queue policy.
 func (s *Service) publish(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
 	wait := s.publisher.Send(ctx, live.submission(r, job))
@@ -233,7 +224,6 @@ func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Rece
 	return o
 }
 
-// foretold adds the expected start.
 func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o = s.stored(ctx, live, receipt, o)
@@ -248,7 +238,6 @@ func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.
 	return o
 }
 
-// refused translates the error of the queue.
 func (s *Service) refused(ctx context.Context, live *livePolicy, r *SubmitRequest,
 	err error) (Outcome, error) {
 	var ended *queue.EndedError
@@ -260,7 +249,7 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r *SubmitReques
 		}
 		return live.full(ctx, r.Key, full)
 	case errors.Is(err, queue.ErrStreamFull):
-		// When the stream has room again is unknown.
+		// unknown when the stream has room again
 		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(live.policy.MaxBytes)}
 		if errors.Is(err, queue.ErrMostJobs) {
 			quota = Quota{Policy: r.Policy + "/max_jobs", Units: live.policy.QueueJobs()}
@@ -284,7 +273,6 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r *SubmitReques
 	}
 }
 
-// partition returns the partition of a key.
 func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	name := live.policy.Name
 	subject := s.names.Jobs(name, key)
@@ -294,9 +282,8 @@ func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	return partition{name, job.Partition(subject, live.policy.Partitions)}
 }
 
-// unreachable refuses a job whose deadline its bucket cannot meet, before it is published.
-//
-// It refuses no job with an Idempotency-Key, because a repeat must get its first answer.
+// unreachable refuses a job whose deadline its bucket cannot meet, unless it has an
+// Idempotency-Key: a repeat must get its first answer.
 func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key,
 	j jobHeader) (o Outcome, ok bool) {
 	if j.deadline.IsZero() || j.idempotency != "" {
@@ -314,7 +301,7 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
-// room is the expected time until the bucket has room: without an answer, one interval.
+// without an answer, one interval
 func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
 	if delay, known := s.expected.room(ctx, s.partition(live, key), key); known {
 		return delay
@@ -338,8 +325,8 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	}, nil
 }
 
-// callable returns why the result cannot be posted. Clients cannot submit callback jobs themselves,
-// because their requests are signed as results.
+// callable returns why the result cannot be posted. Clients cannot submit callback jobs, whose
+// requests are signed as results.
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {

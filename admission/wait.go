@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// MaxWait is the maximum of [SubmitRequest.Wait].
+	// of [SubmitRequest.Wait]
 	MaxWait    = 5 * time.Minute
 	maxWaiters = 1000
 )
@@ -29,7 +29,6 @@ type Outcomes interface {
 	Await() (*queue.Waiting, error)
 }
 
-// waiters holds the submissions that wait.
 type waiters struct {
 	outcomes Outcomes // nil: waiting is not possible
 	places   *Budget
@@ -43,7 +42,7 @@ func newWaiters(o Outcomes) waiters {
 	return w
 }
 
-// EndWaits ends all waits, and later ones at once.
+// EndWaits ends all waits, also later ones.
 func (s *Service) EndWaits() { s.waiters.end() }
 
 const WaitHeader = "Penstock-Wait"
@@ -57,7 +56,7 @@ func ParseWait(field, value string) (time.Duration, error) {
 	return wait, nil
 }
 
-// waits takes the transport's value or the header's; both is an error.
+// in the request or its header, not both
 func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	wait = r.Wait
 	for name, values := range r.Header {
@@ -74,8 +73,6 @@ func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// await listens for the result, which the drainer publishes once under a token in the job's header,
-// before the job is stored.
 func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration) (
 	Outcome, error) {
 

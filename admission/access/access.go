@@ -1,6 +1,5 @@
 // Package access implements authorization: a [File] lists clients, by a token or a certificate's
-// name, with their rights and the policies and keys to which they apply. Package admission/httpapi
-// checks each request.
+// name, with their rights and the policies and keys to which they apply.
 //
 // A plain SHA-256 of each token suffices: slow hashes protect guessable passwords, which 256 random
 // bits are not.
@@ -14,24 +13,21 @@ import (
 type Right uint8
 
 const (
-	// Submit permits submitting jobs.
 	Submit Right = 1 << iota
-	// Check permits taking, peeking and refunding.
 	Check
-	// Read permits viewing everything, and metrics.
+	// also metrics
 	Read
-	// Operate permits pausing, resuming, cancelling, purging, replaying and discarding, and
-	// overrides of keys.
+	// pause, resume, cancel, purge, replay and discard, and change overrides
 	Operate
-	// Admin permits creating, changing and deleting policies.
+	// create, change and delete policies
 	Admin
 )
 
 // Any stands for at least one right.
 const Any = Submit | Check | Read | Operate | Admin
 
-// Envoy begins the pseudo-policies envoy.DOMAIN, for Envoy's rate limit service. Policies cannot
-// have such names.
+// Envoy begins the pseudo-policies envoy.DOMAIN of Envoy's rate limit service, which no policy can
+// be named like.
 const Envoy = "envoy."
 
 var words = []string{"submit", "check", "read", "operate", "admin"}

@@ -21,7 +21,6 @@ type File struct {
 	clients atomic.Pointer[Clients]
 }
 
-// Open reads a file.
 func Open(name string) (*File, error) {
 	f := &File{name: name}
 	return f, f.Reload()
@@ -41,7 +40,6 @@ func (f *File) Reload() error {
 // Clients returns the clients of the last valid file.
 func (f *File) Clients() *Clients { return f.clients.Load() }
 
-// Load returns all problems of a file, with their lines.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -51,13 +49,12 @@ func Load(name string) (*Clients, error) {
 	return Parse(file)
 }
 
-// mostText bounds a listed text: the longest key, and more stars than it needs.
+// the longest key, and more stars than it needs
 const (
 	mostClients = 100_000
 	mostText    = 512
 )
 
-// entry is a client in the file.
 type entry struct {
 	Name         string   `json:"name"`
 	Rights       []string `json:"rights"`
@@ -93,7 +90,6 @@ func Parse(file io.Reader) (*Clients, error) {
 	return p.clients, nil
 }
 
-// parser checks the entries of a file.
 type parser struct {
 	*strict.File
 	clients *Clients

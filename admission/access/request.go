@@ -12,7 +12,6 @@ import (
 	"strings"
 )
 
-// Realm is the challenge of WWW-Authenticate.
 const Realm = `Bearer realm="penstock"`
 
 var (
@@ -48,7 +47,6 @@ type sum [sha256.Size]byte
 // handle is the looked-up part of a hash; the rest is compared in constant time.
 func (s sum) handle() [8]byte { return [8]byte(s[:8]) }
 
-// Clients is the list of a file.
 type Clients struct {
 	tokens       map[[8]byte][]known
 	certificates map[string]*Client
@@ -60,7 +58,6 @@ type known struct {
 	client *Client
 }
 
-// Len returns the number of clients.
 func (cs *Clients) Len() int { return len(cs.all) }
 
 // Of identifies a client by its token, or without one by its verified certificate.

@@ -1,6 +1,6 @@
 // Package answer encodes the answers of the admission service for HTTP and NATS. Three tables hold
-// the HTTP knowledge: the status of a verdict, the status and type of an error (problem.go), and
-// the headers of a quota (headers.go).
+// the HTTP knowledge: verdictStatus, errorStatus (problem.go), and the headers of a quota
+// (headers.go).
 package answer
 
 import (
@@ -13,21 +13,17 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// Answer is an encoded answer.
 type Answer struct {
-	// Status is an HTTP status.
 	Status int
-	// Header begins with Content-Type, in the documented spelling.
+	// Content-Type comes first.
 	Header []Field
-	// Body is JSON or text, or empty.
-	Body []byte
+	Body   []byte
 	// Late: the request may have waited longer than a server's write timeout.
 	Late bool
 	// Stream, if not nil, must be called to write the body.
 	Stream func(w io.Writer, flush func())
 }
 
-// Field is one header field.
 type Field struct{ Name, Value string }
 
 const (
@@ -35,15 +31,14 @@ const (
 	contentProblem = "application/problem+json"
 )
 
-// verdictStatus is the first table.
 var verdictStatus = map[admission.Verdict]int{
 	admission.Allowed:  202,
 	admission.Queued:   202,
 	admission.Rejected: 429,
 }
 
-// appendAccepted and appendDecided avoid encoding/json: these are the most frequent answers, and
-// ids need no escapes.
+// appendAccepted and appendDecided avoid encoding/json for the most frequent answers. Ids need no
+// escapes.
 func appendAccepted(body []byte, o admission.Outcome) []byte {
 	body = append(append(body, `{"verdict":"`...), o.Verdict...)
 	body = append(append(append(body, `","job":"`...), o.Job...), '"')
@@ -82,10 +77,8 @@ func appendMember(body []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(body, name...), n, 10)
 }
 
-// usualBody is enough room for either body.
 const usualBody = 160
 
-// Submitted encodes the outcome of a submission.
 func Submitted(o admission.Outcome) Answer {
 	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter,
 		o.Verdict == admission.Rejected}
@@ -115,23 +108,20 @@ func Checked(c admission.Checked) Answer {
 	return Answer{Status: 200, Header: state.fields(contentJSON), Body: body}
 }
 
-// Refunded is the answer to a refund.
 func Refunded() Answer { return Answer{Status: 204} }
 
-// JSON panics if a document cannot be encoded, which types of admission/manage can.
+// JSON panics if a document cannot be encoded.
 func JSON(status int, document any) Answer {
 	return Answer{Status: status, Header: []Field{{"Content-Type", contentJSON}},
 		Body: encode(document)}
 }
 
-// Text answers with lines of text.
 func Text(status int, lines ...string) Answer {
 	return Answer{Status: status,
 		Header: []Field{{"Content-Type", "text/plain; charset=utf-8"}},
 		Body:   []byte(strings.Join(lines, "\n") + "\n")}
 }
 
-// Lines answers with NDJSON written by stream.
 func Lines(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "application/x-ndjson"}},
 		Stream: stream}

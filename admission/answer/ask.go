@@ -22,7 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Request is a request to an admitter.
 type Request struct {
 	Endpoint, Policy string
 	Key              string // of submit, acquire and settle
@@ -32,11 +31,11 @@ type Request struct {
 	Body             []byte
 }
 
-// Asker sends a request and returns the body of an answer of success. An admitter that does not
-// answer is an [admission.ErrUnavailable].
+// Asker sends a request and returns the body of a successful answer, or [admission.ErrUnavailable]
+// if no admitter answers.
 type Asker func(ctx context.Context, r Request) ([]byte, error)
 
-// mostAnswer bounds the bytes of an answer: a job's reply, as base64, and what is said about it.
+// a job's reply as base64, and the fields around it
 const mostAnswer = 2 * job.MaxReply
 
 var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
@@ -79,7 +78,6 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	}, nil
 }
 
-// OverNATS asks the admitters of an installation over a connection.
 func OverNATS(nc *nats.Conn, names queue.Names) Asker {
 	return func(ctx context.Context, r Request) ([]byte, error) {
 		token := strconv.FormatUint(r.Seq, 10)
@@ -111,19 +109,17 @@ func read(status int, retryAfter string, body []byte, err error) ([]byte, error)
 	return body, nil
 }
 
-// Ended is how a job ended.
 type Ended struct {
-	// End is one of the ends of package job, such as [job.EndDone] and [job.EndDead].
 	End job.End `json:"state"`
 	// Reason and Error are why a job is dead.
 	Reason string `json:"reason"`
 	Error  string `json:"last_error"`
 }
 
-// Between two looks at a job that is waited for lies the time until it starts, within these.
+// bounds of the pause between two looks at a job, which is the time until it starts
 const leastPause, mostPause = 50 * time.Millisecond, time.Second
 
-// UntilEnded looks at a job until it has ended. look returns its document.
+// UntilEnded calls look, which returns a job's document, until the job has ended.
 func UntilEnded(ctx context.Context, look func() (any, error)) (Ended, error) {
 	for {
 		var state struct {

@@ -18,9 +18,8 @@ type quotaState struct {
 	refused   bool
 }
 
-// fields is the third table: X-Ratelimit-…, Retry-After, and the structured fields of
-// draft-ietf-httpapi-ratelimit-headers-11. Unknown remaining units, and RateLimit, which requires
-// them, are left out.
+// fields returns X-Ratelimit-…, Retry-After, and the structured fields of
+// draft-ietf-httpapi-ratelimit-headers-11, without unknown remaining units.
 func (s quotaState) fields(contentType string) []Field {
 	fields := make([]Field, 0, 7)
 	add := func(name, value string) { fields = append(fields, Field{name, value}) }

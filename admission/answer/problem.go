@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Problem types of draft-ietf-httpapi-ratelimit-headers-11. Other problems are "about:blank".
+// Types of draft-ietf-httpapi-ratelimit-headers-11, and our own. Others are "about:blank".
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeUnreachable     = "urn:penstock:problem:deadline-unreachable"
@@ -49,7 +49,7 @@ type fieldProblem struct {
 	Reason string `json:"reason"`
 }
 
-// errorStatus is the second table. Clients see only texts marked shown.
+// Clients see only texts marked shown.
 var errorStatus = []struct {
 	kind   error
 	status int
@@ -68,7 +68,6 @@ var errorStatus = []struct {
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
-// quotaExceeded refuses until the time in Retry-After.
 var quotaExceeded = problem{
 	Type:   typeQuotaExceeded,
 	Title:  "Quota exceeded",
@@ -76,7 +75,6 @@ var quotaExceeded = problem{
 	Detail: "come back after the time in Retry-After",
 }
 
-// refusals are the problems of refused jobs.
 var refusals = map[error]problem{
 	admission.ErrQueueFull:   quotaExceeded.because("queue-full"),
 	admission.ErrRateLimited: quotaExceeded.because("rate-limited"),
@@ -96,7 +94,7 @@ func (p problem) because(reason string) problem {
 	return p
 }
 
-// refusal answers no, with the members of more added to the problem.
+// refusal adds the members of more to the problem.
 func refusal(s quotaState, p problem, more []byte) Answer {
 	p.ViolatedPolicies = []string{s.quota.Policy}
 	body := encode(p)
@@ -104,14 +102,12 @@ func refusal(s quotaState, p problem, more []byte) Answer {
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 
-// Problem encodes an error; for temporary ones use [Unavailable].
 func Problem(status int, detail string, more ...Field) Answer {
 	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: detail}.answer(more...)
 }
 
-// Unavailable encodes a temporary error: 503, or 507 for lack of space, with a reason and a
-// Retry-After.
+// Unavailable encodes a temporary error with its reason: 503, or 507 for lack of space.
 func Unavailable(status int, detail string, err error) Answer {
 	return problem{
 		Type:   typeReducedCapacity,
@@ -135,7 +131,7 @@ type Errors struct {
 func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
 // Answer logs unexpected errors, which become a plain 500, and temporary ones once in ten seconds
-// per reason, so that an outage does not fill the disk.
+// per reason.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
 		return problem{
@@ -190,7 +186,7 @@ func (e *Errors) Answer(err error) Answer {
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn logs rejected requests, except for reasons that are logged elsewhere.
+// warn leaves out reasons that are logged elsewhere.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
 	if reason == admission.ReasonStore || reason == admission.ReasonDrainer ||

@@ -46,7 +46,6 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 	return o, nil
 }
 
-// ReadError returns the error that an answer encodes.
 func ReadError(status int, retryAfter string, body []byte) error {
 	var a struct {
 		problem
@@ -79,7 +78,6 @@ func ReadError(status int, retryAfter string, body []byte) error {
 	return read
 }
 
-// readError is an error that was answered.
 type readError struct {
 	text string
 	kind error // nil: unknown

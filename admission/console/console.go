@@ -1,5 +1,5 @@
-// Package console serves the operators' web console: a client of the HTTP API, of static files
-// without a build step or external resources.
+// Package console serves the operators' web console: static files, without a build step or external
+// resources, that use the HTTP API.
 package console
 
 import (
@@ -15,13 +15,12 @@ import (
 	"time"
 )
 
-// Root is the console's path.
 const Root = "/console/"
 
 //go:embed static
 var static embed.FS
 
-// policy permits only this origin's scripts and requests, so that injected text cannot run.
+// policy permits only this origin's scripts and requests, against injected text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'"
@@ -51,7 +50,7 @@ func New() http.Handler {
 	return pages(files)
 }
 
-// kinds maps extensions to content types, whatever the machine's list says.
+// not the machine's list
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -59,7 +58,6 @@ var kinds = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// pages holds the files by path below Root.
 type pages map[string]file
 
 // ServeHTTP implements [http.Handler].
@@ -96,7 +94,6 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wantsPage reports whether a browser requests a page.
 func wantsPage(r *http.Request) bool {
 	for kind := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		if k, _, err := mime.ParseMediaType(kind); err == nil && k == "text/html" {

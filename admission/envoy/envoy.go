@@ -1,6 +1,6 @@
-// Package envoy implements Envoy's rate limit service without its protocol (internal/envoyapi): it
-// reads the files of envoyproxy/ratelimit ([Load]), finds the limit of a descriptor as that does,
-// which a test compares, and decides with package limiter ([Service]).
+// Package envoy implements Envoy's rate limit service without its protocol (internal/envoyapi). It
+// reads the files of envoyproxy/ratelimit ([Load]) and finds limits as that does, which a test
+// compares.
 package envoy
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Prefix begins the names of domains and limits in metrics and rights. Policies cannot have it.
+// Prefix begins names in metrics and rights.
 const Prefix = access.Envoy
 
 // Unit numbers a window as Envoy's API does.
@@ -41,7 +41,6 @@ func unitOf(name string) (Unit, bool) {
 	return 0, false
 }
 
-// String returns the unit as in files.
 func (u Unit) String() string { return units[u].name }
 
 func (u Unit) Window() time.Duration { return units[u].length }
@@ -65,7 +64,7 @@ func (r Rate) Window() time.Duration {
 	return time.Duration(n) * length
 }
 
-// per names the window in keys and metrics: day, 30second.
+// such as day, 30second
 func (r Rate) per() string {
 	if r.Units == nil {
 		return r.Unit.String()
@@ -85,7 +84,6 @@ type Limit struct {
 	counter counter
 }
 
-// Entry is a part of a descriptor.
 type Entry struct{ Key, Value string }
 
 type Descriptor struct {
@@ -110,8 +108,8 @@ type node struct {
 	pattern  string // the wildcard whose values share one count; empty: separate counts
 }
 
-// child returns the node of an entry, and the shared wildcard that matched. Full names precede
-// wildcards, which precede the key alone.
+// Full names precede wildcards, which precede the key alone. shared is the wildcard that matched,
+// if its values share a count.
 func (n *node) child(e Entry) (found *node, shared string) {
 	var room [128]byte
 	full := append(append(append(room[:0], e.Key...), '_'), e.Value...)
@@ -126,7 +124,7 @@ func (n *node) child(e Entry) (found *node, shared string) {
 	return n.children[e.Key], ""
 }
 
-// Find returns the limit of a descriptor, or nil, and its counting key.
+// Find returns a descriptor's limit, or nil, and its counting key.
 func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
@@ -152,10 +150,9 @@ func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string)
 	return at.limit, counts(at.limit.per(), entries, patterns)
 }
 
-// longestKey is the length from which counting keys are hashed.
 const longestKey = 256
 
-// counts returns the counting key, with patterns instead of the values that they match.
+// Values that share a count are replaced by their pattern.
 func counts(per string, entries []Entry, patterns map[int]string) string {
 	var room [longestKey]byte
 	text := append(append(room[:0], per...), ':')
@@ -176,7 +173,6 @@ func counts(per string, entries []Entry, patterns map[int]string) string {
 	return string(text)
 }
 
-// appendEscaped appends text with separators escaped.
 func appendEscaped(to []byte, text string) []byte {
 	const hexadecimal = "0123456789ABCDEF"
 	for i := range len(text) {
@@ -190,7 +186,6 @@ func appendEscaped(to []byte, text string) []byte {
 	return to
 }
 
-// own names the limit of a request.
 func (r Rate) own(domain string) string {
 	return Prefix + domain + ".:" + strconv.FormatUint(uint64(r.Requests), 10) + "/" +
 		r.per()

@@ -28,7 +28,7 @@ func Load(names []string) (*Config, error) {
 	return p.config, errors.Join(problems...)
 }
 
-// expand skips names beginning with a dot, where Kubernetes keeps former versions.
+// Kubernetes keeps former versions under names that begin with a dot.
 func expand(names []string) (files []string, err error) {
 	for _, name := range names {
 		info, err := os.Stat(name)
@@ -89,7 +89,6 @@ type limit struct {
 	UnitMultiplier *scalar `json:"unit_multiplier"`
 }
 
-// parser reads files into a Config.
 type parser struct {
 	*strict.File
 	config *Config

@@ -17,29 +17,21 @@ import (
 )
 
 const (
-	// mostDescriptors bounds the descriptors of a request.
 	mostDescriptors = 256
-	// mostOwn bounds the distinct limits from requests.
+	// distinct limits from requests
 	mostOwn = 1000
 )
 
-// Options holds settings; NewLimit is required.
 type Options struct {
-	// NewLimit makes limiters: [limiter.Factory.Limit].
 	NewLimit admission.NewLimit
-	// OnStoreError applies while the store is unavailable; default closed: the gateway's
-	// configuration decides.
+	// default closed: the gateway's configuration decides
 	OnStoreError policy.OnStoreError
-	// Shared makes the decisions of a request concurrently.
-	Shared bool
-	// Files are the arguments of [Load].
-	Files []string
-	// Sink takes decisions, by limits named by [Prefix] and path, and all names after each load;
-	// may be nil.
+	Shared       bool
+	Files        []string
+	// Sink takes decisions by limit, and all names after each load; may be nil.
 	Sink queue.Sink
 }
 
-// counter is the limiter of a limit.
 type counter struct {
 	name    string // in metrics
 	limiter admission.Limiter
@@ -53,7 +45,6 @@ type Service struct {
 	own map[string]*Limit // from requests
 }
 
-// New reads the files.
 func New(o Options) (*Service, error) {
 	o.Sink = queue.Sinks{o.Sink}
 	s := &Service{options: o, own: map[string]*Limit{}}
@@ -61,8 +52,7 @@ func New(o Options) (*Service, error) {
 	return s, s.Reload()
 }
 
-// Reload reads the files again; invalid ones change nothing. Counts survive unless the unit
-// changes.
+// Reload keeps the limits if the files are invalid, and counts unless the unit changes.
 func (s *Service) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +85,7 @@ func (s *Service) Reload() error {
 	return nil
 }
 
-// count sets the limiter of a limit; zero or no bound needs none.
+// Zero, or no bound, needs no limiter.
 func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
 	l.counter.name = name
 	if l.Unlimited || l.Requests == 0 {
@@ -112,13 +102,11 @@ func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func
 	return made.Commit, nil
 }
 
-// Answer is the answer to a request.
 type Answer struct {
 	Over     bool // a descriptor is over its limit
 	Statuses []Status
 }
 
-// Status is the answer for one descriptor.
 type Status struct {
 	Over      bool
 	Limit     *Rate // nil: no limit
@@ -147,7 +135,7 @@ type asked struct {
 }
 
 // Decide counts hits, at least 1, for each descriptor, even if another is refused. Errors:
-// [*admission.RequestError] and those of limiters, such as [admission.ErrStore].
+// [*admission.RequestError], and those of limiters.
 func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
 	hits uint32) (Answer, error) {
 
@@ -276,8 +264,7 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	return status, nil
 }
 
-// decide counts the hits of a request. Excessive hits use up the rest, so that costs can be
-// reported afterwards.
+// Excessive hits use up the rest, so that costs can be reported afterwards.
 func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
 	if l.counter.limiter == nil {
 		return algorithms.Decision{}, nil
@@ -309,7 +296,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	return checked.Decision, nil
 }
 
-// rest is the time to the end of the window, by this machine's clock.
+// rest is the time to the end of the window by this machine's clock.
 func (l *Limit) rest() time.Duration {
 	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)

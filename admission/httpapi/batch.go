@@ -26,13 +26,13 @@ type batchJob struct {
 	Base64  []byte            `json:"base64"`
 }
 
-// ipHeader comes from a trusted proxy, and applies to jobs without one.
+// It applies to jobs without one.
 var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch answers each job on a line of its own, as if submitted alone. It reads the whole
-// batch first, so that a slow queue does not count as a slow client.
+// submitBatch answers each job on a line. It reads the whole batch first, so that a slow queue does
+// not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, bad("query", "a batch has no query parameters")
@@ -93,7 +93,6 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	}), nil
 }
 
-// jobs yields an error in place of each unreadable job.
 func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	body []byte) iter.Seq2[admission.SubmitRequest, error] {
 
@@ -119,7 +118,7 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	}
 }
 
-// texts yields the elements of a list, or lines. An unreadable list ends there; other lines go on.
+// An unreadable list ends there; other lines go on.
 func texts(body []byte) iter.Seq2[[]byte, error] {
 	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
 		return elements(trimmed)
@@ -155,8 +154,8 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-// plainJob is a fast path for {"policy":"…","key":"…","body":…} without escapes; encoding/json
-// takes several times as long.
+// plainJob reads {"policy":"…","key":"…","body":…} without escapes several times as fast as
+// encoding/json.
 func plainJob(text []byte) (j batchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
 	for plain {

@@ -17,8 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The entity tag of a policy or an override is its revision.
-
 func revised(status int, document any, revision uint64) answer.Answer {
 	a := answer.JSON(status, document)
 	if revision > 0 {
@@ -29,7 +27,6 @@ func revised(status int, document any, revision uint64) answer.Answer {
 
 func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// write returns the call of a request that writes a policy or an override.
 func write(patch bool, do func(ctx context.Context, at place, document []byte, w manage.Write) (
 	written any, revision uint64, created bool, err error)) call {
 
@@ -61,8 +58,8 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 	}
 }
 
-// tagged returns the call of a GET that is answered with 304 if the client has the document. One
-// without a revision is tagged by its content, such as a list, which the console polls.
+// tagged returns the call of a GET that answers 304 if the client has the document. One without a
+// revision, a list, is tagged by its content.
 func tagged(read func(ctx context.Context, at place) (document any, revision uint64,
 	err error)) call {
 
@@ -89,7 +86,7 @@ func tagged(read func(ctx context.Context, at place) (document any, revision uin
 	}
 }
 
-// precondition reads If-Match and If-None-Match (RFC 9110); nil without either.
+// If-Match and If-None-Match (RFC 9110); nil without either
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {
@@ -109,7 +106,6 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 	}, nil
 }
 
-// matches reports whether an entity tag, or *, matches.
 func matches(values []string, revision uint64, weak bool) bool {
 	return revision > 0 && slices.ContainsFunc(tags(values), func(t string) bool {
 		if weak {
@@ -129,7 +125,7 @@ func tags(values []string) []string {
 	return list
 }
 
-// unwrapPolicy also takes an answer of GET, of whose other members only paused is used.
+// unwrapPolicy also takes an answer of GET.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy
@@ -160,7 +156,6 @@ func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	return enclosed.Inner, nil
 }
 
-// unwrap decodes a document strictly, and reports whether it has this member.
 func unwrap(document []byte, name string, into any) (bool, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
@@ -176,7 +171,7 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 
 const contentMergePatch = "application/merge-patch+json"
 
-// notAPatch rejects other types than JSON merge patches, except for curl's default.
+// curl's default type is accepted.
 func notAPatch(r *http.Request) *answer.Answer {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)

@@ -20,7 +20,7 @@ import (
 )
 
 func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
-	// Otherwise an unescaped question mark would cut a key short, and silently mix two buckets.
+	// An unescaped question mark would cut a key short, and mix two buckets.
 	query, err := parameters(r, "wait")
 	if err != nil {
 		return answer.Answer{}, err
@@ -52,16 +52,15 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	return a, nil
 }
 
-// bodyLeft is an error that leaves part of the body unread; the connection is closed.
+// bodyLeft leaves part of the body unread; the connection is closed.
 type bodyLeft struct{ error }
 
 func (b bodyLeft) Unwrap() error { return b.error }
 
-// smallBody is reserved in the budget before the first byte arrives.
+// reserved before the first byte arrives
 const smallBody = 4 << 10
 
-// read reads a body of at most `most` bytes, and reserves memory in the client's budget as it
-// grows.
+// read reserves memory in the client's budget as the body grows.
 func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held int64,
 	err error) {
 
@@ -92,7 +91,6 @@ func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held
 	}
 }
 
-// unread translates the error of reading a body.
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w: the body did not come, or not fast enough", admission.ErrTooSlow)
@@ -139,8 +137,7 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Checked(checked), nil
 }
 
-// client returns the address that limits apply to. A header naming another address is an error
-// unless it comes from a trusted proxy.
+// client returns the address that limits apply to. Only a trusted proxy may name another one.
 func (h *handler) client(remote string, header http.Header) (string, error) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -158,7 +155,7 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 	return admission.ClientIP(host), nil
 }
 
-// from adds the client that budgets count: its name, or its address as seen by a trusted proxy.
+// Budgets count clients by name, or by address as seen by a trusted proxy.
 func (h *handler) from(at *place, r *http.Request, c *access.Client) {
 	at.client = c
 	at.ip, at.proxy = h.client(r.RemoteAddr, r.Header)

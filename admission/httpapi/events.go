@@ -19,7 +19,7 @@ import (
 
 const (
 	aliveEvery = 15 * time.Second
-	// streamFor bounds a stream; then the client reconnects.
+	// then the client reconnects
 	streamFor = 15 * time.Minute
 )
 
@@ -27,7 +27,7 @@ func (m management) stats(_ context.Context, at place) (any, error) {
 	return m.Watch().Stats(at.mayRead, at.number("keys"))
 }
 
-// events streams server-sent events. Last-Event-ID continues a stream.
+// Last-Event-ID continues a stream.
 func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if err := noBody(r); err != nil {
 		return answer.Answer{}, err
@@ -50,7 +50,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	}), nil
 }
 
-// events returns a filter for events that the client asks for and may see.
+// events returns a filter for what the client asks for and may see.
 func (at place) events() (func(watch.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
@@ -74,7 +74,7 @@ func (at place) events() (func(watch.Event) bool, error) {
 	}, nil
 }
 
-// tell writes events until the client leaves, the time is up, or the rights of clients change.
+// tell ends when the client leaves, the time is up, or rights change.
 func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 	alive, end, rights := time.NewTicker(aliveEvery), time.After(streamFor), m.rights()
 	defer alive.Stop()

@@ -1,8 +1,8 @@
-// Package httpapi serves the admission service over HTTP and, with Options.Management, the
-// management API. The table in routes lists all endpoints; openapi.yaml describes them.
+// Package httpapi serves the admission service and the management API over HTTP. The table in
+// routes lists all endpoints; openapi.yaml describes them.
 //
-// A key is the rest of the path as escaped by the client: "//" and ".." are not cleaned, and %2F is
-// a slash of the key. The empty key is a slash at the end.
+// A key is the rest of the path: "//" and ".." are not cleaned, and %2F is a slash of the key. The
+// empty key is a slash at the end.
 package httpapi
 
 import (
@@ -28,7 +28,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Service is implemented by [*admission.Service].
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	SubmitBatch(ctx context.Context, requests iter.Seq2[admission.SubmitRequest, error],
@@ -40,34 +39,30 @@ type Service interface {
 
 // Options holds optional settings; the zero value works.
 type Options struct {
-	// Parts returns the health of the process's parts, quickly. [admission.Reason] of the first
-	// error is the answer's reason. Only clients that may read everything see notes.
+	// The reason of an unready answer is [admission.Reason] of the first error. Only clients that
+	// may read everything see notes.
 	Parts func() []health.Part
-	// Metrics serves /metrics. Default: not found.
+	// nil: not found
 	Metrics http.Handler
-	// Console serves / and /console without authentication, because its pages get their data from
-	// the API.
+	// served without authentication, because its pages get their data from the API
 	Console http.Handler
-	// Management serves the management API. Default: not found.
+	// nil: not found
 	Management *manage.Service
-	// Schedules keeps schedules. Default: not found.
+	// nil: not found
 	Schedules *schedules.Service
-	// Permits lets callers wait for starts.
-	Permits Permits
-	// Budget bounds the bodies held; default [admission.DefaultBudget] for this handler.
+	Permits   Permits
+	// default [admission.DefaultBudget] for this handler
 	Budget *admission.Budget
-	// Hosts are this process's host names, besides IP addresses, localhost and *.localhost;
-	// "*.example.com" matches subdomains. Requests for others get 421, against DNS rebinding.
-	Hosts []string
-	// Clients returns the known clients. Default: no access control.
-	Clients func() *access.Clients
-	// TrustedProxies may set Penstock-IP.
+	// Hosts are host names of this process besides IP addresses and localhost. Requests for others
+	// get 421, against DNS rebinding.
+	Hosts          []string
+	Clients        func() *access.Clients
 	TrustedProxies []netip.Prefix
-	// Logger receives unexpected errors; default [slog.Default].
+	// for unexpected errors
 	Logger *slog.Logger
 }
 
-// New does not use http.ServeMux, which cleans paths.
+// New returns the API. It does not use http.ServeMux, which cleans paths.
 func New(service Service, o Options) http.Handler {
 	if o.Parts == nil {
 		o.Parts = func() []health.Part { return nil }
@@ -136,7 +131,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, rt, names, client)
 }
 
-// find returns the resource at a path, and the values for its braces.
 func (h *handler) find(path string) (*resource, []string) {
 	for i := range h.served {
 		if names, ok := h.served[i].match(path); ok {
@@ -146,8 +140,8 @@ func (h *handler) find(path string) (*resource, []string) {
 	return nil, nil
 }
 
-// forbid rejects an unknown host, another site's page, and a job on its way to a target. It covers
-// unknown paths below /v1/, to reveal none.
+// forbid rejects an unknown host, another site's page, and a job on its way to a target; below /v1/
+// also unknown paths, to reveal none.
 func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer {
 	status, detail := 0, ""
 	below := strings.HasPrefix(path, root)
@@ -228,7 +222,7 @@ func (h *handler) health(*http.Request, place) (answer.Answer, error) {
 	return answer.Text(http.StatusOK, "ok"), nil
 }
 
-// ready reports the parts with ?verbose. Notes name policies, so they need the right to read.
+// Notes name policies, so they need the right to read.
 func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 	parts := h.options.Parts()
 	err, notes := health.Err(parts), at.client.MayAll(access.Read)
@@ -270,7 +264,7 @@ func respond(w http.ResponseWriter, a answer.Answer) {
 		w.WriteHeader(a.Status)
 		conn := http.NewResponseController(w)
 		a.Stream(w, func() {
-			// A stream may last longer than an answer while the client reads it.
+			// A stream may last while the client reads it.
 			_ = conn.SetWriteDeadline(time.Now().Add(readWithin)) // Write reports its error
 			_ = conn.Flush()
 		})

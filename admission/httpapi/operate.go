@@ -24,7 +24,7 @@ type management struct {
 	clients func() *access.Clients // nil: no access control
 }
 
-// rights returns a new pointer once the clients have changed.
+// a new pointer once the clients have changed
 func (m management) rights() *access.Clients {
 	if m.clients == nil {
 		return nil
@@ -32,7 +32,7 @@ func (m management) rights() *access.Clients {
 	return m.clients()
 }
 
-// client answers with the client's rights, so that a page can hide other actions.
+// A page hides actions without rights.
 func (m management) client(_ context.Context, at place) (any, error) {
 	return at.client.Grant(), nil
 }
@@ -175,7 +175,6 @@ func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Submitted(outcome), nil
 }
 
-// some reads a selection of dead letters.
 func (at place) some() (some queue.DeadLetterFilter, err error) {
 	some.Through = at.numbers["through"]
 	if some.Keyed = at.query.Has("key"); some.Keyed {
@@ -195,7 +194,7 @@ func (at place) some() (some queue.DeadLetterFilter, err error) {
 	return some, err
 }
 
-// time reads an instant, which may be given as a duration before now; zero: not given.
+// RFC 3339, or a duration before now
 func (at place) time(name string) (t time.Time, err error) {
 	if !at.query.Has(name) {
 		return t, nil

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// permits reports whether the client has the right. A job or dead letter named by number needs it
-// for all keys of the policy.
+// A job or dead letter named by number needs the right for all keys of its policy.
 func (rt route) permits(at place) bool {
 	switch {
 	case rt.right == 0:
@@ -25,7 +24,7 @@ func (rt route) permits(at place) bool {
 	return at.client.MayAll(rt.right)
 }
 
-// notPermitted names the missing right and does not reveal whether the resource exists.
+// It does not reveal whether the resource exists.
 func notPermitted(rt route, at place) error {
 	what := fmt.Sprintf("%s %s", rt.right, "for all policies and keys")
 	switch {
@@ -50,8 +49,8 @@ func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 	return forbidden(c, fmt.Sprintf("submit for key %.64q of policy %.64q", r.Key.Raw(), r.Policy))
 }
 
-// within checks the right to write a policy. A NATS target publishes with the drainers' rights, so
-// it needs admin for all policies; new callbacks need admin for the policy that signs them.
+// within checks the right to write a policy. A NATS target publishes with the drainers' rights, and
+// new callbacks are signed by another policy.
 func within(c *access.Client) func(before, p policy.Policy) []policy.Problem {
 	return func(before, p policy.Policy) []policy.Problem {
 		var found []policy.Problem

@@ -12,10 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Permits returns the client for permits of a policy, or why there are none.
 type Permits func(policy string) (*permits.Client, error)
 
-// acquire waits for the start of a call, unless the client closes the connection.
+// acquire waits for the start of a call.
 func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	client, err := h.permits(at.policy)
 	if err != nil {
@@ -31,7 +30,7 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 	}
-	// Its costs in the body are another spelling of the headers, with the same rules.
+	// Costs in the body are another spelling of the headers.
 	var asked struct {
 		Cost     json.Number            `json:"cost"`
 		Costs    map[string]json.Number `json:"costs"`
@@ -67,7 +66,7 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	return a, nil
 }
 
-// settle passes on how a call goes on or ended; DELETE: it did not begin.
+// settle passes on the progress or end of a call; DELETE: it did not begin.
 func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	client, err := h.permits(at.policy)
 	if err != nil {
@@ -116,7 +115,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Answer{Status: http.StatusNoContent}, nil
 }
 
-// callStatus goes by the rules for jobs' targets; "" if there is no such HTTP status.
+// callStatus follows the rules for targets; "" for no HTTP status.
 func callStatus(status float64, retryAfterMS int64) string {
 	code := int(status)
 	switch {
@@ -150,7 +149,6 @@ func (h *handler) document(r *http.Request, at place, into any) error {
 	return nil
 }
 
-// mostPermit bounds the id of a permit.
 const mostPermit = 64
 
 func (h *handler) permits(policy string) (*permits.Client, error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/penstock-mq/penstock/admission/watch"
 )
 
-// maxDocument bounds the bytes of a policy or an override.
+// of a policy or an override
 const maxDocument = 64 << 10
 
-// noBody rejects a body, without waiting for one that is announced.
+// noBody does not wait for a body that is announced.
 func noBody(r *http.Request) error {
 	n := 1
 	var err error
@@ -36,8 +36,7 @@ func noBody(r *http.Request) error {
 
 var errEmptyQuery = bad("query", "is empty; a question mark in a key is written %%3F")
 
-// parameters reads a query. It rejects unknown and repeated parameters: they are misspelt, or part
-// of a key with a question mark.
+// Unknown and repeated parameters are misspelt, or part of a key with a question mark.
 func parameters(r *http.Request, known ...string) (url.Values, error) {
 	if r.URL.ForceQuery {
 		return nil, errEmptyQuery
@@ -65,7 +64,7 @@ func bad(field, reason string, args ...any) error {
 	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// ranges bounds the whole numbers in queries; unset is the value of one that is not given.
+// ranges bounds the whole numbers in queries, with a default.
 var ranges = map[string]struct{ unset, least, most uint64 }{
 	"after": {most: maxID}, "before": {most: maxID}, "through": {least: 1, most: maxID},
 	"limit": {100, 1, 1000}, "offset": {most: manage.MaxListed},
@@ -74,10 +73,9 @@ var ranges = map[string]struct{ unset, least, most uint64 }{
 	"run": {0, 1, 1}, "front": {0, 1, 1},
 }
 
-// maxID is the largest id of a dead letter; one more still fits.
+// of a dead letter; one more still fits
 const maxID = 1<<63 - 1
 
-// parameters reads the query of a management request, whose parameters a route lists.
 func (at *place) parameters(r *http.Request, listed string) (err error) {
 	known := strings.FieldsFunc(listed, func(c rune) bool { return c == '&' })
 	at.numbers = make(map[string]uint64, len(known))

@@ -18,10 +18,10 @@ import (
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
-	// its slashes. The query parameters of management requests follow a question mark, those that
-	// are no whole number despite their name with their type; other handlers check their own.
+	// its slashes. The query parameters of management requests follow a question mark; "=" and a
+	// type marks one that is not of [ranges]. Other handlers check their own.
 	path string
-	// right is needed for the policy and key in the path, or for all; see [route.each]. Zero: none.
+	// needed for the policy and key in the path, or for all; zero: none
 	right access.Right
 	ask   call
 }
@@ -32,7 +32,7 @@ func (rt route) managed() bool {
 	return rt.right&(access.Read|access.Operate|access.Admin) != 0 && rt.ask != nil
 }
 
-// each reports whether the handler checks each policy, so that the right for any suffices.
+// each: the handler checks each policy, so the right for any suffices.
 func (rt route) each() bool {
 	path, _, _ := strings.Cut(rt.path, "?")
 	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath,
@@ -52,7 +52,7 @@ const (
 	clientPath   = "/v1/client"
 )
 
-// routes returns the endpoints; the first matching path counts.
+// The first matching path counts.
 func (h *handler) routes() []route {
 	m := management{h.options.Management, h.options.Clients}
 	return []route{
@@ -134,13 +134,11 @@ func (h *handler) routes() []route {
 	}
 }
 
-// resource holds the routes of one path.
 type resource struct {
 	form   []string // path segments, with "{}" or "{...}" for those in braces
 	routes []route
 }
 
-// resources groups the served routes by path.
 func (h *handler) resources() []resource {
 	var all []resource
 	for _, r := range h.routes() {
@@ -177,7 +175,7 @@ func form(path string) []string {
 	return form
 }
 
-// match returns the values for the braces. Paths are not cleaned; segments may be empty.
+// Paths are not cleaned; segments may be empty.
 func (re resource) match(path string) (found []string, ok bool) {
 	found = make([]string, 0, 2)
 	for i, want := range re.form {
@@ -284,7 +282,6 @@ func decodeKey(escaped string) (job.Key, error) {
 	return key, nil
 }
 
-// noKey answers a path without a key.
 func noKey(*http.Request, place) (answer.Answer, error) {
 	return answer.Answer{}, bad("key", "is missing; the empty key is a slash at the end")
 }
@@ -294,7 +291,6 @@ func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
 		"empty key is a slash at the end")
 }
 
-// look returns the call of a request without a body.
 func look(do func(ctx context.Context, at place) (document any, err error)) call {
 	return func(r *http.Request, at place) (answer.Answer, error) {
 		if err := noBody(r); err != nil {

@@ -16,7 +16,7 @@ import (
 
 var errNoSchedules = fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
 
-// putSchedule reads a job's request with headers for the schedule.
+// A schedule is a job's request with further headers.
 func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) {
 	s := h.options.Schedules
 	if s == nil {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// tripAfter consecutive failures open the breaker.
+	// consecutive failures
 	tripAfter  = 5
 	probeEvery = time.Second
 )
 
-// newBreaker returns a breaker that logs its changes, and calls answers when the store is back.
+// newBreaker logs changes, and calls answers when the store is back.
 func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -90,8 +90,8 @@ func (g *guarded) Peek(ctx context.Context, from admission.Caller,
 	return g.ask(ctx, (*limits).Peek, from, n)
 }
 
-// Refund implements [admission.Limiter]. Units return to what decides now: the store, or in an
-// outage the share. Refunds across its start or end are lost.
+// Refund returns units to what decides now, the store or the share. Refunds across an outage's
+// start or end are lost.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
@@ -107,7 +107,6 @@ func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) er
 	return fmt.Errorf("%w: %w", admission.ErrStore, err)
 }
 
-// question is Take or Peek.
 type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
 
 func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
@@ -121,7 +120,7 @@ func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
 	return g.without(ctx, q, from, n, err)
 }
 
-// isOfTheRequest reports whether an error says nothing about the store.
+// Such errors do not concern the store.
 func isOfTheRequest(ctx context.Context, err error) bool {
 	_, cost := errors.AsType[*algorithms.CostError](err)
 	return cost || ctx.Err() != nil
@@ -152,20 +151,19 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// share is the in-memory limiter of one of several admitters. It starts without the store's counts.
+// share is the in-memory limiter of one of several admitters, without the store's counts.
 type share struct {
 	mu      sync.Mutex
 	limits  *limits
 	madeFor shareOf
 }
 
-// shareOf identifies the inputs of a share.
 type shareOf struct {
 	guarded *guarded
 	live    int64
 }
 
-// of returns the limiter of the policy's present share. Used units survive a change.
+// Used units survive a change.
 func (s *share) of(g *guarded) *limits {
 	now := shareOf{g, g.factory.live.Load()}
 	s.mu.Lock()
@@ -187,7 +185,6 @@ func (s *share) of(g *guarded) *limits {
 	return s.limits
 }
 
-// drop forgets used units.
 func (s *share) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package limiter makes the limiters of policies, in memory or over a shared store (package
-// inredis), and decides while that store is unavailable.
+// Package limiter makes the limiters of policies, in memory or in a shared store (package inredis),
+// and decides while that store is unavailable.
 package limiter
 
 import (
@@ -18,23 +18,22 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Options holds the settings of a [Factory]; the zero value keeps states in memory.
+// Options of a [Factory]; the zero value keeps states in memory.
 type Options struct {
 	Shared Shared
-	// Now is the clock in memory, for simulations.
+	// for simulations
 	Now  func() time.Time
 	Sink queue.Sink
-	// Logger reports each outage of the shared store.
+	// reports outages
 	Logger *slog.Logger
 }
 
-// Shared is a store shared by processes.
 type Shared struct {
-	// Open makes the place of all states, which asks the breaker first.
+	// The place asks the breaker first.
 	Open func(Breaker) Place
-	// Timeout bounds a decision; then, and while the breaker is open, on_store_error applies.
+	// After it, and while the breaker is open, on_store_error applies.
 	Timeout time.Duration
-	// Cluster requires one key for all limits of a policy; see [policy.Policy.OnCluster].
+	// see [policy.Policy.OnCluster]
 	Cluster bool
 }
 
@@ -43,12 +42,10 @@ type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// Place holds the states of limits.
 type Place interface {
-	// Store makes the store of a limit. rule is an [algorithms.Rule]. A store without SetRule for
-	// its state restarts when the policy changes.
+	// rule is an [algorithms.Rule]. A store without SetRule for its state restarts when the policy
+	// changes.
 	Store(p policy.Policy, l policy.Limit, rule any) Store
-	// Group joins the stores of a policy's limits, all made here.
 	Group(policy string, stores []Store) Group
 }
 
@@ -78,8 +75,8 @@ func New(o Options) *Factory {
 	return f
 }
 
-// Health returns an error while on_store_error applies. With [Factory.Run] it is current within
-// seconds.
+// Health returns an error while on_store_error applies, current within seconds during
+// [Factory.Run].
 func (f *Factory) Health() error {
 	if f.breaker != nil && f.breaker.State() != gobreaker.StateClosed {
 		return errAway
@@ -90,7 +87,7 @@ func (f *Factory) Health() error {
 var probe = policy.Policy{Name: "=alive", Rule: policy.Rule{Algorithm: policy.FixedWindow,
 	Limit: 1 << 30, Window: policy.Duration(time.Second)}}
 
-// Run probes the shared store in each second without requests, until ctx ends.
+// Run probes the shared store in seconds without requests.
 func (f *Factory) Run(ctx context.Context) error {
 	if f.shared == nil {
 		<-ctx.Done()
@@ -122,7 +119,7 @@ func (f *Factory) Run(ctx context.Context) error {
 
 var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
 
-// SetLive sets the number of live admitters, for on_store_error: local.
+// SetLive sets the number of admitters, for on_store_error: local.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
 // Limit is an [admission.NewLimit].
@@ -158,7 +155,6 @@ func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admissi
 
 func (f *Factory) memory() memory { return memory{now: f.options.Now} }
 
-// Possible returns why the store cannot hold a policy's limits.
 func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	if f.shared != nil {
 		problems = p.OnRedis()
@@ -195,14 +191,13 @@ func asLimits(l admission.Limiter) *limits {
 	return before
 }
 
-// Store holds the states of one limit.
 type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group takes from several limits, all or none. It needs one key per limit.
+// Group takes from several limits, all or none, with one key each.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)
@@ -256,7 +251,7 @@ func (l *limits) keys(from admission.Caller) []string {
 	return keys
 }
 
-// makeLimit keeps the stores of limits with the same name and algorithm.
+// Limits with the same name and algorithm keep their stores.
 func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
 	l := &limits{each: p.AllLimits()}
 	made := admission.Limit{Limiter: l}

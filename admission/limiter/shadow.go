@@ -10,21 +10,19 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// shadow is the limiter of a policy with shadow limits, each of which decides independently.
+// Each shadow limit decides independently.
 type shadow struct {
 	enforced   admission.Limiter // nil: none
 	candidates []candidate
 	timeout    time.Duration // for candidates in a shared store; 0: none
 }
 
-// candidate is a shadow limit.
 type candidate struct {
 	name   string
 	byIP   bool
 	limits *limits
 }
 
-// shadow makes the limiter.
 func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	before, _ := previous.(*shadow)
 	if before == nil {
@@ -91,7 +89,7 @@ func (s *shadow) Peek(ctx context.Context, from admission.Caller,
 	return s.ask(ctx, admission.Limiter.Peek, (*limits).Peek, from, n)
 }
 
-// ask asks the enforced limits, then the candidates, whose outages it ignores.
+// Outages of candidates are ignored.
 func (s *shadow) ask(ctx context.Context,
 	enforced func(admission.Limiter, context.Context, admission.Caller, int64) (
 		admission.Checked, error),

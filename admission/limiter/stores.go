@@ -10,14 +10,13 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// site identifies the store of a limit.
 type site struct {
 	place  Place
 	policy policy.Policy
 	limit  policy.Limit
 }
 
-// memory is the place of states in this process. openStore makes its stores, with their types.
+// openStore makes its stores, with their types.
 type memory struct {
 	Place
 	now func() time.Time
@@ -38,7 +37,6 @@ type limitStore struct {
 	commit func() // applies the new rule to a store that was kept
 }
 
-// open makes the store of a limit.
 func open(s site, before Store) (limitStore, error) {
 	l := s.limit
 	window := time.Duration(l.Window)
@@ -67,7 +65,7 @@ type changeable[S any] interface {
 	SetRule(algorithms.Rule[S]) error
 }
 
-// openStore keeps the previous store if its state type is the same.
+// A store of the same state type is kept.
 func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 	before Store) (limitStore, error) {
 	if err := rule.Validate(); err != nil {

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// MaxListed limits offset and limit together.
+	// offset and limit together
 	MaxListed = 10_000
-	// askAtOnce buckets fit into one answer of a valve, even with the longest keys.
+	// fit into one answer of a valve, even with the longest keys
 	askAtOnce = 500
 )
 
@@ -31,24 +31,22 @@ type Bucket struct {
 	*job.BucketState
 	job.Hold
 	// only of a single bucket
-	Audit *audit.Standing `json:"audit,omitempty"`
-	// only of a single bucket
+	Audit    *audit.Standing  `json:"audit,omitempty"`
 	Override *policy.Override `json:"override,omitempty"`
 	// its partition, if no drainer answered for it
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets is a page of a policy's buckets.
 type Buckets struct {
 	Buckets []Bucket `json:"buckets"`
 	Total   int      `json:"total"` // buckets with jobs or calls
-	// Next is the offset of the next page; nil: none, or beyond [MaxListed].
+	// nil: none, or beyond [MaxListed]
 	Next *int `json:"next_offset,omitempty"`
 	// Unanswered partitions are missing here and in Total.
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists buckets with jobs or calls, deepest first. The order changes between pages, so a
+// Buckets lists buckets with jobs or calls, deepest first. The order changes between pages: a
 // bucket may appear twice or be missed.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	return s.buckets(ctx, name, job.ByDepth, offset, limit)
@@ -118,23 +116,21 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 	return page, nil
 }
 
-// PlacedBucket is a bucket of a policy.
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
-	// Refused jobs in the last minute, at least, of this process; only for [job.ByRefused].
+	// jobs in the last minute, at least, of this process; only for [job.ByRefused]
 	Refused int64 `json:"refused,omitempty"`
 }
 
-// AllBuckets holds the first buckets of all policies.
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
 	Total   int            `json:"total"` // buckets with jobs or calls, or with refusals
-	// WindowMS is the time over which refusals were counted.
+	// time over which refusals were counted
 	WindowMS *int64 `json:"window_ms,omitempty"`
-	// Depths counts stored jobs by policy, with or without a drainer; nil for [job.ByRefused].
+	// stored jobs by policy; nil for [job.ByRefused]
 	Depths map[string]uint64 `json:"depths,omitzero"`
-	// Unanswered holds partitions by policy, as in [Buckets].
+	// as in [Buckets]
 	Unanswered map[string][]int `json:"unanswered,omitempty"`
 }
 
@@ -194,7 +190,6 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 	return all, nil
 }
 
-// listed is the answer of one partition.
 type listed struct {
 	buckets  []job.BucketState
 	total    int
@@ -285,15 +280,14 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	return b, nil
 }
 
-// Purged is the result of a purge.
 type Purged struct {
 	Key string `json:"key"`
 	// without dead letters; running ones are left alone
 	Removed int `json:"removed"`
 }
 
-// Purge drops a bucket's jobs that do not run. Without an owner of the partition it drops all, as
-// many as it can in time. After ErrNoDrainer some may have been dropped.
+// Purge drops a bucket's jobs that do not run; without an owner of the partition all, as many as it
+// can in time. After ErrNoDrainer some may have been dropped.
 func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

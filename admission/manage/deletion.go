@@ -17,7 +17,7 @@ import (
 
 const (
 	purgesAtOnce = 16
-	// deletionWait is how long a deletion waits for jobs whose end is being stored.
+	// for jobs whose end is being stored
 	deletionWait  = 2 * time.Second
 	deletionAgain = 50 * time.Millisecond
 )
@@ -33,8 +33,7 @@ type Deleted struct {
 
 // DeletePolicy deletes a policy and its overrides; dead letters stay. If its queue holds jobs it
 // returns ErrConflict; with purge it drops those that wait, and the policy goes when the running
-// ones have ended, perhaps after the answer. It stops accepting jobs first, so none slips in. A
-// file restores its policy when its text changes.
+// ones have ended. It stops accepting jobs first. A file restores its policy when its text changes.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (Deleted, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Edit changes a job that does not run, see [job.Edit], and returns once the change is stored.
-// ErrConflict: it runs or has ended, or its partition has a thousand changed jobs. ErrNoDrainer:
-// the owner did not answer; the change may have taken effect.
+// Edit changes a job that does not run, and returns once that is stored. ErrConflict: it runs or
+// has ended, or its partition has a thousand changed jobs. ErrNoDrainer: the change may have taken
+// effect.
 func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -47,7 +47,7 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
 }
 
-// untouched explains why the owner, whose answer is stands, left a job alone.
+// untouched explains why the owner left a job alone.
 func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job, stands *job.State,
 	verb string) error {
 

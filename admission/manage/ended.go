@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// EndedJob is what is known about an ended job.
 type EndedJob struct {
 	Job        string    `json:"job"`           // id
 	Key        *string   `json:"key,omitempty"` // nil: unknown
@@ -43,15 +42,14 @@ type EndedJob struct {
 	Bytes      []byte     `json:"answer_base64,omitempty"`
 }
 
-// EndedJobs is a page of a history, last ended first.
 type EndedJobs struct {
 	Jobs []EndedJob `json:"jobs"`
 	// the next page ends before this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// History lists at most limit jobs that ended before a history id (0: the last ones), of one key or
-// of all. The search is bounded: a page may be short although there are more.
+// History lists jobs that ended before a history id (0: the last ones), of one key or of all. The
+// search is bounded: a page may be short although there are more.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
 	limit int) (EndedJobs, error) {
 
@@ -75,7 +73,6 @@ func (s *Service) History(ctx context.Context, name string, key job.Key, before 
 	return page, nil
 }
 
-// past adds the facts of a history.
 func (j *EndedJob) past(p queue.HistoryEntry) {
 	key := p.Key.Raw()
 	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, p.How, p.Accepted, &p.Ended, p.ID
@@ -105,7 +102,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// Ended returns how a job ended, or ErrNotFound. The policy may be gone.
+// Ended returns how a job ended; the policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -153,7 +150,6 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	return j, nil
 }
 
-// JobOrEnd returns a job by look, or how it ended.
 func (s *Service) JobOrEnd(ctx context.Context,
 	look func(ctx context.Context, policy string, seq uint64) (Job, error),
 	policy string, seq uint64) (any, error) {

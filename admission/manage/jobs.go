@@ -15,24 +15,22 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Additional states of a job, see [job.State].
 const (
 	// not yet read by a drainer
 	JobStored    = "stored"
 	JobCancelled = "cancelled" // just dropped
 )
 
-// Job is the state of a job.
 type Job struct {
 	Job       string `json:"job"` // id
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	State     string `json:"state"`
-	// Position counts the jobs of its bucket before it; nil unless it waits.
+	// jobs of its bucket before it; nil unless it waits
 	Position *int `json:"position"`
-	// Calls that wait in its bucket and have nine of ten starts.
+	// that wait in its bucket and have nine of ten starts
 	Calls int `json:"calls,omitempty"`
-	// ETAMS is the time to its start; nil while unknown.
+	// nil while unknown
 	ETAMS     *int64 `json:"eta_ms"`
 	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
@@ -44,7 +42,7 @@ type Job struct {
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags,omitempty"`
 	Size       int        `json:"size"` // bytes of the body
-	// Changed: an operator moved or edited it.
+	// by an operator
 	Changed bool `json:"changed,omitempty"`
 
 	// Only of a single job, on request.
@@ -56,7 +54,6 @@ type Job struct {
 	header map[string][]string
 }
 
-// Jobs is a page of a bucket's jobs, in the order of acceptance.
 type Jobs struct {
 	Jobs []Job `json:"jobs"`
 	// the next page begins after this sequence; nil: last page
@@ -69,12 +66,11 @@ var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, J
 // Only filters jobs; empty: any.
 type Only struct{ State, Tag string }
 
-// mostSought bounds the jobs that one page examines.
+// jobs that one page examines
 const mostSought = 2000
 
-// Jobs lists at most limit jobs of a bucket after a sequence. With a filter a page may be short
-// although there are more, because it examines at most 2,000 jobs. It reads bodies to count their
-// bytes.
+// Jobs lists a bucket's jobs after a sequence. With a filter a page may be short although there are
+// more, because it examines at most 2,000 jobs.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
 	only Only) (Jobs, error) {
 
@@ -115,7 +111,6 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 	}
 }
 
-// standing adds the states of jobs from their valve.
 func (s *Service) standing(ctx context.Context, name string, partition int,
 	found []job.Arrived) []Job {
 
@@ -183,7 +178,6 @@ func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (Job, e
 	return s.stored(ctx, name, seq)
 }
 
-// stored reads a job from its stream.
 func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, error) {
 	stored, err := s.readJob(ctx, name, seq)
 	if err != nil {
@@ -226,7 +220,6 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	return j, nil
 }
 
-// WholeJob is Job with headers and body.
 func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, error) {
 	j, err := s.Job(ctx, name, seq)
 	if err != nil {
@@ -243,7 +236,6 @@ func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, e
 	return j, nil
 }
 
-// shown returns a body as text if it is UTF-8.
 func shown(body []byte) (text *string, bytes []byte) {
 	if !utf8.Valid(body) {
 		return nil, body
@@ -253,7 +245,7 @@ func shown(body []byte) (text *string, bytes []byte) {
 }
 
 // Cancel drops a job that does not run, without a dead letter. ErrConflict: it runs or has just
-// ended. ErrNoDrainer: the partition's owner does not answer.
+// ended.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -41,8 +41,7 @@ type DeadPolicy struct {
 	NewestAt time.Time `json:"newest_at"`
 }
 
-// DeadPolicies lists the permitted policies with dead letters, which outlive their policies; most
-// letters first.
+// DeadPolicies lists policies with dead letters, which outlive their policies; most letters first.
 func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
 	[]DeadPolicy, error) {
 
@@ -61,16 +60,15 @@ func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool
 	return policies, nil
 }
 
-// DeadLetters is a page of a policy's dead letters, oldest first.
 type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`
 	// the next page begins after this id; nil: last page
 	Next *uint64 `json:"next,omitempty"`
-	// Discarded counts letters ever dropped to make room.
+	// letters ever dropped to make room
 	Discarded uint64 `json:"discarded,omitempty"`
 }
 
-// lettered is queued for dead letters, which outlive their policy or its queue.
+// Dead letters outlive their policy and its queue.
 func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
@@ -92,7 +90,6 @@ func letter(l queue.StoredLetter) DeadLetter {
 		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
-// DeadLetters lists at most limit dead letters after an id.
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	limit int) (DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -119,7 +116,6 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	return page, nil
 }
 
-// DeadLetter returns a dead letter with the job's headers and body.
 func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadLetter, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -143,9 +139,8 @@ func noLetter(err error, name string, id uint64) error {
 	return translate(err)
 }
 
-// Replay submits a dead letter as a new job at the end of its bucket, without the limiter of a door
-// policy. The letter is removed if the job was accepted. ErrConflict: it cannot be a job, or the
-// policy has retired.
+// Replay submits a dead letter as a new job at the end of its bucket, without asking a limiter, and
+// removes it if accepted. ErrConflict: it cannot be a job, or the policy has retired.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -177,7 +172,6 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 	}
 }
 
-// takesJobs returns an error if the policy has retired or does not exist.
 func takesJobs(entry policy.Entry, name string) error {
 	if entry.Retired || entry.Policy.Name == "" {
 		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
@@ -199,8 +193,7 @@ type Replayed struct {
 	Complete bool `json:"complete"` // false: ask again for the rest
 }
 
-// ReplaySome replays selected dead letters in order, within Options.BulkTimeout. A full bucket does
-// not hold up others.
+// ReplaySome replays selected dead letters in order. A full bucket does not hold up others.
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Replayed, error) {
 
@@ -223,7 +216,6 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLe
 	return done, nil
 }
 
-// Discard deletes a dead letter permanently.
 func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -239,12 +231,11 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 
 type Discarded struct {
 	Discarded uint64 `json:"discarded"`
-	// Incomplete: ask again for the rest.
+	// ask again for the rest
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// DiscardSome deletes selected dead letters, within Options.BulkTimeout. A selection by id, and of
-// all letters, is deleted at once.
+// DiscardSome deletes a selection by id, or all letters, at once.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Discarded, error) {
 

@@ -1,6 +1,6 @@
-// Package manage lists, pauses, changes, drops and replays: policies, buckets, jobs and dead
-// letters. State that only the owner of a partition has comes from its valve, within a deadline; a
-// missing owner is reported and holds up no other partition.
+// Package manage operates on policies, buckets, jobs and dead letters. State that only the owner of
+// a partition has comes from its valve, within a deadline; a missing owner is reported and holds up
+// no other partition.
 //
 // Results are JSON documents with keys in their original form.
 package manage
@@ -26,34 +26,31 @@ import (
 )
 
 const (
-	// listsAtOnce bounds concurrent lists, for which valves sort between starts.
+	// Valves sort lists between starts.
 	listsAtOnce = 2
 )
 
-// Options holds optional settings; the zero value works.
 type Options struct {
-	// Timeout bounds each call but bulk operations; default 5 s. Questions to valves, and the wait
-	// until this process follows a change, take at most a fifth of it.
+	// Timeout bounds each call but bulk operations; default 5 s. Questions to valves, and waits for
+	// changes, take at most a fifth of it.
 	Timeout time.Duration
-	// BulkTimeout bounds bulk operations; default 20 s.
+	// default 20 s
 	BulkTimeout time.Duration
-	// Followed waits until this process follows a policy in at least this revision, or with 0 has
-	// forgotten it. Default: do not wait.
+	// Followed waits until this process follows a policy in at least this revision, or has
+	// forgotten it (0).
 	Followed func(ctx context.Context, policy string, revision uint64)
-	// Possible returns why this installation cannot follow a valid policy. Default: none.
+	// Possible returns why this installation cannot follow a policy.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Watch observes events; default: its own.
+	// default: its own
 	Watch *watch.Watch
-	// Audited returns an auditor's view of a bucket. Default: no audit.
+	// an auditor's view of a bucket
 	Audited func(policy string, key job.Key) (audit.Standing, bool)
-	// Logger receives operators' changes at level Info; default [slog.Default].
+	// for operators' changes
 	Logger *slog.Logger
 }
 
-// Service manages one installation. It is safe for concurrent use.
-//
-// Methods return [*admission.RequestError], [*policy.InvalidError], or an error of a kind of
-// package admission.
+// Service manages one installation. It is safe for concurrent use. Methods return
+// [*admission.RequestError], [*policy.InvalidError], or an error of a kind of package admission.
 type Service struct {
 	broker   *queue.Broker
 	policies *store.Store
@@ -63,7 +60,6 @@ type Service struct {
 	making   chan struct{} // full while a policy is made
 }
 
-// New makes a service. The producer makes replays.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
@@ -86,14 +82,12 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 		make(chan struct{}, listsAtOnce), make(chan struct{}, 1)}
 }
 
-// Watch returns the service's watch.
 func (s *Service) Watch() *watch.Watch { return s.options.Watch }
 
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.options.Timeout)
 }
 
-// entry reads a policy.
 func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.policies.Policy(ctx, name)
 	if errors.Is(err, queue.ErrNotFound) {
@@ -116,11 +110,11 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 	return entry, err
 }
 
-// errNobody is the ErrNoDrainer of a partition without a connected owner.
+// of a partition without a connected owner
 var errNobody = fmt.Errorf("%w", admission.ErrNoDrainer)
 
-// ask asks the owner of a partition. It returns errNobody without an owner, and ErrNoDrainer if the
-// owner is too slow or has just released the partition.
+// ask returns errNobody without an owner, and ErrNoDrainer if the owner is too slow or has just
+// released the partition.
 func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Question) (
 	job.Answer, error) {
 
@@ -145,7 +139,7 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	return job.Partition(subject, p.Partitions)
 }
 
-// each calls do for every element, at most n at once, and waits for all calls.
+// each runs at most n at once.
 func each[T any](n int, all []T, do func(T)) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, n)
@@ -165,7 +159,6 @@ func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
-// log logs an operator's change.
 func (s *Service) log(ctx context.Context, message string, args ...any) {
 	if client, ok := ctx.Value(clientKey{}).(string); ok {
 		args = append(args, "from", client)

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Policy is a policy with its metadata.
 type Policy struct {
 	Policy   policy.Policy `json:"policy"`   // with defaults
 	Revision uint64        `json:"revision"` // grows with every change
@@ -46,17 +45,15 @@ func described(e policy.Entry) Policy {
 		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting, Last: e.Last}
 }
 
-// Write says how to write a document. The zero value is unconditional.
 type Write struct {
-	// If reports whether this revision, 0 for none, may be overwritten; nil: any. Otherwise the
-	// write fails with [admission.ErrPrecondition].
-	If func(revision uint64) bool
-	// DryRun checks without writing.
+	// If reports whether this revision, 0 for none, may be overwritten; nil: any. If not:
+	// [admission.ErrPrecondition].
+	If     func(revision uint64) bool
 	DryRun bool
-	// Possible returns why the caller must not write a valid policy; nil: none.
+	// why the caller must not write it
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Paused is the pause that the caller assumes; nil: ignore. It is not part of the content: if
-	// it differs, the write fails with ErrConflict.
+	// Paused is the pause that the caller assumes, which the write does not change: if it differs,
+	// ErrConflict.
 	Paused *bool
 }
 
@@ -70,7 +67,6 @@ func (w Write) check(revision uint64) error {
 	return fmt.Errorf("%w: what is here has revision %d", admission.ErrPrecondition, revision)
 }
 
-// Policies lists all policies by name.
 func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -85,7 +81,6 @@ func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	return policies, nil
 }
 
-// Policy returns a policy.
 func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -96,7 +91,6 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), nil
 }
 
-// Day counts a policy's jobs in each minute of the last day.
 func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -107,9 +101,9 @@ func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	return day, translate(err)
 }
 
-// PutPolicy creates or replaces a policy, and reports whether it is new. A pause persists; a
-// retired policy is revived. Errors: [*policy.InvalidError], with ErrConflict if the change is
-// impossible, such as a capacity below the depth of a bucket.
+// PutPolicy creates or replaces a policy. A pause persists; a retired policy is revived. Errors:
+// [*policy.InvalidError], with ErrConflict if the change is impossible, such as a capacity below a
+// bucket's depth.
 func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	w Write) (written Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -125,8 +119,8 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// turn waits until a new policy may be made. With several copies of each stream, half as long a
-// pause follows as the previous one took: servers that make streams have less time for submissions.
+// turn waits until a new policy may be made. With several copies of each stream a pause follows,
+// half as long as the making took: servers that make streams have less time for submissions.
 func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
 	if s.broker.Replicas() < 2 || w.DryRun {
 		return func() {}, nil
@@ -145,8 +139,7 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	}, nil
 }
 
-// PatchPolicy applies a JSON merge patch (RFC 7396), like PutPolicy. ErrConflict: the policy has
-// retired.
+// PatchPolicy applies a JSON merge patch (RFC 7396). ErrConflict: the policy has retired.
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
@@ -207,7 +200,6 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	return answer, c.created, nil
 }
 
-// policyChange restarts after a concurrent change.
 type policyChange struct {
 	s    *Service
 	w    Write
@@ -218,7 +210,7 @@ type policyChange struct {
 	lowered bool // the stream has the new capacity
 }
 
-// of returns the new policy; current is nil if there is none.
+// current is nil for a new policy.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -241,7 +233,7 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	return p, err
 }
 
-// fit checks that this installation can follow the new policy.
+// fit: this installation can follow the new policy.
 func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
 	if err := c.w.check(before.Revision); err != nil {
 		return policy.Policy{}, err
@@ -263,8 +255,8 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	return p, policy.Invalid(problems)
 }
 
-// enforce updates the stream, unless lower did, and waits until this process follows the policy, so
-// that a client can publish at once. Every admitter does the same, so errors are only logged.
+// enforce updates the stream, and waits until this process follows the policy, so that the client
+// can publish at once. Every admitter does the same, so errors are only logged.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered {
@@ -277,7 +269,7 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 }
 
 // lower rejects a capacity in use before anything is written. Only the stream can tell without a
-// race, so it is lowered first; not for a retired policy, which stays closed until its record opens
+// race, so it is lowered first; not of a retired policy, which stays closed until its record opens
 // it.
 func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
 	dry bool) (bool, error) {
@@ -309,7 +301,6 @@ func (s *Service) restore(ctx context.Context, name string) {
 	}
 }
 
-// rejected translates the error of a change.
 func rejected(err error) error {
 	if bad, ok := errors.AsType[unfit](err); ok {
 		return translate(bad.error)
@@ -317,7 +308,7 @@ func rejected(err error) error {
 	return change(err)
 }
 
-// change translates errors: an impossible change is not an error of the new policy.
+// An impossible change is not an error of the new policy.
 func change(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
@@ -325,7 +316,7 @@ func change(err error) error {
 	return translate(err)
 }
 
-// awaitFollowed lets the caller's next request see a revision.
+// The caller's next request then sees the revision.
 func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
@@ -349,7 +340,6 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 	return s.Policy(ctx, name)
 }
 
-// Override holds a key's own settings.
 type Override struct {
 	Key      string          `json:"key"`
 	Override policy.Override `json:"override"` // zero: the policy's settings apply
@@ -367,7 +357,6 @@ type Overrides struct {
 	Next *string `json:"next,omitempty"`
 }
 
-// Overrides lists at most limit overrides after a key.
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	limit int) (Overrides, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -390,7 +379,6 @@ func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	return page, nil
 }
 
-// Override returns a key's override, or ErrNotFound.
 func (s *Service) Override(ctx context.Context, name string, key job.Key) (Override, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -408,7 +396,7 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
 }
 
-// PutOverride replaces an override including its pause. An empty one is removed.
+// PutOverride replaces an override and its pause. An empty one is removed.
 func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o policy.Override,
 	w Write) (
 	Override, error) {
@@ -444,7 +432,6 @@ func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	return o, err
 }
 
-// errDry ends a dry run.
 var errDry = errors.New("dry run")
 
 func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, w Write,
@@ -488,7 +475,6 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	return o, nil
 }
 
-// DeleteOverride removes an override, including a pause, if there is one.
 func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

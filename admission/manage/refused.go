@@ -48,7 +48,7 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 	return all, s.stand(ctx, all.Buckets)
 }
 
-// stand skips buckets of policies that were just deleted.
+// Buckets of policies that were just deleted are skipped.
 func (s *Service) stand(ctx context.Context, buckets []PlacedBucket) error {
 	var mu sync.Mutex
 	var errs []error

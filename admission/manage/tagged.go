@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	taggedPage = 1000
-	// cancelsAtOnce is the number of concurrent cancellations.
+	taggedPage    = 1000
 	cancelsAtOnce = 16
 )
 
 type CancelledTagged struct {
 	Cancelled int `json:"cancelled"`
-	// Left jobs run or have just ended.
+	// run, or have just ended
 	Left int `json:"left"`
-	// Next is the sequence to continue after; nil: all were examined.
+	// sequence to continue after; nil: all were examined
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// CancelTagged cancels a policy's or bucket's jobs with a tag, accepted after a sequence. Valves do
-// not know tags, so it reads the queue, about 100,000 jobs per second, within Options.BulkTimeout.
-// Jobs accepted meanwhile are left alone.
+// CancelTagged cancels jobs with a tag, accepted after a sequence. Valves do not know tags, so it
+// reads the queue, about 100,000 jobs per second. Jobs accepted meanwhile are left alone.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done CancelledTagged, err error) {
 
@@ -71,7 +69,7 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	return done, nil
 }
 
-// cancelAll returns the sequence through which all are done; on an error, the one before the first
+// cancelAll returns the sequence through which all are done: on an error, the one before the first
 // unknown result.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
 	done *CancelledTagged) (uint64, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// StatusHeader carries the HTTP status of an answer.
 const StatusHeader = job.HeaderStatus
 
 func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
@@ -27,9 +26,9 @@ func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
 	return policy, key, nil
 }
 
-// headerLost rejects a request whose headers the client library could not read and left out:
-// without its Idempotency-Key it would be a different job. micro hides the message, whose size
-// reveals the loss.
+// headerLost rejects a request whose unreadable headers the client library left out: without its
+// Idempotency-Key it would be a different job. micro hides the message, whose size reveals the
+// loss.
 func headerLost(r micro.Request) error {
 	field := reflect.Indirect(reflect.ValueOf(r)).FieldByName("msg")
 	if !field.IsValid() || r.Headers() != nil {

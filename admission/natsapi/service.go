@@ -32,7 +32,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Service is implemented by [*admission.Service].
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
@@ -43,36 +42,31 @@ type Service interface {
 const (
 	serviceName = "penstock-admitter"
 	queueGroup  = "admitters"
-	// slotPatience is how long the first request too many waits for a slot.
+	// of the first request too many, for a slot
 	slotPatience = 100 * time.Millisecond
 )
 
-// Options holds optional settings; the zero value works.
 type Options struct {
-	// Job, Bucket and Cancel return documents; nil: no such endpoint.
+	// They return documents; nil: no such endpoint.
 	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
 	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
 	Cancel func(ctx context.Context, policy string, seq uint64) (any, error)
-	// MaxConcurrent requests are handled at once, default 4096; others get 503.
+	// default 4096; others get 503
 	MaxConcurrent int
-	// Budget bounds the bytes of requests; default [admission.DefaultBudget] for this service
-	// alone.
-	Budget *admission.Budget
-	// Grace is for requests in progress at a stop; default 10 s.
-	Grace time.Duration
-	// Version is the reported semantic version; default 0.0.0.
+	// Budget bounds the bytes of requests; default [admission.DefaultBudget] for this service.
+	Budget  *admission.Budget
+	Grace   time.Duration
 	Version string
-	// Started is called once the service is reachable; may be nil.
-	Started func()
-	// Answered gets the status of each answer; may be nil.
+	// called once the service is reachable; may be nil
+	Started  func()
 	Answered func(status int)
-	// Logger receives unexpected errors; default [slog.Default].
+	// for unexpected errors
 	Logger *slog.Logger
 }
 
 // Serve returns a function that answers requests until its context ends, leaves the queue group and
 // answers the rest. nc must not be shared: requests would delay the acknowledgements that answers
-// wait for. The caller closes it.
+// wait for.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
@@ -109,7 +103,6 @@ type server struct {
 	slots   chan struct{} // one element per request in progress
 }
 
-// endpoint is a kind of request, named by the second token of the subject.
 type endpoint struct {
 	name string
 	ask  question
@@ -132,7 +125,6 @@ func (s *server) endpoints() []endpoint {
 	return all
 }
 
-// errBusy answers a request without a slot.
 var errBusy = fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrBusy)
 
 func (s *server) run(ctx context.Context) error {
@@ -189,8 +181,7 @@ func (s *server) reached(ctx context.Context) bool {
 	return false
 }
 
-// finish waits for pending requests. micro does not report when its subscriptions are drained; the
-// connection's count does.
+// micro does not report when its subscriptions are drained; the connection's count does.
 func (s *server) finish(others int) {
 	grace := time.NewTimer(s.options.Grace)
 	defer grace.Stop()
@@ -220,8 +211,7 @@ func (s *server) finish(others int) {
 	}
 }
 
-// dispatch starts a goroutine per request, because one at a time, waiting for JetStream, would be a
-// few hundred a second.
+// One request at a time, waiting for JetStream, would be a few hundred a second.
 func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	busy := false // used only by the subscription's goroutine
 	return micro.HandlerFunc(func(r micro.Request) {
@@ -245,8 +235,7 @@ func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	})
 }
 
-// from returns the policy as the client: NATS does not identify users, whose permissions go by
-// policy.
+// NATS does not identify users, whose permissions go by policy.
 func (s *server) from(e endpoint, r micro.Request) admission.Client {
 	policy, _, _ := s.names.ParseRequest(e.name, r.Subject())
 	return natsClient(policy)
@@ -256,8 +245,7 @@ func natsClient(policy string) admission.Client {
 	return admission.Client{Name: "nats " + policy}
 }
 
-// enter takes a slot. It waits only if the previous request got one, or the whole backlog would
-// slow down.
+// enter waits only if the previous request got a slot, or the whole backlog would slow down.
 func (s *server) enter(wasBusy bool) bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -277,7 +265,7 @@ func (s *server) enter(wasBusy bool) bool {
 	}
 }
 
-// answer recovers from panics, which would end the process for all clients.
+// A panic would end the process for all clients.
 func (s *server) answer(ctx context.Context, r micro.Request, e endpoint) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -363,7 +351,7 @@ func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	return answer.JSON(http.StatusOK, document), nil
 }
 
-// respond answers only to inboxes, because it publishes with the service's own rights.
+// Only inboxes are answered, because the service publishes with its own rights.
 func (s *server) respond(r micro.Request, a answer.Answer) {
 	s.options.Answered(a.Status)
 	if !s.names.IsReply(r.Reply()) {

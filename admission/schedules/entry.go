@@ -21,19 +21,18 @@ type Entry struct {
 	Policy string `json:"policy"`         // of the same file
 	Key    string `json:"key,omitempty"`  // empty: that of jobs without one
 	Name   string `json:"name,omitempty"` // several of a key need names; default "default"
-	// When is as in the header Penstock-Schedule, and Zone as in Penstock-Schedule-Zone.
+	// as in Penstock-Schedule and Penstock-Schedule-Zone
 	When string `json:"when"`
 	Zone string `json:"zone,omitempty"`
-	// Paused pauses the schedule; not given, it stays as it was.
+	// default: as it was
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"` // of its jobs
-	// Priority and Cost are short for two of Headers, which are those of a request for a job.
+	// short for two of Headers, which are those of a job's request
 	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`
 }
 
-// headers maps fields to headers.
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
@@ -50,13 +49,12 @@ func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	return entries
 }
 
-// checker checks the entries of a file.
 type checker struct {
 	find  func(string) (policy.Policy, error)
 	first map[string]int // by ID
 }
 
-// errUnsound marks an invalid policy, which is reported elsewhere.
+// reported elsewhere
 var errUnsound = errors.New("the policy itself is wrong")
 
 func checking(policies []policy.Policy) checker {
@@ -116,7 +114,6 @@ func (c checker) entry(i int, e Entry) []policy.Problem {
 	return nil
 }
 
-// problem assigns an error to its field.
 func (e Entry) problem(err error) policy.Problem {
 	bad, ok := errors.AsType[*admission.RequestError](err)
 	switch {
@@ -163,7 +160,6 @@ func (e Entry) schedule(set string,
 	return s, err
 }
 
-// id identifies an entry and its text.
 func (e Entry) id() string {
 	e.Name = cmp.Or(e.Name, DefaultName)
 	text, _ := json.Marshal(e) // cannot fail: text and numbers

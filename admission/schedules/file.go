@@ -16,20 +16,19 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// File holds the schedules of one configuration file.
 type File struct {
 	Set      string // as for its policies
 	Policies []policy.Policy
-	// Entries are the schedules; nil: the file has no list.
+	// nil: the file has no list
 	Entries []Entry
 }
 
-// applyTries bounds attempts in spite of concurrent changes.
+// in spite of concurrent changes
 const applyTries = 20
 
-// Apply writes entries whose text has changed since a file of the set last wrote them: reading a
-// file again neither shifts an @every nor undoes a pause, change or deletion. It removes the set's
-// schedules that left the file. Errors: [*policy.InvalidError], [queue.ErrStreamFull],
+// Apply writes entries whose text has changed since a file of the set last wrote them: rereading a
+// file neither shifts an @every nor undoes an operator's change. It removes the set's schedules
+// that left the file. Errors: [*policy.InvalidError], [queue.ErrStreamFull],
 // [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
@@ -83,7 +82,7 @@ func (s *Service) apply(ctx context.Context, f File) error {
 	return s.broker.SetAppliedFile(ctx, f.Set, before, texts)
 }
 
-// write stores new entries, and returns the stored schedules that no entry names.
+// write returns the stored schedules that no entry names.
 func (s *Service) write(ctx context.Context, f File, written []string,
 	stored map[string]queue.Schedule) (others map[string]queue.Schedule, err error) {
 	others = maps.Clone(stored)
@@ -118,7 +117,6 @@ func brief(e Entry) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// unsaid warns about schedules of a set that has no list any more.
 func (s *Service) unsaid(set string, n int) {
 	if n > 0 {
 		s.options.Logger.Warn("the file has no list of schedules any more: those that it had "+
@@ -126,7 +124,6 @@ func (s *Service) unsaid(set string, n int) {
 	}
 }
 
-// stored returns all schedules by ID.
 func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error) {
 	all, err := s.broker.Schedules(ctx, "*")
 	stored := map[string]queue.Schedule{}
@@ -178,7 +175,6 @@ func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) er
 	return nil
 }
 
-// same compares two schedules for users.
 func same(a, b queue.Schedule) bool {
 	return a.When == b.When && a.Zone == b.Zone && a.Paused == b.Paused && a.Set == b.Set &&
 		bytes.Equal(a.Body, b.Body) &&

@@ -1,6 +1,6 @@
-// Package schedules submits jobs at scheduled times. Schedules are JetStream's (package queue).
-// Each tick has an Idempotency-Key made of the schedule and the instant, so repeated attempts make
-// one job. The last instant is noted, because a killed server forgets such keys.
+// Package schedules submits jobs at the ticks of JetStream's schedules. A tick's Idempotency-Key,
+// of the schedule and the instant, makes repeated attempts one job. The last instant is noted,
+// because a killed server forgets such keys.
 package schedules
 
 import (
@@ -27,20 +27,18 @@ const (
 	Missed    = "missed"    // no job
 )
 
-// DefaultName is the name of a schedule without one.
 const DefaultName = "default"
 
 const (
-	// again is the retry interval while submitting fails.
+	// while submitting fails
 	again = time.Second
-	// patience bounds the retries of a one-time tick.
+	// for a one-time tick
 	patience = time.Hour
 )
 
-// Options holds optional settings; the zero value works.
 type Options struct {
 	Sink queue.Sink
-	// Logger receives ticks without a job; default [slog.Default].
+	// for ticks without a job
 	Logger *slog.Logger
 }
 
@@ -51,7 +49,6 @@ type Service struct {
 	options Options
 }
 
-// New makes a service that submits to jobs.
 func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	o.Sink = queue.Sinks{o.Sink}
 	if o.Logger == nil {
@@ -60,7 +57,6 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	return &Service{broker, jobs, o}
 }
 
-// Schedule is a schedule for users.
 type Schedule struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"`
@@ -77,18 +73,15 @@ func shown(s queue.Schedule) Schedule {
 		Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
 }
 
-// Request is a request for a schedule.
 type Request struct {
 	admission.SubmitRequest
 	Name, When, Zone string
-	// By is the client. Without Manages it may replace only its own schedules.
+	// Without Manages, By may replace only its own schedules.
 	By      string
 	Manages bool
 }
 
-// Put stores a schedule, or replaces one and keeps its pause. Errors: [*admission.RequestError],
-// [admission.ErrUnknownPolicy], [admission.ErrConflict], [admission.ErrTooLarge],
-// [admission.ErrForbidden], [admission.ErrUnavailable].
+// Put stores a schedule, or replaces one and keeps its pause. Errors are of package admission.
 func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	made, err := r.schedule(s.jobs.Sound)
 	if err != nil {
@@ -109,7 +102,7 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	return shown(made), nil
 }
 
-// schedule validates a request; sound validates its jobs.
+// sound validates the schedule's jobs.
 func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]string, error)) (
 	made queue.Schedule, err error) {
 	r.Name = cmp.Or(r.Name, DefaultName)
@@ -141,7 +134,6 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 		Zone: r.Zone, Header: stored, Body: r.Body}, nil
 }
 
-// List returns the schedules of a policy.
 func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, error) {
 	all, err := s.broker.Schedules(ctx, policyName)
 	if err != nil {
@@ -185,7 +177,6 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 	return shown(found), translate(err)
 }
 
-// Remove deletes a schedule.
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
 	return translate(s.broker.RemoveSchedule(ctx, policyName, key, name))
 }
@@ -204,7 +195,6 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 }
 
-// Run submits ticks until ctx ends, and returns nil.
 func (s *Service) Run(ctx context.Context) error {
 	for {
 		err := s.broker.SetUpSchedules(ctx)
@@ -229,8 +219,8 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	if ctx.Err() != nil {
 		return again, false // left to another admitter
 	}
-	// Finish a tick even when stopping: a restarted server may not know a finished job, and accept
-	// it again.
+	// A tick is finished even when stopping: a restarted server may not know a finished job, and
+	// accept it again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	switch noted, err := s.broker.TickNoted(ctx, t); {

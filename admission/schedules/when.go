@@ -14,7 +14,6 @@ import (
 const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
 	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z"
 
-// Patterns other than cron.
 const (
 	every = "@every "
 	at    = "@at "
@@ -26,7 +25,7 @@ var (
 		"@annually"}
 )
 
-// pattern adds seconds to cron, as the server requires.
+// The server requires seconds.
 func pattern(when string) string {
 	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
 		return "0 " + when
@@ -34,7 +33,7 @@ func pattern(when string) string {
 	return when
 }
 
-// checkWhen accepts dates that never occur, such as February 30.
+// Dates that never occur, such as February 30, are accepted.
 func checkWhen(when string) error {
 	var err error
 	switch {
@@ -56,7 +55,6 @@ func checkWhen(when string) error {
 	return nil
 }
 
-// checkZone returns the error in a pattern's zone.
 func checkZone(when, zone string) error {
 	if zone == "" {
 		return nil
@@ -68,7 +66,7 @@ func checkZone(when, zone string) error {
 	return err
 }
 
-// field is a field of a cron pattern, with names from the least number on.
+// Names begin at the least number.
 type field struct {
 	least, most int
 	names       string
@@ -95,7 +93,7 @@ func checkCron(when string) error {
 	return nil
 }
 
-// takes reports whether part is N, N-M, * or ?, perhaps with /STEP.
+// N, N-M, * or ?, perhaps with /STEP
 func (f field) takes(part string) bool {
 	numbers, step, stepped := strings.Cut(part, "/")
 	if n, err := strconv.Atoi(step); stepped && (err != nil || n < 1) {

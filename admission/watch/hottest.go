@@ -10,8 +10,7 @@ import (
 
 const MostKeys = 64
 
-// KeyStat counts the answers to a key: checks, or refused jobs. Before the counting began there may
-// have been up to More.
+// KeyStat counts the answers to a key, since up to More earlier ones.
 type KeyStat struct {
 	Key     string `json:"key"`
 	Allowed int64  `json:"allowed"`
@@ -21,9 +20,9 @@ type KeyStat struct {
 
 func (k KeyStat) counted() int64 { return k.Allowed + k.Refused }
 
-// hottest finds the most frequent keys in bounded memory, by space-saving (Metwally, Agrawal, El
-// Abbadi 2005): a new key replaces the least frequent one and inherits its count as More. Each key
-// with more than a 64th of all checks is found.
+// hottest finds the most frequent keys by space-saving (Metwally, Agrawal, El Abbadi 2005): a new
+// key replaces the least frequent one and inherits its count as More. Each key with more than a
+// 64th of all checks is found.
 type hottest struct {
 	number int64 // of the part
 	keys   []KeyStat
@@ -56,7 +55,6 @@ func (h *hottest) add(k job.Key, allowed bool) {
 
 type heat [parts]hottest
 
-// asked counts an answer.
 func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	number := now.Unix() / partSeconds
 	h := &all[number%parts]
@@ -88,14 +86,12 @@ func (all *heat) hottest(now time.Time, most int) []KeyStat {
 	return keys[:min(len(keys), most)]
 }
 
-// Refusals lists the keys with the most refused jobs, by policy.
 type Refusals struct {
 	Window time.Duration        // over which they were counted, at most a minute
 	Keys   map[string][]KeyStat // at most [MostKeys] per policy
 }
 
-// Refusals returns this process's refusals for permitted policies. The first call starts the
-// counting.
+// Refusals returns this process's refusals. The first call starts the counting.
 func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

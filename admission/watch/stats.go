@@ -10,14 +10,12 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Stats holds the figures of the last minute.
 type Stats struct {
-	// WindowMS is the time observed: 0 in the first answer.
+	// 0 in the first answer
 	WindowMS int64  `json:"window_ms"`
 	Policies []Stat `json:"policies"` // with events
 }
 
-// Stat holds the figures of one policy.
 type Stat struct {
 	Policy    string `json:"policy"`
 	Accepted  int64  `json:"accepted"`
@@ -36,18 +34,16 @@ type Stat struct {
 
 	Keys []KeyStat `json:"keys,omitempty"`
 
-	// Shadow holds decisions of shadow limits by name: for limits on starts of all drainers, for
-	// door limits of this process.
+	// by name: limits on starts of all drainers, door limits of this process
 	Shadow map[string]Shadow `json:"shadow,omitempty"`
 
 	Rate     float64    `json:"rate"` // starts per second
 	Wait     *Quantiles `json:"wait_ms,omitempty"`
 	Duration *Quantiles `json:"duration_ms,omitempty"`
-	// Starts per second, oldest first; the last second is incomplete.
+	// oldest first; the last second is incomplete
 	Starts []int64 `json:"starts"`
 }
 
-// Shadow counts what a shadow limit would have refused or delayed.
 type Shadow struct {
 	Over int64 `json:"over"`
 	ByMS int64 `json:"by_ms"`
@@ -67,7 +63,6 @@ const (
 	maxPolicies = 1000
 )
 
-// figures holds the counts of a policy.
 type figures struct {
 	last    int64 // second of the last event
 	seconds [window]second
@@ -115,7 +110,7 @@ type part struct {
 	wait, duration histogram
 }
 
-// of returns the figures of a policy, or nil if there are too many.
+// nil if there are too many policies
 func (w *Watch) of(policy string) *figures {
 	f := w.figures[policy]
 	if f == nil {
@@ -164,7 +159,7 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Take implements [queue.Sink] for the answers of this process.
+// Take takes the answers of this process.
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
@@ -198,8 +193,7 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// Stats returns the figures of permitted policies, with at most keys keys each. The first call
-// starts the watch.
+// Stats returns at most keys keys of each policy. The first call starts the watch.
 func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +214,7 @@ func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	return all, nil
 }
 
-// asked keeps the watch running, and returns for how long it has run, at most a window.
+// heard is at most a window.
 func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	if err = w.hear(); err != nil {
 		return now, 0, err
@@ -268,7 +262,7 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	}
 }
 
-// histogram counts milliseconds in eight bins per doubling, to nine hours.
+// eight bins per doubling, to nine hours
 type histogram [bins]uint32
 
 const (
@@ -277,7 +271,6 @@ const (
 	bins    = (doubles + 1) << fine
 )
 
-// bin returns the bin of a value.
 func bin(ms int64) int {
 	if ms < 1<<fine {
 		return int(max(ms, 0))
@@ -302,7 +295,6 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// quantiles returns nil for an empty histogram.
 func (h *histogram) quantiles() *Quantiles {
 	var total uint64
 	for _, n := range h {

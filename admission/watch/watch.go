@@ -1,7 +1,7 @@
-// Package watch observes an installation: events as they come, and figures of the last minute.
+// Package watch observes an installation: events, and figures of the last minute.
 //
-// Drainers omit most events without a listener (see [queue.Event]), so a [Watch] listens only on
-// request, and for two minutes longer.
+// Drainers omit most events without a listener, so a [Watch] listens only on request, and for two
+// minutes longer.
 package watch
 
 import (
@@ -20,12 +20,11 @@ import (
 
 const (
 	linger = 2 * time.Minute
-	// kept events are there for reconnecting listeners.
+	// for reconnecting listeners
 	kept      = 1024
 	MaxRecent = kept
-	// behind bounds a listener's lag.
-	behind = 256
-	// MaxListeners bounds listeners, in shares per client ([admission.Budget]).
+	behind    = 256
+	// in shares per client ([admission.Budget])
 	MaxListeners = 100
 )
 
@@ -38,7 +37,7 @@ const (
 // Event is a step of a job. IDs of one process are consecutive, except for filtered events.
 type Event struct {
 	ID string `json:"-"`
-	// At is the time of a start by the drainer's clock, otherwise of receipt.
+	// of a start by the drainer's clock, otherwise of receipt
 	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
 	Policy     string    `json:"policy"`
@@ -55,13 +54,12 @@ type Event struct {
 	All        bool      `json:"all,omitempty"`
 }
 
-// Types lists all types of events.
 var Types = queue.EventTypes
 
 // Listener receives events until Events is closed. Call Leave afterwards.
 type Listener struct {
 	Events <-chan Event
-	// Missed: events since the last one received are lost.
+	// events since the last one received are lost
 	Missed bool
 
 	w      *Watch
@@ -89,13 +87,11 @@ type Watch struct {
 	figures   map[string]*figures // by policy
 }
 
-// New makes an idle watch.
 func New(broker *queue.Broker) *Watch {
 	return &Watch{broker: broker, now: time.Now, listeners: map[*Listener]bool{},
 		places: admission.NewBudget(MaxListeners)}
 }
 
-// Close ends all listeners and rejects new ones.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +102,7 @@ func (w *Watch) Close() {
 	w.silence()
 }
 
-// Listen first repeats the kept events after an id; without one, up to recent past events.
+// Listen first repeats the kept events after an id, or up to recent ones.
 func (w *Watch) Listen(from admission.Client, after string, recent int,
 	wants func(Event) bool) (*Listener, error) {
 
@@ -129,14 +125,12 @@ func (w *Watch) Listen(from admission.Client, after string, recent int,
 	return l, nil
 }
 
-// Leave ends the listener.
 func (l *Listener) Leave() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.w.end(l, "")
 }
 
-// Reason returns why Events was closed.
 func (l *Listener) Reason() string {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -198,7 +192,6 @@ func (w *Watch) id(n uint64) string {
 
 var errID = errors.New("no id of an event")
 
-// numberOf parses an id of this watch.
 func (w *Watch) numberOf(id string) (uint64, error) {
 	_, text, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(text, 10, 64)
@@ -220,7 +213,6 @@ func (w *Watch) recall(l *Listener, most int) {
 	}
 }
 
-// repeat reports whether all missed events were kept.
 func (w *Watch) repeat(l *Listener, after string) bool {
 	from, err := w.numberOf(after)
 	if err != nil {
