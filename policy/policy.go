@@ -46,7 +46,8 @@ type Rule struct {
 	// Zone is the time zone of a fixed window of days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
 
-	// default all; accepted among several limits
+	// Count selects the requests that a sliding log records: all, or those accepted, the default in
+	// one of several limits.
 	Count Count `json:"count,omitempty"`
 }
 
