@@ -77,8 +77,7 @@ func (f FixedWindow) describe(d *Decision, s FixedWindowState, end, t int64) {
 	}
 }
 
-func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState,
-	end, t, n int64) FixedWindowState {
+func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, end, t, n int64) FixedWindowState {
 	if n <= f.Limit-s.Used {
 		s.Used += n
 		d.Allowed, d.Granted = true, n

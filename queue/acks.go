@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// ackWindow bounds the acknowledgements that await confirmation at a time; more are queued.
+	// ackWindow bounds the acknowledgements that await confirmation at a time.
 	ackWindow = 16384
 	// ackRepeat is the time after which an acknowledgement that seems lost is sent again.
 	ackRepeat = 2 * time.Second
@@ -54,10 +54,10 @@ func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
 		wake: make(chan struct{}, 1), wakeOut: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	var err error
-	if a.sub, err = nc.Subscribe(a.inbox+"*", a.answered); err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
+	if a.sub, err = nc.Subscribe(a.inbox+"*", a.answered); err == nil {
+		err = a.sub.SetPendingLimits(-1, -1)
 	}
-	if err = a.sub.SetPendingLimits(-1, -1); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	a.running.Go(a.send)
@@ -85,7 +85,6 @@ func (a *acks) add(seq uint64) {
 	}
 }
 
-// send publishes queued acknowledgements, and repeats unconfirmed ones.
 func (a *acks) send() {
 	ticker := time.NewTicker(ackLook)
 	defer ticker.Stop()
@@ -109,7 +108,6 @@ func (a *acks) send() {
 	}
 }
 
-// take moves as many acknowledgements as the window allows from waiting to sent.
 func (a *acks) take(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,10 +120,9 @@ func (a *acks) take(now time.Time) []uint64 {
 	return batch
 }
 
-// overdue returns the acknowledgements that seem lost and marks them as sent now. The server
-// confirms in the order of the requests, so an acknowledgement is lost if one sent later was
-// confirmed, or if no confirmation comes at all. Repeating on age alone would double the work of a
-// slow server.
+// overdue marks and returns the acknowledgements to send again. The server confirms in order, so
+// one is lost if a later one was confirmed, or if nothing is confirmed at all. Repeating on age
+// alone would double the work of a slow server.
 func (a *acks) overdue(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,9 +137,8 @@ func (a *acks) overdue(now time.Time) []uint64 {
 	return again
 }
 
-// publish sends one acknowledgement. The server reads only the stream sequence, so the other
-// numbers of a delivery's reply subject are left 0. An error means a lost connection; send repeats
-// the acknowledgement.
+// publish sends one acknowledgement. The server reads only the sequence of the reply subject. After
+// an error, which means a lost connection, send repeats it.
 func (a *acks) publish(seq uint64) {
 	s := strconv.FormatUint(seq, 10)
 	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
@@ -177,7 +173,7 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 }
 
-// gone confirms a sequence whose message was deleted and needs no acknowledgement.
+// gone confirms a message that was deleted.
 func (a *acks) gone(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,7 +182,6 @@ func (a *acks) gone(seq uint64) {
 	}
 }
 
-// deliver hands confirmed sequences over.
 func (a *acks) deliver() {
 	for {
 		select {
@@ -221,7 +216,6 @@ func (a *acks) idle() bool {
 	return len(a.waiting)+len(a.sent)+len(a.confirmed) == 0
 }
 
-// settle waits until every acknowledgement is confirmed.
 func (a *acks) settle(ctx context.Context) {
 	a.mu.Lock()
 	if len(a.waiting) == 0 && len(a.sent) == 0 {
@@ -239,8 +233,7 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends every queued or unconfirmed acknowledgement once more, for a consumer that may be
-// gone.
+// sendAll sends everything unconfirmed once more, for a consumer that may be gone.
 func (a *acks) sendAll() {
 	a.mu.Lock()
 	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)
@@ -255,8 +248,8 @@ func (a *acks) sendAll() {
 	}
 }
 
-// close stops the acknowledgements and returns the number of unconfirmed ones. Confirmed sequences
-// that were not handed over yet can still be received from out.
+// close returns the number of unconfirmed acknowledgements. Confirmed sequences that were not
+// handed over yet can still be received from out.
 func (a *acks) close() int {
 	a.mu.Lock()
 	if a.closed {

@@ -7,19 +7,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// headerNATSStatus marks a server's status message. On a job it would make clients mistake the
-// dead letter, or the run in a remote worker, for a status.
+// headerNATSStatus marks a server's status message, for which clients would mistake a job that has
+// it.
 const headerNATSStatus = "Status"
 
 // headerSize holds the size of a body that the server left out.
 const headerSize = "Nats-Msg-Size"
 
-// isBare reports whether a message was delivered without its body.
 func isBare(m jsapi.Message) bool {
 	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
 }
 
-// arrived reads a stored job. It always returns a job; an unreadable one is Malformed.
+// arrived reads a stored job; an unreadable one is Malformed.
 func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
 	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
 	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)

@@ -17,36 +17,34 @@ import (
 )
 
 const (
-	// defaultHolds is the default of [BacklogOptions.Holds].
 	defaultHolds = 512 << 20
-	// leanBytes is the average size of a stored message above which a backlog is delivered without
-	// bodies.
+	// leanBytes is the average message size above which deliveries come without bodies.
 	leanBytes = 4 << 10
 	// shapeBytes is the stream size above which a wrong choice of delivery justifies reopening.
 	shapeBytes = 16 << 20
 	// lookEvery is the interval at which an open backlog checks how it was opened.
 	lookEvery = 5 * time.Second
 
-	// ackWait is practically unlimited: Penstock, not JetStream, decides when a job runs again.
+	// ackWait is practically unlimited: Penstock decides when a job runs again.
 	ackWait = 365 * 24 * time.Hour
 
-	// Another consumer may appear between delete and create; one that stays is not an owner's.
+	// Another consumer may appear between delete and create.
 	openAttempts = 20
 	openRetry    = 50 * time.Millisecond
 )
 
-// BacklogOptions select the partition to open and its owner's epoch.
+// BacklogOptions select a partition.
 type BacklogOptions struct {
 	Policy     string
 	Partition  int
 	Partitions int    // of the policy; must equal the number its stream was created with
 	Epoch      uint64 // the revision of the ownership record
-	// Holds bounds the bytes of jobs that the owner keeps in memory; default 512 MiB. From a
-	// larger stream, the stored jobs come without bodies, new jobs with them. A low bound costs
-	// throughput: unpaced jobs whose bodies must be read again start at half the rate.
+	// Holds bounds the bytes of jobs that the owner keeps in memory; default 512 MiB. From a larger
+	// stream, the stored jobs come without bodies. A low bound costs throughput: unpaced jobs whose
+	// bodies must be read again start at half the rate.
 	Holds int64
-	// Wake is called when a resting backlog may have jobs again: see [Update]. It must not block
-	// for long. Nil: the backlog never rests.
+	// Wake is called when a resting backlog may have jobs again. It must not block for long. Nil:
+	// the backlog never rests.
 	Wake func()
 }
 
@@ -86,24 +84,14 @@ type Backlog struct {
 	isBroken  chan struct{}
 }
 
-// OpenBacklog takes over a partition's deliveries. It deletes every other consumer of the
-// partition, creates the consumer of this epoch and starts to pull. From then on the former owner
-// receives nothing and its acknowledgements have no effect. Opening the same epoch again starts
-// over.
+// OpenBacklog takes over a partition's deliveries: it deletes every other consumer of the partition
+// and creates that of this epoch. From then on the former owner receives nothing and its
+// acknowledgements have no effect. Opening the same epoch again starts over.
 //
-// OpenBacklog returns [ErrConflict] when a consumer of a newer epoch exists, [ErrNoStream] when
-// the policy has no stream, and [*ImmutableError] when the stream has another number of
-// partitions.
-func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (*Backlog, error) {
-	l, err := b.openBacklog(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("open backlog %s.%d at epoch %d: %w", o.Policy, o.Partition, o.Epoch,
-			err)
-	}
-	return l, nil
-}
-
-func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, error) {
+// It returns [ErrConflict] when a newer epoch has a consumer, [ErrNoStream] when the policy has no
+// stream, and [*ImmutableError] when the stream has another number of partitions.
+func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
+	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
 	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {
 		return nil, fmt.Errorf("no partition %d of %d", o.Partition, o.Partitions)
 	}
@@ -115,11 +103,11 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
 		return nil, err
 	}
-	if have, want := info.Config.Metadata[metaPartitions], strconv.Itoa(o.Partitions); have !=
-		want {
+	have, want := info.Config.Metadata[metaPartitions], strconv.Itoa(o.Partitions)
+	if have != want {
 		return nil, &ImmutableError{Policy: o.Policy, Field: "partitions", Have: have, Want: want}
 	}
-	l := b.backlogOf(o, info)
+	l = b.backlogOf(o, info)
 	if err := l.takeOver(ctx, info); err != nil {
 		l.hush()
 		return nil, err
@@ -127,7 +115,6 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	return l, nil
 }
 
-// backlogOf returns a backlog that has not taken over the stream yet.
 func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlog {
 	l := &Backlog{
 		b: b, o: o, stream: info.Config.Name, created: info.Created, last: info.State.LastSeq,
@@ -145,18 +132,16 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 	return l
 }
 
-// takeOver replaces all other consumers by a new one, then pulls or rests.
 func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) error {
 	// The servers of a cluster learn of a subscription at different times.
-	if l.o.Wake != nil && l.leader == "" && info.State.Msgs == 0 &&
-		len(info.Config.Subjects) > 0 {
+	if l.o.Wake != nil && l.leader == "" && info.State.Msgs == 0 && len(info.Config.Subjects) > 0 {
 		if err := l.listen(info.Config.Subjects[0]); err != nil {
 			return jsapi.Translate(err)
 		}
 		l.rest.atOnce = true
 	}
-	// Listed from the beginning, so that Done recognizes strays: acknowledging a message that the
-	// consumer has not delivered would make it skip all earlier ones.
+	// Listed first, so that Done recognizes strays: acknowledging a message that the consumer has
+	// not delivered would make it skip all earlier ones.
 	astray, err := l.gather(ctx)
 	if err != nil {
 		return err
@@ -175,7 +160,7 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 	return l.begin(astray)
 }
 
-// begin pulls from the consumer's current position. Close or Rest ends its goroutines.
+// begin pulls from the consumer's current position, until Close or Rest.
 func (l *Backlog) begin(astray []job.Arrived) error {
 	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	var err error
@@ -216,10 +201,9 @@ func isLean(state jetstream.StreamState) bool {
 	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
 }
 
-// evict replaces all other consumers by this epoch's own. It deletes them, because resetting or
-// reusing a consumer hands deliveries to an old owner's open pulls: on three nodes, resets under
-// load deleted accepted jobs (10,293 of 61,454 in 428 takeovers; with deletion 0 of 60,374 in
-// 393).
+// evict replaces all other consumers by this epoch's own. Resetting or reusing a consumer instead
+// hands deliveries to an old owner's open pulls: on three nodes, resets under load deleted accepted
+// jobs (10,293 of 61,454 in 428 takeovers; with deletion 0 of 60,374 in 393).
 func (l *Backlog) evict(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		if err := l.deleteConsumers(ctx); err != nil {
@@ -247,38 +231,29 @@ func (l *Backlog) evict(ctx context.Context) error {
 }
 
 func (l *Backlog) deleteConsumers(ctx context.Context) error {
-	for offset := 0; ; {
-		var page struct {
-			Total     int      `json:"total"`
-			Consumers []string `json:"consumers"`
+	names, err := l.b.listNames(ctx, "$JS.API.CONSUMER.NAMES."+l.stream)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		partition, epoch, ours := l.b.names.parseConsumer(name)
+		switch {
+		case !ours || partition != l.o.Partition:
+			continue
+		case epoch > l.o.Epoch:
+			return fmt.Errorf("%w: epoch %d owns the partition", ErrConflict, epoch)
 		}
-		request := map[string]int{"offset": offset}
-		if err := l.b.js.Call(ctx, "$JS.API.CONSUMER.NAMES."+l.stream, request, &page); err != nil {
+		if l.leader != "" {
+			l.held = max(l.held, l.outstanding(ctx, name))
+		}
+		if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {
 			return err
 		}
-		for _, name := range page.Consumers {
-			partition, epoch, ours := l.b.names.parseConsumer(name)
-			switch {
-			case !ours || partition != l.o.Partition:
-				continue
-			case epoch > l.o.Epoch:
-				return fmt.Errorf("%w: epoch %d owns the partition", ErrConflict, epoch)
-			}
-			if l.leader != "" {
-				l.held = max(l.held, l.outstanding(ctx, name))
-			}
-			if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {
-				return err
-			}
-		}
-		offset += len(page.Consumers)
-		if len(page.Consumers) == 0 || offset >= page.Total {
-			return nil
-		}
 	}
+	return nil
 }
 
-// createConsumer returns the server that leads the new consumer, or "" when it is not replicated.
+// createConsumer returns the server that leads the new consumer, "" when it is not replicated.
 func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
 	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
 	if err == nil {
@@ -290,8 +265,7 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 	return leader, err
 }
 
-// leaderOf returns the server of a cluster that leads a stream or a consumer, or "" outside a
-// cluster, where the server names no cluster.
+// leaderOf returns the server that leads a stream or a consumer, "" outside a cluster.
 func leaderOf(cluster *jetstream.ClusterInfo) string {
 	if cluster == nil || cluster.Name == "" {
 		return ""
@@ -299,8 +273,8 @@ func leaderOf(cluster *jetstream.ClusterInfo) string {
 	return cluster.Leader
 }
 
-// dress turns bodies on once every stored job has come without. A consumer accepts the change
-// while it delivers, and each message shows whether its body was left out.
+// dress turns bodies on once every stored job has come without. A consumer accepts the change while
+// it delivers.
 func (l *Backlog) dress(ctx context.Context) {
 	if !l.bare.Load() || !l.current.Load() {
 		return
@@ -314,13 +288,11 @@ func (l *Backlog) dress(ctx context.Context) {
 	}
 }
 
-// consumer returns the configuration of this epoch's consumer.
 func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	return jetstream.ConsumerConfig{
 		Name: name,
-		// A durable consumer without an inactive threshold survives while a slow owner does not
-		// pull.
+		// A durable consumer survives while a slow owner does not pull.
 		Durable:       name,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
@@ -335,16 +307,14 @@ func (l *Backlog) consumer() jetstream.ConsumerConfig {
 
 // Update is one event of a backlog: exactly one field is set, or both Swept and Idle.
 type Update struct {
-	// Arrived holds stored jobs in stream order, up to 512: first the waiting ones, then new ones
-	// as they come. Pulling pauses until the next call of Next.
+	// Arrived holds up to 512 stored jobs in stream order. Pulling pauses until the next call of
+	// Next.
 	Arrived []job.Arrived
-	// Stray holds jobs stored outside all partitions, all malformed, for the owner of partition 0.
-	// Their order relative to other jobs is undefined.
+	// Stray holds malformed jobs stored outside all partitions, for the owner of partition 0.
 	Stray []job.Arrived
 	// Swept is set once, after every job stored up to Last has come: any other is gone.
 	Swept bool
-	// Confirmed holds the sequences of finished jobs that the server confirmed as removed from the
-	// stream.
+	// Confirmed holds the sequences of finished jobs that were removed from the stream.
 	Confirmed []uint64
 	// Idle is set after some seconds without jobs: call [Backlog.Rest]. After that, call Next only
 	// once [BacklogOptions.Wake] was called and [Backlog.Resume] has returned.
@@ -353,12 +323,10 @@ type Update struct {
 
 // Next waits for the next update. A single goroutine must call it until the backlog is closed.
 //
-// When deliveries may have been lost (a gap, silence, a lost connection, a deleted consumer, a new
-// leader), Next returns the reason once as an error; it returns [ErrShape] when the backlog should
-// be opened again in another way. After that nothing arrives, Done still works, and Next returns
-// only confirmations. The owner must close the backlog and open it again; it then gets every job
-// once more. After Close and the last confirmations Next returns [ErrClosed]. When the context
-// ends it returns the context's error.
+// When deliveries may have been lost, Next returns the reason once as an error, and [ErrShape] when
+// the backlog should be opened in another way. After that nothing arrives, Done still works, and
+// Next returns only confirmations. The owner must close the backlog and open it again; it then gets
+// every job once more. After Close and the last confirmations Next returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
@@ -387,9 +355,8 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 // Last is the stream's last sequence when the backlog was opened, per the stream's leader.
 func (l *Backlog) Last() uint64 { return l.last }
 
-// Born distinguishes a job's sequence from the same sequence of another stream of the policy. It
-// is the time the stream was created or, for jobs stored after a restore from a backup, the time
-// of the restore.
+// Born distinguishes a job's sequence from the same one of another stream of the policy: the time
+// the stream was created or, for jobs stored after a restore, the time of the restore.
 func (l *Backlog) Born(stored time.Time) time.Time {
 	born := l.created
 	for _, at := range l.restored {
@@ -400,12 +367,11 @@ func (l *Backlog) Born(stored time.Time) time.Time {
 	return born
 }
 
-// StreamCreated is when the policy's stream was created: sequences are unique only together with
-// it.
+// StreamCreated is when the policy's stream was created.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
 
-// Done acknowledges a finished job, and repeats the acknowledgement until the server confirms it
-// or the backlog is closed. It never blocks. After Close it does nothing.
+// Done acknowledges a finished job until the server confirms it or the backlog is closed. It never
+// blocks.
 func (l *Backlog) Done(seq uint64) {
 	if l.strays.finish(seq) || l.acks == nil {
 		return
@@ -421,8 +387,7 @@ func (l *Backlog) Done(seq uint64) {
 	})
 }
 
-// pull hands over the strays found at the opening, then deliveries, until it is stopped or
-// deliveries may be missing.
+// pull hands over strays, then deliveries, until it is stopped or deliveries may be missing.
 func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 	defer func() {
 		l.received = l.puller.Received
@@ -462,7 +427,6 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 	}
 }
 
-// fail reports the first break, unless the backlog was closed.
 func (l *Backlog) fail(err error) {
 	select {
 	case <-l.stop:
@@ -475,8 +439,7 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look periodically checks whether the backlog should be opened differently or may rest, and
-// handles strays.
+// look periodically checks whether the backlog should be opened in another way or may rest.
 func (l *Backlog) look(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -511,12 +474,12 @@ func (l *Backlog) look(ctx context.Context) {
 	}
 }
 
-// Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at
-// most 5 seconds; the error then gives the number of unconfirmed ones. Those jobs arrive again at
-// the next owner, which only repeats work. After a break Close waits until all acknowledgements
-// are sent, not for confirmations, which may never come. The consumer stays for the next owner to
-// delete.
-func (l *Backlog) Close(ctx context.Context) error {
+// Close stops pulling and waits at most 5 seconds until all acknowledgements are confirmed; the
+// error gives the number of unconfirmed ones, whose jobs arrive again at the next owner. After a
+// break it waits until they are sent, because confirmations may never come. The consumer stays for
+// the next owner to delete.
+func (l *Backlog) Close(ctx context.Context) (err error) {
+	defer annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
 	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)
 	defer cancel()
 	l.rest.mu.Lock()
@@ -534,12 +497,9 @@ func (l *Backlog) Close(ctx context.Context) error {
 	default:
 		l.acks.settle(ctx)
 	}
-	err := l.b.nc.FlushWithContext(ctx)
+	err = l.b.nc.FlushWithContext(ctx)
 	if left := l.acks.close(); left > 0 && err == nil {
 		err = fmt.Errorf("%d acknowledgements not confirmed", left)
 	}
-	if err != nil {
-		return fmt.Errorf("close backlog %s.%d: %w", l.o.Policy, l.o.Partition, err)
-	}
-	return nil
+	return err
 }

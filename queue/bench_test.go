@@ -121,7 +121,7 @@ func BenchmarkPull(b *testing.B) {
 func BenchmarkLetters(b *testing.B) {
 	broker := newBroker(b)
 	apply(b, broker, paced("stripe", 1_000_000, 1))
-	if err := broker.openLetters(b.Context(), "stripe"); err != nil {
+	if err := broker.createMissing(b.Context(), "stripe", broker.deadConfig("stripe")); err != nil {
 		b.Fatal(err)
 	}
 	keys := max(1, b.N/100)

@@ -8,13 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Body reads a job with its body, for deliveries without one. It returns [ErrNotFound] for a
-// sequence no longer in the stream; an unreadable job is Malformed, as in a delivery.
+// Body reads a job with its body, or [ErrNotFound] when it is no longer in the stream.
 func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	m, err := l.b.js.Direct(ctx, l.stream, seq)
 	if errors.Is(err, ErrNotFound) || err == nil && m.Time.Before(l.created) {
-		// of a stream that is gone
-		m, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})
+		m, err = l.b.messageBySeq(ctx, l.stream, seq) // the other was of a stream that is gone
 	}
 	if err != nil {
 		return job.Arrived{}, fmt.Errorf("read job %s: %w", job.ID(l.o.Policy, seq), err)

@@ -1,20 +1,13 @@
 // Package queue defines Penstock's layout on NATS JetStream: the subjects of keys; the streams,
 // consumers and KV buckets; and how jobs enter (Producer), wait (Backlog) and leave (Done, Bury).
-// It makes no decisions about rates.
-//
-// A policy with a queue has one stream. Any client publishes to penstock.jobs.<policy>.<key>; the
-// server adds the partition and stores under penstock.queue.<policy>.<partition>.<key>, at most
-// capacity messages per subject. JetStream thus enforces the bucket's capacity for every client. A
-// partition's owner reads it through one consumer per epoch and acknowledges a job when it is
-// finished; until then JetStream keeps it.
+// It makes no decisions about rates. The layout is described in DESIGN.md, section 4.
 package queue
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +23,7 @@ import (
 const MinServerVersion = "2.14.0"
 
 // maxAttempts bounds the records of attempts to about 60 MB. A job whose record was evicted counts
-// its attempts from zero after the next takeover, which is better than leases that find no room.
+// from zero after the next takeover, which is better than leases that find no room.
 const maxAttempts = 200_000
 
 // Options configure a [Broker]. The zero value works.
@@ -43,9 +36,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Broker accesses one installation's jobs, policies and records over one NATS connection. It is
-// safe for concurrent use, runs one goroutine while it serves partitions and none otherwise, and
-// does not close the connection.
+// Broker accesses one installation's jobs, policies and records over one NATS connection, which it
+// does not close. It is safe for concurrent use and runs one goroutine while it serves partitions.
 type Broker struct {
 	nc       *nats.Conn
 	js       *jsapi.Conn
@@ -67,9 +59,8 @@ type Broker struct {
 	refusal  atomic.Pointer[error]  // why nothing can be stored now: see Refuse
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage] and the given reason. Use it when
-// JetStream is known to be unable to write, which JetStream itself shows only by not answering.
-// Nil lifts it.
+// Refuse makes every Publish fail at once with [ErrStorage] and the reason, until it is called with
+// nil. Use it when JetStream is known to be unable to write, which it shows only by not answering.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -79,10 +70,9 @@ func (b *Broker) Refuse(reason error) {
 	b.refusal.Store(&reason)
 }
 
-// NewBroker returns a broker over nc and does no I/O. The connection should reconnect without
-// limit (nats.MaxReconnects(-1)) and ping every few seconds. Its Timeout, 2 s by default, also
-// bounds each request to JetStream. NewBroker returns an error for an
-// invalid prefix or number of replicas.
+// NewBroker returns a broker over nc and does no I/O. The connection should reconnect without limit
+// (nats.MaxReconnects(-1)) and ping every few seconds. Its Timeout, 2 s by default, also bounds
+// each request to JetStream.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)
 	if err != nil {
@@ -157,10 +147,8 @@ func (b *Broker) Setup(ctx context.Context) error {
 		return fmt.Errorf("set up JetStream: %w: not connected", ErrUnavailable)
 	}
 	if !atLeast(version, MinServerVersion) {
-		return fmt.Errorf(
-			"set up JetStream: %w: %s is nats-server %s, and Penstock needs %s or newer",
-			job.ErrVersion,
-			b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
+		return fmt.Errorf("set up JetStream: %w: %s is nats-server %s, and Penstock needs %s or "+
+			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
 	}
 	account, err := b.account(ctx)
 	if err != nil {
@@ -174,28 +162,18 @@ func (b *Broker) Setup(ctx context.Context) error {
 	return nil
 }
 
-// metaPartitions is the key of a stream's metadata that holds the policy's number of partitions.
+// metaPartitions is the metadata key of a stream that holds its number of partitions.
 const metaPartitions = "penstock.partitions"
 
 // atLeast compares versions such as "2.14.0" or "2.15.2-RC.1"; an unreadable one counts as older.
 func atLeast(have, want string) bool {
 	h, w := versionNumbers(have), versionNumbers(want)
-	for i := range h {
-		if h[i] != w[i] {
-			return h[i] > w[i]
-		}
-	}
-	return true
+	return slices.Compare(h[:], w[:]) >= 0
 }
 
-func versionNumbers(version string) (numbers [3]int) {
-	version, _, _ = strings.Cut(version, "-")
-	for i, part := range strings.SplitN(version, ".", 3) {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return [3]int{}
-		}
-		numbers[i] = n
+func versionNumbers(version string) (n [3]int) {
+	if _, err := fmt.Sscanf(version, "%d.%d.%d", &n[0], &n[1], &n[2]); err != nil {
+		return [3]int{}
 	}
-	return numbers
+	return n
 }

@@ -2,8 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -27,19 +25,18 @@ func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.Stre
 }
 
 // lower reduces the capacity with the door closed.
-func (b *Broker) lower(ctx context.Context, policy string,
-	have, want jetstream.StreamConfig) (err error) {
+func (b *Broker) lower(
+	ctx context.Context, policy string, have, want jetstream.StreamConfig,
+) (err error) {
 	open := have
 	open.Subjects = want.Subjects
 	defer func() {
 		if err != nil {
-			// An update of unknown result may have been applied; with the old capacity it is
-			// always safe to open the door.
+			// The update may have been applied; with the old capacity the door may always be open.
 			err = b.reopen(ctx, open, err)
 		}
 	}()
-	// Checked first: a capacity that is in use now is most likely still in use once the door is
-	// closed, so the door is not closed needlessly.
+	// Checked first, so that the door is not closed needlessly.
 	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
 		return err
 	}
@@ -57,21 +54,16 @@ func (b *Broker) lower(ctx context.Context, policy string,
 }
 
 // CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than p's
-// capacity. It changes nothing. A policy without a stream has empty buckets.
-func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) error {
-	if err := b.checkCapacity(ctx, p.Name, p.QueueCapacity()); err != nil {
-		return fmt.Errorf("check the capacity of policy %s: %w", p.Name, err)
-	}
-	return nil
+// capacity. A policy without a stream has empty buckets.
+func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) (err error) {
+	defer annotate(&err, "check the capacity of policy %s", p.Name)
+	return b.checkCapacity(ctx, p.Name, p.QueueCapacity())
 }
 
 func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int64) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
-	switch {
-	case errors.Is(err, ErrNoStream):
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		return unlessGone(err)
 	}
 	return b.fits(policy, info.State, capacity)
 }
@@ -80,8 +72,7 @@ func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int6
 func (b *Broker) fits(policy string, state jetstream.StreamState, capacity int64) error {
 	var deepest string
 	for subject, n := range state.Subjects {
-		if deepest == "" || n > state.Subjects[deepest] ||
-			n == state.Subjects[deepest] && subject < deepest {
+		if most := state.Subjects[deepest]; n > most || n == most && subject < deepest {
 			deepest = subject
 		}
 	}

@@ -9,13 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// One server's copy of a replicated stream can lack jobs that the others have. What nats-server
-// 2.15.2 does: deletions that a server catches up with are noted in an index alone, not in the
-// blocks. When it is killed later, it may rebuild its copy from the blocks, with those jobs in it
-// again; where a bucket then holds more than max_msgs_per_subject it deletes the oldest, although
-// the stream discards new ones. That is harmless only where jobs end in the order in which they
-// came. sync_interval: always does not prevent it: what is missing was never written. From then on
-// the copy differs, and no server notices:
+// One server's copy of a replicated stream can lack jobs that the others have: nats-server 2.15.2
+// notes deletions that a server catches up with in an index alone. When it is killed later, it may
+// rebuild its copy from the blocks, with those jobs in it again; where a bucket then holds more
+// than max_msgs_per_subject it deletes the oldest. sync_interval: always does not prevent it. From
+// then on the copy differs, and no server notices:
 //
 //   - A new consumer begins, on all servers, at the first sequence of whichever leads it first.
 //   - What the leader of the stream lacks its consumers leave out.
@@ -24,16 +22,16 @@ import (
 // So a consumer that begins too late is made again before it delivers anything, and no server is
 // accepted as the leader that has less than what the partition's former consumer still waits for.
 
-// errBeginsLate is a consumer's that leaves out what is stored.
+// errBeginsLate is the error of a consumer that leaves out stored jobs.
 var errBeginsLate = errors.New("the consumer begins after the first job of the stream")
 
-// Lack says that a server's copy of the policy's stream lacks jobs that another one has.
+// Lack reports a server whose copy of a stream lacks jobs that another one has.
 type Lack struct {
 	Server string
 	Jobs   uint64 // at least
 }
 
-// Lacks are the servers that were found to lack jobs, and were passed over.
+// Lacks returns the servers that were passed over because they lack jobs.
 func (l *Backlog) Lacks() []Lack { return l.lacks }
 
 func (l *Backlog) lack(server string, jobs uint64) {
@@ -46,9 +44,8 @@ func (l *Backlog) lack(server string, jobs uint64) {
 	l.lacks = append(l.lacks, Lack{server, jobs})
 }
 
-// outstanding is how many jobs a consumer has not seen acknowledged, delivered or not. Nobody can
-// say later, for it is deleted next: so it is asked again until it answers, but not for ever, for
-// its servers may be gone; then it is 0.
+// outstanding returns the jobs that a consumer has not seen acknowledged. The consumer is deleted
+// next, so it is asked until it answers, but not forever; 0: unknown.
 func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
@@ -66,9 +63,8 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	}
 }
 
-// whole looks whether the new consumer begins with the first job of the stream, as the server tells
-// that leads both by now. The consumer was led by another one first, which may be ahead for a
-// moment.
+// whole checks that the new consumer begins with the first job of the stream, per the server that
+// leads both by now. Another one led the consumer first, which may be ahead for a moment.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
@@ -91,8 +87,7 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 	return errBeginsLate
 }
 
-// beginsLate reports whether a new consumer, which has delivered nothing, leaves out what is
-// stored.
+// beginsLate reports whether a consumer that has delivered nothing leaves out stored jobs.
 func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) bool {
 	return stream.Msgs > 0 && consumer.Delivered.Stream >= stream.FirstSeq
 }
@@ -125,13 +120,12 @@ func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) 
 	return nil
 }
 
-// openUnder makes the consumer again under another leader of the stream.
 func (l *Backlog) openUnder(ctx context.Context, server string) error {
 	waiting, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
 	var answer struct{}
 	request := map[string]any{"placement": map[string]string{"preferred": server}}
-	// What comes of it shows in which server leads then.
+	// The loop sees the result.
 	_ = l.b.js.Call(waiting, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, request, &answer)
 	for {
 		info, err := l.b.js.StreamInfo(waiting, l.stream, "")

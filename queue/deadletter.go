@@ -19,16 +19,14 @@ import (
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates is the window in which a letter that was stored and not confirmed is
-	// recognized when it is sent again: long enough for a crash and a takeover.
+	// deadDuplicates is the window in which an unconfirmed letter is recognized when it is sent
+	// again: long enough for a crash and a takeover.
 	deadDuplicates = 10 * time.Minute
 
-	// letterOverhead exceeds the server's overhead per stored message, apart from its subject,
-	// headers and body.
+	// letterOverhead exceeds the server's overhead per stored message.
 	letterOverhead = 64
 
-	// deadErrorBytes bounds the error text, so that all headers fit the room that streams of jobs
-	// leave below the server's largest message.
+	// deadErrorBytes bounds the error text, so that all headers fit into headroom.
 	deadErrorBytes = 4096
 )
 
@@ -40,7 +38,7 @@ const (
 	HeaderDeadJob       = "Penstock-Dead-Job"       // <policy>:<stream sequence>
 	HeaderDeadStored    = "Penstock-Dead-Stored"    // when the job was accepted, RFC 3339
 	HeaderDeadPartition = "Penstock-Dead-Partition" // the partition that held it
-	// "left-out" when the policy keeps no bodies of dead letters
+	// "left-out" when the policy keeps no bodies
 	HeaderDeadBody = "Penstock-Dead-Body"
 
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // that its runs carried
@@ -56,13 +54,11 @@ type DeadLetter struct {
 	Reason    string    // one word
 	Error     string    // the last error; cut to 4 KiB
 	Attempts  int
-	// IdempotencyKey is the Idempotency-Key that the job's runs carried, kept for its replay;
-	// empty when the job never ran.
+	// IdempotencyKey is the one that the job's runs carried, kept for its replay.
 	IdempotencyKey string
 	Header         nats.Header // the job's headers, without the server's own
 	Body           []byte
-	// the policy keeps no bodies of dead letters: Body is missing, and the letter cannot be
-	// replayed
+	// the policy keeps no bodies of dead letters, so the letter cannot be replayed
 	Bodyless bool
 }
 
@@ -79,36 +75,35 @@ const bodyLeftOut = "left-out"
 // deadConfig configures the stream of a policy's dead letters. The stream refuses a letter beyond
 // its bound in bytes, so that Bury discards the oldest letters and can count them.
 func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        b.names.DeadStream(policy),
-		Description: "Penstock: jobs of policy " + policy + " that will not be tried again",
-		Subjects:    []string{b.names.Dead(policy, ">")},
-		Retention:   jetstream.LimitsPolicy,
-		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardNew,
-		MaxAge:      deadMaxAge,
-		MaxMsgs:     -1,
-		MaxBytes:    -1,
-		Duplicates:  deadDuplicates,
-		Replicas:    b.replicas,
-		AllowDirect: true,
-		Metadata:    map[string]string{jsapi.MetaVersion: strconv.Itoa(job.FormatVersion)},
-	}
+	return b.recordConfig(b.names.DeadStream(policy), b.names.Dead(policy, ">"),
+		"jobs of policy "+policy+" that will not be tried again", jetstream.StreamConfig{
+			Discard: jetstream.DiscardNew, MaxAge: deadMaxAge, MaxMsgs: -1, MaxBytes: -1,
+			Duplicates: deadDuplicates})
 }
 
-// Bury stores a dead letter and the job's end (see [Results]), and returns when both are confirmed;
-// only then may the job be acknowledged. Burying the same job again within 10 minutes creates no
-// second letter, so repeat Bury on any error. When there is no room, Bury discards the policy's
-// oldest letters and returns their number.
-//
-// A letter larger than the whole room, or than the server's limit, is stored without its body.
+// recordConfig completes the configuration of a stream of records about jobs.
+func (b *Broker) recordConfig(
+	name, subject, holds string, c jetstream.StreamConfig,
+) jetstream.StreamConfig {
+	c.Name, c.Subjects, c.Description = name, []string{subject}, "Penstock: "+holds
+	c.Retention, c.Storage, c.Replicas = jetstream.LimitsPolicy, jetstream.FileStorage, b.replicas
+	c.AllowDirect = true
+	c.Metadata = map[string]string{jsapi.MetaVersion: strconv.Itoa(job.FormatVersion)}
+	return c
+}
+
+// Bury stores a dead letter and the job's end (see [Results]); only then may the job be
+// acknowledged. Burying the same job again within 10 minutes creates no second letter, so repeat
+// Bury on any error. When there is no room, Bury discards the policy's oldest letters and returns
+// their number. A letter larger than the whole room, or than the server's limit, is stored without
+// its body.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
 		letter, err := b.js.Publish(ctx, m)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
-			err = b.openLetters(ctx, d.Policy)
+			err = b.createMissing(ctx, d.Policy, b.deadConfig(d.Policy))
 		case errors.Is(err, ErrStreamFull) && nothing < 8: // others take the room, too
 			var n uint64
 			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
@@ -132,7 +127,6 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 	}
 }
 
-// deadMessage returns a letter's message.
 func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
 	for name, values := range d.Header {
@@ -190,21 +184,22 @@ func readLetter(m jsapi.Message) StoredLetter {
 	return l
 }
 
-// openLetters creates the stream of a policy's dead letters, which most policies never need.
-func (b *Broker) openLetters(ctx context.Context, policy string) error {
-	err := b.createBounded(ctx, policy, b.deadConfig(policy))
+// createMissing is createBounded that accepts an existing stream, perhaps with another bound.
+func (b *Broker) createMissing(
+	ctx context.Context, policy string, config jetstream.StreamConfig,
+) error {
+	err := b.createBounded(ctx, policy, config)
 	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
-		return nil // created by another drainer, perhaps with another bound
+		return nil
 	}
 	return err
 }
 
 // discardOldest makes room for a letter of the given bytes, at least an eighth of the policy's
-// bound. [ErrTooLarge] means that the letter can never fit. The stream's metadata keeps the total
-// discarded.
+// bound. [ErrTooLarge] means that the letter can never fit.
 func (b *Broker) discardOldest(ctx context.Context, policy string,
 	bytes uint64) (discarded uint64, err error) {
-	// One at a time: most callers that find no room together find room when their turn comes.
+	// One at a time: most callers find room when their turn comes.
 	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
 	turn := gate.(chan struct{})
 	select {
@@ -235,8 +230,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 			if info.State.Bytes <= room {
 				return nil
 			}
-			// Letters differ in size: purge about as many as the average suggests, then look
-			// again.
+			// Letters differ in size: purge by the average, then look again.
 			average := info.State.Bytes/info.State.Msgs + 1
 			through := info.State.FirstSeq + (info.State.Bytes-room)/average
 			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
@@ -254,7 +248,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 	return discarded, err
 }
 
-// metaDiscarded is the metadata key that counts the letters of a stream discarded to make room.
+// metaDiscarded is the metadata key that counts the letters discarded to make room.
 const metaDiscarded = "penstock.discarded"
 
 // headerText converts text to a valid header value.

@@ -13,15 +13,14 @@ import (
 
 // Depth returns the number of jobs in a policy's stream over all buckets: waiting, backing off and
 // running. It returns [ErrNoStream] for a policy without a stream.
-func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
+func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
+	defer annotate(&err, "depth of policy %s", policy)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
-		return 0, fmt.Errorf("depth of policy %s: %w", policy, err)
+		return 0, err
 	}
 	return info.State.Msgs, nil
 }
-
-// AllDepths returns the number of jobs in each policy's stream, with one list call.
 func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	depths := map[string]uint64{}
 	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
@@ -51,17 +50,18 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 	return depths, nil
 }
 
-// BucketDepth returns the number of jobs in one bucket: waiting, backing off and running. It
-// returns [ErrNoStream] for a policy without a stream.
-func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
-	k job.Key) (uint64, error) {
+// BucketDepth returns the number of jobs in one bucket, or [ErrNoStream].
+func (b *Broker) BucketDepth(
+	ctx context.Context, policy string, partition int, k job.Key,
+) (jobs uint64, err error) {
+	defer annotate(&err, "depth of bucket %s.%s", policy, k)
 	if _, err := job.ParseKey(string(k)); err != nil {
-		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, err)
+		return 0, err
 	}
 	subject := b.names.Queue(policy, partition, k)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), subject)
 	if err != nil {
-		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, err)
+		return 0, err
 	}
 	return info.State.Subjects[subject], nil
 }
@@ -89,7 +89,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 
 // Streams returns the names of the policies that have a stream.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
-	all, err := b.streams(ctx)
+	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {
 		return nil, err
 	}
@@ -103,23 +103,19 @@ func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	return policies, nil
 }
 
-// streams returns the names of all streams of the account.
-func (b *Broker) streams(ctx context.Context) ([]string, error) {
-	type request struct {
-		Offset int `json:"offset"`
-	}
-	type response struct {
-		Total   int      `json:"total"`
-		Streams []string `json:"streams"`
-	}
-	var all []string
-	for offset := 0; ; {
-		var page response
-		if err := b.js.Call(ctx, "$JS.API.STREAM.NAMES", request{offset}, &page); err != nil {
+// listNames pages through a list of names of JetStream's API.
+func (b *Broker) listNames(ctx context.Context, list string) (all []string, err error) {
+	for {
+		var page struct {
+			Total              int
+			Streams, Consumers []string
+		}
+		request := map[string]int{"offset": len(all)}
+		if err := b.js.Call(ctx, list, request, &page); err != nil {
 			return nil, err
 		}
-		all = append(all, page.Streams...)
-		if offset += len(page.Streams); len(page.Streams) == 0 || offset >= page.Total {
+		found := append(page.Streams, page.Consumers...)
+		if all = append(all, found...); len(found) == 0 || len(all) >= page.Total {
 			return all, nil
 		}
 	}

@@ -23,8 +23,8 @@ func (b *Broker) closeDoor(ctx context.Context, policy string,
 	return nil
 }
 
-// reopen opens a door again after err, and returns err. It works even past the lock's deadline,
-// because the lock itself lasts longer.
+// reopen opens a door again after err, and returns err. It works past the lock's deadline, because
+// the lock itself lasts longer.
 func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err error) error {
 	if openErr := b.js.UpdateStream(context.WithoutCancel(ctx), open); openErr != nil {
 		err = errors.Join(err, fmt.Errorf("open the door again: %w", openErr))
@@ -42,10 +42,9 @@ const (
 )
 
 // settled waits, with the door closed, until every job that came through it is stored or refused,
-// and returns the stream's state with the jobs per subject. The stream handles messages in order,
-// so the reply to a message sent after the door was closed proves that all earlier ones were
-// handled. Looking twice covers messages still on their way inside the server or, with replicas,
-// not agreed on yet.
+// and returns the stream's state. The stream handles messages in order, so the reply to a later
+// message proves that. Looking twice covers messages still on their way inside the server or, with
+// replicas, not agreed on yet.
 func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamState, error) {
 	wait := settleWait
 	if b.replicas > 1 {
@@ -96,8 +95,7 @@ func (e *PolicyInUseError) Error() string {
 
 // CloseQueue closes the door of a policy's queue permanently and then calls mark, which records
 // that the policy ends. If mark fails, the door is opened again. If the queue holds jobs,
-// CloseQueue fails with [*PolicyInUseError] unless even is set; the caller must then drop the
-// jobs. Without a stream, CloseQueue only calls mark.
+// CloseQueue fails with [*PolicyInUseError] unless even is set; the caller must then drop the jobs.
 func (b *Broker) CloseQueue(
 	ctx context.Context, name string, even bool, mark func(context.Context) error,
 ) error {
@@ -136,18 +134,12 @@ func (b *Broker) CloseQueue(
 	})
 }
 
-// Retire ends a policy's stream. The door closes at once and waiting jobs still run. Call Retire
-// periodically: the first call that finds the stream empty deletes it and returns true, as does a
-// call that finds no stream.
+// Retire closes the door of a policy's stream; waiting jobs still run. Call Retire periodically:
+// the first call that finds the stream empty deletes it and returns true, as does a call that finds
+// none.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
+	defer annotate(&err, "retire policy %s", name)
 	b.sees(name, jetstream.StreamConfig{})
-	if gone, err = b.retire(ctx, name); err != nil {
-		return false, fmt.Errorf("retire policy %s: %w", name, err)
-	}
-	return gone, nil
-}
-
-func (b *Broker) retire(ctx context.Context, name string) (gone bool, err error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
 	if err != nil {
 		return errors.Is(err, ErrNoStream), unlessGone(err)

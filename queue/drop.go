@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -12,21 +11,21 @@ import (
 // dropsAtOnce is the number of jobs read before they are dropped together.
 const dropsAtOnce = 500
 
-// DropBucket removes the jobs of a bucket from its policy's stream, without dead letters. Use it
-// only for partitions without an owner; an owner knows the running jobs and is asked with
-// [OpPurge]. It returns the number removed before the context ended; an ended context is no error
-// if any were removed, so call it again.
+// DropBucket removes the jobs of a bucket without dead letters. Use it only for partitions without
+// an owner; an owner is asked with [OpPurge]. It returns the number removed before the context
+// ended; an ended context is no error if any were removed, so call it again.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
+	defer annotate(&err, "drop bucket %s.%s", policy, k)
 	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
-		return 0, fmt.Errorf("drop bucket %s.%s: %w", policy, k, err)
+		return 0, err
 	}
 	subject, stream := b.names.Queue(policy, partition, k), b.names.Stream(policy)
 	for {
 		n, err := b.dropSome(ctx, policy, stream, subject)
 		removed += n
 		if err != nil && (removed == 0 || !errors.Is(err, ErrUnavailable)) {
-			return removed, fmt.Errorf("drop bucket %s.%s: %w", policy, k, err)
+			return removed, err
 		}
 		if err != nil || n == 0 {
 			return removed, nil
@@ -35,8 +34,9 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 }
 
 // dropSome drops the oldest jobs of a bucket.
-func (b *Broker) dropSome(ctx context.Context,
-	policy, stream, subject string) (removed int, err error) {
+func (b *Broker) dropSome(
+	ctx context.Context, policy, stream, subject string,
+) (removed int, err error) {
 	var found []job.Arrived
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
@@ -53,7 +53,7 @@ func (b *Broker) dropSome(ctx context.Context,
 	if len(found) == 0 {
 		return 0, jsapi.Translate(ctx.Err())
 	}
-	// Jobs already read are dropped and recorded even if the caller's context has ended.
+	// Jobs already read are dropped even if the caller's context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout)
 	defer cancel()
 	for _, j := range found {
@@ -73,7 +73,8 @@ func (b *Broker) dropSome(ctx context.Context,
 
 // DropJob removes one job from its policy's stream, as DropBucket does. It returns [ErrNotFound]
 // if the job is gone.
-func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
+func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) (err error) {
+	defer annotate(&err, "drop job %s", job.ID(policy, seq))
 	j, err := b.StoredJob(ctx, policy, seq)
 	if err == nil {
 		err = b.noteDropped(ctx, policy, j, job.EndCancelled)
@@ -81,14 +82,13 @@ func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
 	if err == nil {
 		err = b.deleteMessage(ctx, b.names.Stream(policy), seq)
 	}
-	if err != nil {
-		return fmt.Errorf("drop job %s: %w", job.ID(policy, seq), err)
+	if err == nil {
+		b.tellDropped(policy, j)
 	}
-	b.tellDropped(policy, j)
-	return nil
+	return err
 }
 
-// noteDropped records the end of a job that may be repeated, that is, one with an Idempotency-Key.
+// noteDropped records the end of a job that may be repeated.
 func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, how job.End) error {
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return nil

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Errors to test with [errors.Is]. Every error of this package that stands for one of these wraps
-// it.
+// Errors to test with [errors.Is].
 var (
 	// ErrFull: a bucket holds as many jobs as its policy's capacity allows.
 	ErrFull = jsapi.ErrFull
@@ -28,13 +27,12 @@ var (
 	// ErrConflict: a compare-and-set found an unexpected revision, or a newer epoch owns the
 	// partition.
 	ErrConflict = jsapi.ErrConflict
-	// ErrNotFound: a record or message does not exist.
 	ErrNotFound = jsapi.ErrNotFound
 	// ErrUnavailable: no answer came in time, or NATS could not be reached. The request may have
 	// been carried out all the same.
 	ErrUnavailable = jsapi.ErrUnavailable
-	// ErrNotSent is in the chain of an ErrUnavailable when NATS was known not to answer, so
-	// nothing was sent: the request was not carried out.
+	// ErrNotSent is in the chain of an ErrUnavailable when nothing was sent, because NATS was known
+	// not to answer: the request was not carried out.
 	ErrNotSent = errors.New("not sent")
 	// ErrOtherPayload: a job reuses the Idempotency-Key of an earlier job with a different
 	// payload.
@@ -86,13 +84,18 @@ func (e *ImmutableError) Error() string {
 		e.Field, e.Have, e.Want)
 }
 
+// annotate prefixes the error that a function returns, if any: defer it.
+func annotate(err *error, format string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
+	}
+}
+
 // firstErrCode is the smallest err_code of JetStream's API.
 const firstErrCode = 10000
 
-// PublishRefusal parses the reply to a message whose subject a stream may have captured. It
-// returns why JetStream did not store the message, as [Producer.Publish] does ([ErrFull],
-// [ErrStreamFull], [ErrTooLarge], …), and nil for any other reply: an acknowledgement, or the
-// reply of a service.
+// PublishRefusal parses the reply to a message whose subject a stream may have captured. It returns
+// why JetStream did not store the message, as [Producer.Publish] does, and nil for any other reply.
 func PublishRefusal(reply []byte) error {
 	var a jsapi.PubAck
 	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {

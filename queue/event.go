@@ -15,8 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The types of an [Event] that [Broker.Take] publishes. Attempts end as done, failed (Name is
-// "permanent" where retries cannot succeed) or throttled, unless they are uncounted.
+// The types of an [Event] that [Broker.Take] publishes.
 const (
 	EventAccepted  = "accepted"  // the job is stored, and its valve has seen it
 	EventStarted   = "started"   // an attempt began
@@ -26,21 +25,20 @@ const (
 	EventDead      = "dead"      // the job became a dead letter
 	EventCancelled = "cancelled" // an operator dropped the job
 
-	// The target of the job's bucket is down: nothing starts except occasional probes, and no
-	// attempt counts; and the target is back.
+	// The bucket's target is down: nothing starts except probes, and no attempt counts; it is back.
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 
 	// EventAdapted: the bucket lowered its rate because the target throttled.
 	EventAdapted = "adapted"
 
-	// A tick of a schedule met a full bucket and will be retried; and a tick was dropped, because
-	// the schedule ticks again or its job is invalid. Reason gives the cause.
+	// A tick of a schedule met a full bucket and will be retried; a tick was dropped, because the
+	// schedule ticks again or its job is invalid. Reason gives the cause.
 	EventScheduleRefused = "schedule_refused"
 	EventScheduleMissed  = "schedule_missed"
 
-	// The outcome of a job will not be posted to its submitter's URL. Reason gives the cause: full
-	// (the callback queue is full) or refused.
+	// The outcome of a job will not be posted to its submitter's URL. Reason: full (the callback
+	// queue is full) or refused.
 	EventCallbackLost = "callback_lost"
 
 	// An auditor saw starts that broke a limit; Reason names the limit and the excess.
@@ -50,36 +48,31 @@ const (
 // The types of events for metrics and logs, which are not published.
 const (
 	// EventReturned: an assigned job returned to its queue before it started, without an attempt.
-	// Name is why: rate (its slot was gone at the last check, because the machine was late and too
-	// many jobs would have started together), lease (this drainer's had expired) or order (an
-	// earlier job returned).
+	// Name: rate (its slot was gone at the last check), lease (this drainer's had expired) or order
+	// (an earlier job returned).
 	EventReturned = "returned"
 	// EventUncounted: a run ended without an attempt. Name: returned (it did not start) or
 	// uncounted (interrupted, or its remote worker left).
 	EventUncounted = "uncounted"
 	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
-	// processor (this process got no CPU time when they were due), no_worker, workers_busy,
-	// total_rate, limit, concurrency, paused, throttled_by_target, breaker or storage. Time held by
-	// one cause is told when it ends.
+	// processor (no CPU time when they were due), no_worker, workers_busy, total_rate, limit,
+	// concurrency, paused, throttled_by_target, breaker or storage.
 	EventLate = "late"
-	// EventLimitBlocked, once a second: the limit on starts Name has blocked buckets with waiting
-	// jobs For this long, summed over buckets.
+	// EventLimitBlocked, once a second: the limit Name has blocked waiting buckets For this long,
+	// summed over buckets.
 	EventLimitBlocked = "limit_blocked"
-	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits on starts whose
-	// state this drainer keeps and that count all keys of the policy or are shared by policies.
+	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits whose state this
+	// drainer keeps and that count all keys of the policy or are shared by policies.
 	EventLimitsLeft = "limits_left"
 	// EventOwnable: Value is 1 if this drainer may start the policy's jobs from now on, 0 if not.
 	EventOwnable = "ownable"
-	// EventWithoutWorkers: Value is 1 while jobs of an owned policy have been due for some seconds
-	// without any worker anywhere.
+	// EventWithoutWorkers: Value is 1 while jobs of an owned policy are due without any worker.
 	EventWithoutWorkers = "without_workers"
 	// EventOwned: Value partitions of the policy are this drainer's.
 	EventOwned = "owned"
-	// EventBreakers: Value breakers of the policy are open in this drainer: one per bucket, and one
-	// for all of them.
+	// EventBreakers: Value breakers of the policy are open in this drainer.
 	EventBreakers = "breakers"
-	// EventLowered, when it has changed: Value owned buckets are slower than their outflow because
-	// of their target's observed limit.
+	// EventLowered: Value owned buckets are slowed by their target's observed limit.
 	EventLowered = "lowered"
 	// EventLease: Value is 1 while this drainer holds its lease. Without it nothing starts.
 	EventLease = "lease"
@@ -152,7 +145,7 @@ func (s Sinks) Take(e Event) {
 	}
 }
 
-// Whether is the Value of an event about something that is or is not so.
+// Whether returns the Value of a yes or no.
 func Whether(is bool) int64 {
 	if is {
 		return 1
@@ -160,12 +153,11 @@ func Whether(is bool) int64 {
 	return 0
 }
 
-// Event is something that happened: most are steps of a job. Those of [EventTypes] are published
-// on penstock.event.<policy>.<key>. Published events are core NATS
-// messages for watching: a client misses events while it does not listen, and a crash may lose
-// some. For counts use metrics; for accounting keep your own records of outcomes. A process that
-// publishes more than 1,000 events a second of one policy leaves out the rest while there is no
-// listener, and notices a new listener within half a second.
+// Event is something that happened: most are steps of a job. Those of [EventTypes] are published on
+// penstock.event.<policy>.<key>, in core NATS, for watching: a client misses events while it does
+// not listen, and a crash may lose some. For counts use metrics; for accounting keep your own
+// records of outcomes. A process that publishes more than 1,000 events a second of one policy
+// leaves out the rest while there is no listener, and notices a new listener within half a second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
@@ -179,18 +171,15 @@ type Event struct {
 	Reason     string   `json:"reason,omitempty"`      // dead: why
 	Error      string   `json:"error,omitempty"`
 	// PauseMS is how long the bucket starts nothing. On done, failed or dead: the target reported
-	// an exhausted quota. On throttled: the target asked for a pause; missing if it gave no
-	// duration.
+	// an exhausted quota. On throttled: missing if the target gave no duration.
 	PauseMS int64 `json:"pause_ms,omitempty"`
 	// Outflow is the new rate in starts per second: adapted.
 	Outflow float64 `json:"outflow,omitempty"`
-	// All means that the breaker covers all buckets of the policy in the same drainer, not only
-	// this bucket.
+	// All means that the breaker covers all buckets of the policy in the same drainer.
 	All bool `json:"all,omitempty"`
 
 	// At is the time of the last check before a start, by the drainer's clock. Cost and Costs are
-	// the start's cost under the limits, where it is not 1; Used is the cost that the attempt
-	// reported.
+	// the start's under the limits, where not 1; Used is the cost that the attempt reported.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
@@ -198,9 +187,9 @@ type Event struct {
 	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// What follows is not published. Header is the job's, Accepted is when the job was stored,
-	// Reply the reply of its run, Trace the id of its sampled trace, and For on a start how late
-	// it was. The types say what the others are.
+	// Not published: Header is the job's, Accepted when the job was stored, Reply that of its run,
+	// Trace the id of its sampled trace, and For on a start how late it was. The types say what the
+	// others are.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`
@@ -223,9 +212,8 @@ func (n Names) Event(policy string, k job.Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
-// events makes publishing cheap while there is no listener: core NATS drops such messages, but
-// only after both sides have done work for them. The first event of a policy in each period is
-// sent as a request, which the server refuses at once when its subject has no subscriber.
+// events makes publishing cheap while there is no listener. The first event of a policy in each
+// period is sent as a request, which the server refuses at once when its subject has no subscriber.
 type events struct {
 	once    sync.Once
 	inbox   string // with its trailing dot; a policy's name follows
@@ -251,7 +239,6 @@ const (
 	gateFree   = 250 // events of a period that are published in any case
 )
 
-// admit reports whether to publish an event, and whether to send it as the period's request.
 func (g *gate) admit(now time.Time) (publish, ask bool) {
 	if past := now.Sub(g.since); past >= gatePeriod {
 		g.nobody = g.denied && past < 2*gatePeriod // a report from before a pause is outdated
@@ -261,7 +248,6 @@ func (g *gate) admit(now time.Time) (publish, ask bool) {
 	return g.told <= gateFree || !g.nobody, g.told == 1
 }
 
-// deny records the server's report of no listener.
 func (b *Broker) deny(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" {
 		return // a listener answered, which it need not
@@ -274,7 +260,6 @@ func (b *Broker) deny(m *nats.Msg) {
 	}
 }
 
-// gate returns a policy's gate.
 func (b *Broker) gate(policy string) *gate {
 	e := &b.events
 	e.once.Do(func() {
@@ -338,8 +323,9 @@ func (b *Broker) PublishEvent(policy string, e Event) {
 
 // Listen calls heard for each event of a policy ("*": of all) and a key (">": of all), one at a
 // time, until stop is called.
-func (b *Broker) Listen(policy string, k job.Key,
-	heard func(policy string, e Event)) (stop func(), err error) {
+func (b *Broker) Listen(
+	policy string, k job.Key, heard func(policy string, e Event),
+) (stop func(), err error) {
 	prefix := len(b.names.lower + ".event.")
 	sub, err := b.nc.Subscribe(b.names.Event(policy, k), func(m *nats.Msg) {
 		var e Event

@@ -12,12 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// Schedules of configuration files: the schedules that a file has written are recorded, so that
-// each is written once, however often the file is read and whatever happens to the schedule later.
-
-// ReplaceSchedule stores a schedule if the stored one is still before, as it was read; the zero
-// value of before means none. Otherwise it returns [ErrConflict]. [ErrSchedule] is as for
-// [Broker.PutSchedule]. The caller must enforce [MaxSchedules].
+// ReplaceSchedule stores a schedule if the stored one is still before, as it was read (zero: none).
+// Otherwise it returns [ErrConflict]. [ErrSchedule] is as for [Broker.PutSchedule]. The caller must
+// enforce [MaxSchedules].
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
 	defer cancel()
@@ -53,8 +50,9 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 
 // SetAppliedFile replaces the list of a set if it is unchanged since before was read; otherwise it
 // returns [ErrConflict].
-func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
-	texts []string) error {
+func (b *Broker) SetAppliedFile(
+	ctx context.Context, set string, before AppliedFile, texts []string,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	m := nats.NewMsg(b.filed(set))

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// historyJobs and historyBytes bound a policy's history; the oldest jobs are evicted first.
+	// historyJobs and historyBytes bound a policy's history.
 	historyJobs  = 100_000
 	historyBytes = 64 << 20
 
-	// historyPending bounds the records of one process that await the server's confirmation. More
-	// are lost, so that an unresponsive server delays nothing.
+	// historyPending bounds one process's records that await confirmation. More are lost, so that
+	// an unresponsive server delays nothing.
 	historyPending = 4096
 
 	// mostWindow and mostWindows bound how far one call of [History.List] looks.
@@ -33,8 +33,7 @@ const (
 	mostWindows = 64
 )
 
-// HistoryEntry is an ended job in the history of its policy. A job that ran again after a crash may
-// have several.
+// HistoryEntry is an ended job. A job that ran again after a crash may have several.
 type HistoryEntry struct {
 	V        int        `json:"v"`
 	How      job.End    `json:"how"`
@@ -61,7 +60,6 @@ type chronicle struct {
 	js       jetstream.JetStream
 }
 
-// kept configures the history of one policy.
 type kept struct {
 	keep   time.Duration
 	lost   func()
@@ -101,17 +99,12 @@ func (b *Broker) chronicled(policy string, e Event) {
 		return
 	}
 	past := HistoryEntry{V: job.FormatVersion, How: end, Reason: job.Reason(e.Reason),
-		Error:    e.Error,
-		Accepted: e.Accepted, Attempt: e.Attempt, DurationMS: e.DurationMS}
+		Error: e.Error, Accepted: e.Accepted, Attempt: e.Attempt, DurationMS: e.DurationMS}
 	if e.Reply != nil {
 		past.Status = e.Reply.Status
 		past.Answer = e.Reply.Body[:min(len(e.Reply.Body), job.KeptReply)]
 	}
-	body, err := json.Marshal(past)
-	if err != nil {
-		h.lost()
-		return
-	}
+	body, _ := json.Marshal(past) // cannot fail
 	_, seq, _ := job.ParseID(e.Job)
 	m := nats.NewMsg(b.names.history(policy, strconv.FormatUint(seq, 10), string(e.Key)))
 	m.Data = body
@@ -138,16 +131,14 @@ func (c *chronicle) send(b *Broker, h *kept, m *nats.Msg) {
 			jetstream.WithPublishAsyncTimeout(2*b.js.Timeout),
 			jetstream.WithPublishAsyncErrHandler(b.unkept))
 	})
-	if c.js.PublishAsyncPending() >= historyPending {
-		h.lost()
-		return
+	if c.js.PublishAsyncPending() < historyPending {
+		if _, err := c.js.PublishMsgAsync(m); err == nil {
+			return
+		}
 	}
-	if _, err := c.js.PublishMsgAsync(m); err != nil {
-		h.lost()
-	}
+	h.lost()
 }
 
-// unkept handles a record that was refused or not confirmed.
 func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 	name, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.names.history()+"."), ".")
 	if found, wanted := b.chronicle.policies.Load(name); wanted {
@@ -162,29 +153,13 @@ func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 // openHistory creates the stream of a policy's ended jobs. Each message has its own subject, so
 // that a job is found by its sequence, and its own time to live, so that a policy may change it.
 func (b *Broker) openHistory(ctx context.Context, policy string) error {
-	err := b.createBounded(ctx, policy, jetstream.StreamConfig{
-		Name:        b.names.historyStream(policy),
-		Description: "Penstock: jobs of policy " + policy + " that have ended",
-		Subjects:    []string{b.names.history(policy, ">")},
-		Retention:   jetstream.LimitsPolicy,
-		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardOld,
-		MaxMsgs:     historyJobs,
-		MaxBytes:    historyBytes,
-		Duplicates:  time.Second,
-		Replicas:    b.replicas,
-		AllowDirect: true,
-		AllowMsgTTL: true,
-		Metadata:    map[string]string{jsapi.MetaVersion: strconv.Itoa(job.FormatVersion)},
-	})
-	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
-		return nil // with a bound of another moment
-	}
-	return err
+	return b.createMissing(ctx, policy, b.recordConfig(b.names.historyStream(policy),
+		b.names.history(policy, ">"), "jobs of policy "+policy+" that have ended",
+		jetstream.StreamConfig{Discard: jetstream.DiscardOld, MaxMsgs: historyJobs,
+			MaxBytes: historyBytes, Duplicates: time.Second, AllowMsgTTL: true}))
 }
 
-// History holds a policy's ended jobs, if the policy sets result_retention: for that time, and at
-// most 100,000 jobs and 64 MiB.
+// History holds the ended jobs of a policy with result_retention, at most 100,000 and 64 MiB.
 type History struct {
 	b      *Broker
 	policy string
@@ -194,18 +169,19 @@ type History struct {
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
 // Read returns an ended job, or [ErrNotFound] if it is not kept.
-func (h History) Read(ctx context.Context, seq uint64) (HistoryEntry, error) {
+func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
+	defer annotate(&err, "history of job %s", job.ID(h.policy, seq))
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
 		"last_by_subj": h.b.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
 	if errors.Is(err, ErrNoStream) {
 		err = ErrNotFound
 	}
-	past, ok := h.past(m)
-	if err == nil && !ok {
-		err = job.ErrVersion
-	}
 	if err != nil {
-		return HistoryEntry{}, fmt.Errorf("history of job %s: %w", job.ID(h.policy, seq), err)
+		return HistoryEntry{}, err
+	}
+	past, ok := h.past(m)
+	if !ok {
+		return HistoryEntry{}, job.ErrVersion
 	}
 	return past, nil
 }
@@ -217,20 +193,18 @@ func (h History) Read(ctx context.Context, seq uint64) (HistoryEntry, error) {
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []HistoryEntry, next uint64, err error) {
 
+	defer annotate(&err, "history of %s", h.policy)
 	stream := h.b.names.historyStream(h.policy)
 	subject := ""
 	if k != "" {
 		if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
-			return nil, 0, fmt.Errorf("history of bucket %s.%s: %w", h.policy, k, err)
+			return nil, 0, err
 		}
 		subject = h.b.names.history(h.policy, "*", string(k))
 	}
 	info, err := h.b.js.StreamInfo(ctx, stream, "")
-	if errors.Is(err, ErrNoStream) {
-		return nil, 0, nil
-	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("history of %s: %w", h.policy, err)
+		return nil, 0, unlessGone(err)
 	}
 	// Streams cannot be read backwards, so growing windows are read from the end.
 	last, first := info.State.LastSeq, info.State.FirstSeq
@@ -245,7 +219,7 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 		from := max(first, last-min(width, last)+1)
 		window, err := h.window(ctx, stream, subject, from, last)
 		if err != nil {
-			return nil, 0, fmt.Errorf("history of %s: %w", h.policy, err)
+			return nil, 0, err
 		}
 		slices.Reverse(window)
 		found = append(found, window...)

@@ -11,19 +11,17 @@ import (
 // Kept lists the existing streams of the installation in the order in which a backup must take
 // them, because each is taken at its own instant:
 //
-//   - first, knowledge about jobs: owners with their checkpoints, attempts, ends. If newer than the
-//     queues, it would refer to jobs that the queues lack or, worse, to other jobs that get the
-//     same numbers after the restore; and owners would wait for the missing ones;
-//   - then schedules and their pending ticks, before the queues: a tick that becomes a job
-//     meanwhile is in both and makes no second job, because its Idempotency-Key is the same;
-//   - then the queues, and after them dead letters: a job that dies meanwhile is in both, never in
-//     neither;
-//   - policies last: a policy created meanwhile has a record and no stream, which is recreated.
+// - first, knowledge about jobs: owners with their checkpoints, attempts, ends. If newer than the
+// queues, it would refer to jobs that the queues lack or, worse, to other jobs that get the same
+// numbers after the restore; - then schedules and their pending ticks: a tick that becomes a job
+// meanwhile is in both and makes no second job, because its Idempotency-Key is the same; - then the
+// queues, and after them dead letters: a job that dies meanwhile is in both; - policies last: a
+// policy created meanwhile has a record and no stream, which is recreated.
 //
-// Left out are leases and locks, which belong to live processes; streams in memory; and the
-// histories of ended jobs and the counts per minute, which only serve monitoring.
+// Left out are leases and locks, which belong to live processes; streams in memory; histories and
+// counts, which only serve monitoring.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
-	all, err := b.streams(ctx)
+	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,10 +15,9 @@ const (
 	leadPatience = 3 * time.Second
 )
 
-// lead makes the server that leads the stream lead the new consumer as well; leader leads the
-// consumer now. JetStream may elect any server, even one that has just restarted and for some
-// seconds delivers what it held when it stopped. That lacks jobs and includes finished ones (seen
-// on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
+// lead makes the server that leads the stream lead the new consumer as well. JetStream may elect
+// any server, even one that has just restarted and for some seconds delivers what it held when it
+// stopped (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
@@ -28,8 +27,7 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	defer cancel()
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	for {
-		// The server that answers this leads the stream after the consumer was created, and is up
-		// to date.
+		// The server that answers leads the stream after the consumer was created.
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
 		if err != nil {
 			return err
@@ -42,27 +40,20 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		}
 		var answer struct{}
 		request := map[string]any{"placement": map[string]string{"preferred": info.Cluster.Leader}}
-		// The loop sees the result, even of a request without an answer, by which server leads
-		// then.
+		// The loop sees the result.
 		_ = l.b.js.Call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
 		if jsapi.Pause(ctx, leadEvery) != nil {
 			return fmt.Errorf("%w: %s leads the consumer, and %s the stream", ErrUnavailable,
 				leader, info.Cluster.Leader)
 		}
-		leader = l.leads(ctx, consumer)
+		leader = ""
+		if info, err := l.consumerInfo(ctx, consumer); err == nil && info.Cluster != nil {
+			leader = info.Cluster.Leader
+		}
 	}
 }
 
-// leads returns the server that leads a consumer, or "" if that is unknown.
-func (l *Backlog) leads(ctx context.Context, consumer string) string {
-	info, err := l.consumerInfo(ctx, consumer)
-	if err != nil || info.Cluster == nil {
-		return ""
-	}
-	return info.Cluster.Leader
-}
-
-// consumerInfo asks a consumer's leader, if there is one, about the consumer.
+// consumerInfo asks a consumer's leader about it.
 func (l *Backlog) consumerInfo(
 	ctx context.Context, consumer string,
 ) (info jetstream.ConsumerInfo, err error) {

@@ -24,18 +24,17 @@ type Letters struct {
 	policy string
 }
 
-// Letters are the dead letters of a policy, which may be gone.
+// Letters returns the dead letters of a policy, which may be gone.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
-// LetterCount is how many dead letters a policy has.
+// LetterCount counts the dead letters of a policy.
 type LetterCount struct {
 	Policy         string
 	Letters        uint64
 	Oldest, Newest time.Time // when they were buried
 }
 
-// LetterCounts returns the policies that have dead letters, those with most first. It lists the
-// streams of dead letters alone, of which there are few: most policies have none.
+// LetterCounts returns the policies that have dead letters, those with most first.
 func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 	var counts []LetterCount
 	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
@@ -56,21 +55,18 @@ func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 // maxLetters bounds one page of [Letters.List].
 const maxLetters = 10_000
 
-// lettersEvery is the pause before letters are looked for again that a server did not have.
+// lettersEvery is the pause before letters that a server lacked are looked for again.
 const lettersEvery = 50 * time.Millisecond
 
-// List returns the letters in the order in which they were stored, without bodies: at most limit
-// (up to 10,000) of those whose ID is greater than after. An unknown policy has none. While the
-// stream has no leader, List tries again until ctx ends (without a deadline, for 2 s).
-func (l Letters) List(ctx context.Context, after uint64, limit int) ([]StoredLetter, error) {
-	letters, err := l.list(ctx, "", after, min(limit, maxLetters))
-	if err != nil {
-		return nil, fmt.Errorf("dead letters of %s: %w", l.policy, err)
-	}
-	return letters, nil
+// List returns, in order and without bodies, at most limit (up to 10,000) letters with an ID
+// greater than after. An unknown policy has none. While the stream has no leader, List tries again
+// until ctx ends (without a deadline, for 2 s).
+func (l Letters) List(ctx context.Context, after uint64, limit int) (s []StoredLetter, err error) {
+	defer annotate(&err, "dead letters of %s", l.policy)
+	return l.list(ctx, "", after, min(limit, maxLetters))
 }
 
-// list is List of the letters of a subject, all if that is empty.
+// list is List for a subject, "" for all.
 func (l Letters) list(ctx context.Context, subject string, after uint64, limit int) (
 	[]StoredLetter, error) {
 
@@ -95,8 +91,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		if len(page) > 0 {
 			after = page[len(page)-1].ID
 		}
-		// A server that catches up has not all of them, and needs a while, as others do to take
-		// over from one that is gone.
+		// A server that catches up lacks some, and an election takes a moment.
 		var next uint64
 		if err == nil {
 			next, err = l.b.js.NextStored(ctx, stream, subject, after+1)
@@ -197,7 +192,7 @@ func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 	return readLetter(m), nil
 }
 
-// Discard deletes a letter for good; [ErrNotFound] when the policy has none with this ID.
+// Discard deletes a letter; [ErrNotFound] when the policy has none with this ID.
 func (l Letters) Discard(ctx context.Context, id uint64) error {
 	_, err := l.Read(ctx, id)
 	if err == nil {
@@ -217,16 +212,16 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 		return true, nil
 	}
 	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
-		// A refusal says that somebody else deleted it. Without an answer it was most likely this
-		// call.
+		// A refusal says that another caller deleted it. Without an answer it was most likely this
+		// one.
 		var refusal *jsapi.Refusal
 		return !errors.As(err, &refusal), nil
 	}
 	return false, fmt.Errorf("delete dead letter %d: %w", id, err)
 }
 
-// DiscardThrough deletes for good the letters with an ID up to last, or all when that is 0, and
-// returns how many there were.
+// DiscardThrough deletes the letters with an ID up to last, or all when that is 0, and returns
+// their number.
 func (l Letters) DiscardThrough(ctx context.Context, last uint64) (discarded uint64, err error) {
 	stream, err := l.stream()
 	if err == nil {
@@ -239,20 +234,19 @@ func (l Letters) DiscardThrough(ctx context.Context, last uint64) (discarded uin
 }
 
 // Discarded returns how many letters were ever discarded to make room for newer ones, and how much
-// of their bound those that are there take. A policy that never had any has none.
+// of their bound the present ones take.
 func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, err error) {
+	defer annotate(&err, "dead letters of %s", l.policy)
 	stream, err := l.stream()
-	if err == nil {
-		var info *jetstream.StreamInfo
-		if info, err = l.b.js.StreamInfo(ctx, stream, ""); err == nil {
-			fill = Fill{int64(info.State.Bytes), max(0, info.Config.MaxBytes)}
-			return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), fill, nil
-		}
+	if err != nil {
+		return 0, Fill{}, err
 	}
-	if errors.Is(err, ErrNoStream) {
-		return 0, Fill{}, nil
+	info, err := l.b.js.StreamInfo(ctx, stream, "")
+	if err != nil {
+		return 0, Fill{}, unlessGone(err)
 	}
-	return 0, Fill{}, fmt.Errorf("dead letters of %s: %w", l.policy, err)
+	fill = Fill{int64(info.State.Bytes), max(0, info.Config.MaxBytes)}
+	return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), fill, nil
 }
 
 // DropEmpty deletes the stream of a policy's dead letters if it is empty. The policy must be
@@ -265,7 +259,7 @@ func (l Letters) DropEmpty(ctx context.Context) error {
 	return unlessGone(err)
 }
 
-// stream is where the letters are stored; [ErrNotFound] for what cannot be a policy's name.
+// stream names the stream of the letters; [ErrNotFound] for an impossible policy name.
 func (l Letters) stream() (string, error) {
 	if l.policy == "" || strings.Contains(l.policy, ".") || !kv.ValidKey(l.policy) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, l.policy)

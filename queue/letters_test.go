@@ -372,7 +372,7 @@ func TestStoredJob(t *testing.T) {
 func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
 	server := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, server))
-	if err := b.openLetters(t.Context(), "api"); err != nil {
+	if err := b.createMissing(t.Context(), "api", b.deadConfig("api")); err != nil {
 		t.Fatal(err)
 	}
 	server.Shutdown()

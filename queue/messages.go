@@ -9,9 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// StoredJob reads a job that waits, backs off or runs, with its position and content, from the
-// leader of its policy's stream. It returns [ErrNotFound] for a job that has finished or never
-// existed, and [ErrNoStream] for a policy without a stream.
+// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream, or
+// returns [ErrNotFound] or [ErrNoStream].
 func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.Arrived, error) {
 	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
 	if err != nil {
@@ -29,14 +28,15 @@ const mostListedBytes = 8 << 20
 func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k job.Key,
 	from uint64, n int) (found []job.Arrived, err error) {
 
-	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
-		return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
+	defer annotate(&err, "jobs of bucket %s.%s", policy, k)
+	subject, err := b.bucket(policy, partition, k)
+	if err != nil {
+		return nil, err
 	}
-	stream, subject := b.names.Stream(policy), b.names.Queue(policy, partition, k)
 	bytes := 0
-	for m, err := range b.js.Messages(ctx, stream, subject, from, n) {
+	for m, err := range b.js.Messages(ctx, b.names.Stream(policy), subject, from, n) {
 		if err != nil {
-			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
+			return nil, err
 		}
 		found = append(found, b.arrived(m, false))
 		if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
@@ -46,14 +46,19 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k
 	return found, nil
 }
 
+// bucket returns the subject of a bucket's jobs. It refuses wildcards, which match other buckets.
+func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error) {
+	_, err := job.ParseKey(string(k))
+	return b.names.Queue(policy, partition, k), err
+}
+
 // JobFilter selects jobs of a policy: those of a bucket, or all.
 type JobFilter struct {
 	Key       job.Key // empty: all of them
 	Partition int     // that holds the bucket
 }
 
-// LastJob returns the sequence of the last job stored in a policy's stream, per the stream's
-// leader; 0 when there never was one. It returns [ErrNoStream] for a policy without a stream.
+// LastJob returns the sequence of the last job stored in a policy's stream, or [ErrNoStream].
 func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -65,15 +70,14 @@ func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 // ScanJobs reads up to n jobs that wait, back off or run, with their bodies, in order of
 // acceptance, starting at a sequence: fewer when their bodies are large, but at least one if any
 // exists.
-func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from uint64, n int) (
-	found []job.Arrived, err error) {
-
+func (b *Broker) ScanJobs(
+	ctx context.Context, policy string, w JobFilter, from uint64, n int,
+) (found []job.Arrived, err error) {
 	stream, subject := b.names.Stream(policy), ""
 	if w.Key != "" {
-		if _, err := job.ParseKey(string(w.Key)); err != nil { // a wildcard would match others
+		if subject, err = b.bucket(policy, w.Partition, w.Key); err != nil {
 			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, w.Key, err)
 		}
-		subject = b.names.Queue(policy, w.Partition, w.Key)
 	}
 	for {
 		read, err := b.js.Batch(ctx, stream, subject, max(from, 1), n)
@@ -83,7 +87,7 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from 
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		// A lagging replica may lack jobs: the leader knows whether there are more.
+		// A lagging replica may lack jobs: the leader knows.
 		next, err := b.js.NextStored(ctx, stream, subject, from)
 		if err != nil || next == math.MaxUint64 {
 			return nil, err
@@ -94,26 +98,26 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from 
 	}
 }
 
-// messageBySeq reads one message from a stream's leader. Sequence 0 never exists, and JetStream
-// would reject it as a bad request.
-func (b *Broker) messageBySeq(ctx context.Context, stream string,
-	seq uint64) (jsapi.Message, error) {
+// messageBySeq reads one message from a stream's leader, which rejects 0 as a bad request.
+func (b *Broker) messageBySeq(
+	ctx context.Context, stream string, seq uint64,
+) (jsapi.Message, error) {
 	if seq == 0 {
 		return jsapi.Message{}, ErrNotFound
 	}
 	return b.js.Message(ctx, stream, map[string]uint64{"seq": seq})
 }
 
-// deleteMessage deletes one message of a stream.
 func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) error {
 	request := map[string]any{"seq": seq, "no_erase": true}
 	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, new(struct{}))
 }
 
-// purge deletes the messages of a stream that match a filter (empty: all) up to and including the
-// sequence through (0: no bound). It returns the number deleted.
-func (b *Broker) purge(ctx context.Context, stream, filter string,
-	through uint64) (purged uint64, err error) {
+// purge deletes the messages of a stream that match a filter (empty: all) up to the sequence
+// through (0: no bound), and returns their number.
+func (b *Broker) purge(
+	ctx context.Context, stream, filter string, through uint64,
+) (purged uint64, err error) {
 	request := struct {
 		Filter string `json:"filter,omitempty"`
 		Seq    uint64 `json:"seq,omitempty"` // up to but not including

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +34,8 @@ var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused
 	"depth"}
 
 const (
-	// minutesKept and mostMinutes bound the records of all policies together to about 40 MB. A
-	// policy takes two records a minute while it has jobs: its drainer's and an admitter's.
+	// minutesKept and mostMinutes bound the records of all policies to about 40 MB. A policy takes
+	// two records a minute while it has jobs.
 	minutesKept = 24 * time.Hour
 	mostMinutes = 400_000
 )
@@ -46,8 +47,7 @@ type minute struct {
 	N  [counts]int64 `json:"n"`
 }
 
-// minutes publishes the counts held by the policies' gates. One timer serves all policies, and
-// runs only while there are counts to publish.
+// minutes publishes the counts held by the policies' gates, with one timer for all policies.
 type minutes struct {
 	armed atomic.Bool
 	now   func() time.Time // nil: time.Now
@@ -109,10 +109,7 @@ func (b *Broker) KeepMinutes() {
 	b.minutes.armed.Store(false)
 	taken := map[string]minute{}
 	b.events.mu.Lock()
-	gates := make(map[string]*gate, len(b.events.gates))
-	for policy, g := range b.events.gates {
-		gates[policy] = g
-	}
+	gates := maps.Clone(b.events.gates)
 	b.events.mu.Unlock()
 	for policy, g := range gates {
 		g.telling.Lock()
@@ -142,19 +139,10 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 	if _, err = b.js.Publish(ctx, record); !errors.Is(err, nats.ErrNoResponders) {
 		return err
 	}
-	err = b.js.Ensure(ctx, jetstream.StreamConfig{
-		Name:        b.names.minutesStream(),
-		Description: "Penstock: what happened to the jobs of each policy in each minute of a day",
-		Subjects:    []string{b.names.minute("*")},
-		Retention:   jetstream.LimitsPolicy,
-		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardOld,
-		MaxAge:      minutesKept,
-		MaxMsgs:     mostMinutes,
-		MaxBytes:    -1,
-		Replicas:    b.replicas,
-		AllowDirect: true,
-	})
+	err = b.js.Ensure(ctx, b.recordConfig(b.names.minutesStream(), b.names.minute("*"),
+		"what happened to the jobs of each policy in each minute of a day", jetstream.StreamConfig{
+			Discard: jetstream.DiscardOld, MaxAge: minutesKept, MaxMsgs: mostMinutes,
+			MaxBytes: -1}))
 	if err == nil {
 		_, err = b.js.Publish(ctx, record)
 	}
@@ -164,8 +152,7 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 // Day holds the counts of a policy for each minute of the last day.
 type Day struct {
 	From time.Time `json:"from"` // start of the first minute with counts
-	// Counts has, by the names in [CountNames], one number per minute starting at From. The
-	// current minute is left out.
+	// Counts has one number per minute, by the names in [CountNames], without the current minute.
 	Counts map[string][]int64 `json:"counts"`
 }
 

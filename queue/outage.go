@@ -8,11 +8,9 @@ import (
 )
 
 const (
-	// unansweredAttempts is the number of consecutive unanswered attempts after which publishes to
-	// a stream fail fast.
+	// unansweredAttempts in a row make publishes to a stream fail fast.
 	unansweredAttempts = 5
-	// probeEvery is the interval of trial publishes to such a stream, and probeTimeout bounds
-	// each.
+	// probeEvery is the interval of trial publishes to such a stream, and probeTimeout bounds each.
 	probeEvery   = time.Second
 	probeTimeout = time.Second
 	// linkPatience is how long publishes wait for a connection that was just lost.
@@ -20,8 +18,7 @@ const (
 )
 
 // outages makes publishes fail fast while the connection, or JetStream for the stream of one
-// policy, is known not to answer. A stream without a leader does not affect other policies. A nil
-// outages lets every publish wait.
+// policy, is known not to answer. A nil outages lets every publish wait.
 type outages struct {
 	b *Broker
 
@@ -32,15 +29,14 @@ type outages struct {
 	open    int                      // number of open ones
 }
 
-// streamOutage is the state of a stream that does not answer.
 type streamOutage struct {
 	failures int // consecutive unanswered attempts
 	open     bool
 	probe    time.Time // time of the next probe, while open
 }
 
-// enter returns an [ErrNotSent] if a publish is pointless now, and otherwise whether it is a
-// probe: a single attempt of at most a second.
+// enter returns an [ErrNotSent] if a publish is pointless now, and otherwise whether it is a probe:
+// a single attempt of at most a second.
 func (o *outages) enter(ctx context.Context, policy string) (probe bool, err error) {
 	if o == nil {
 		return false, nil
@@ -61,7 +57,7 @@ func (o *outages) enter(ctx context.Context, policy string) (probe bool, err err
 	return true, nil
 }
 
-// connected waits for the connection, until at most linkPatience after it was first found missing.
+// connected waits for the connection, at most linkPatience after it was first found missing.
 func (o *outages) connected(ctx context.Context) error {
 	for {
 		o.mu.Lock()
@@ -89,7 +85,6 @@ func (o *outages) connected(ctx context.Context) error {
 	}
 }
 
-// answered records any answer from JetStream for a policy's stream.
 func (o *outages) answered(policy string) {
 	if o == nil {
 		return
@@ -106,8 +101,7 @@ func (o *outages) answered(policy string) {
 	}
 }
 
-// unanswered records unanswered attempts. Only the first stream of an outage is logged; lines for
-// the others would repeat it.
+// unanswered records unanswered attempts. Only the first stream of an outage is logged.
 func (o *outages) unanswered(policy string, attempts int, err error) {
 	if o == nil {
 		return

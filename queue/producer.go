@@ -22,22 +22,20 @@ import (
 const (
 	// mostInFlight bounds the publishes of one producer that await an acknowledgement.
 	mostInFlight = 4096
-	// doorPatience is how long a missing stream may be a briefly closed door or a pending election
-	// of a leader.
+	// doorPatience is how long a missing stream may be a briefly closed door or a pending election.
 	doorPatience = time.Second
 
 	retryFirst = 10 * time.Millisecond
 	retryLast  = 200 * time.Millisecond
 
-	// messageIDBytes bounds the user's part of a message id; a longer one is hashed.
+	// messageIDBytes bounds the user's part of a message id; a longer one is hashed, and marked by
+	// hashPrefix.
 	messageIDBytes = 256
-	// hashPrefix marks a hashed part.
-	hashPrefix = "sha256:"
+	hashPrefix     = "sha256:"
 
-	// partitionsFresh is how long a policy's number of partitions is cached: it changes only with
-	// a new stream.
+	// partitionsFresh is how long a policy's number of partitions is cached.
 	partitionsFresh = time.Minute
-	// askAgain keeps a flood of publishes to a removed policy from asking about it each time.
+	// askAgain limits questions about a removed policy.
 	askAgain = 250 * time.Millisecond
 
 	// maxKnownStreams bounds a producer's memory; callers choose the names.
@@ -51,8 +49,8 @@ type ProducerOptions struct {
 	Timeout time.Duration
 	// FailFast makes a Publish fail at once while NATS is known not to answer: the connection has
 	// been lost for 250 ms, or JetStream left five attempts in a row for the policy's stream
-	// unanswered; then one publish a second tries again. It suits servers whose clients can retry.
-	// Default: a Publish waits until its context ends.
+	// unanswered; then one publish a second tries again. Default: a Publish waits until its context
+	// ends.
 	FailFast bool
 }
 
@@ -63,8 +61,8 @@ type Submission struct {
 	Admitted bool        // the policy decides at the door: use the admitter's subject
 	Header   nats.Header // of the stored job, without the server's own headers (Nats-…)
 	Body     []byte
-	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window
-	// the same job as the first. It is stored with the job as the header Idempotency-Key.
+	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window the
+	// same job as the first.
 	IdempotencyKey string
 }
 
@@ -76,7 +74,7 @@ type Receipt struct {
 }
 
 // Producer publishes jobs and waits for JetStream's confirmations. It is safe for concurrent use:
-// publishes of many goroutines share the connection and are in flight together.
+// publishes of many goroutines are in flight together.
 type Producer struct {
 	b       *Broker
 	slots   chan struct{}
@@ -88,8 +86,7 @@ type Producer struct {
 	streams map[string]*streamFacts
 }
 
-// streamFacts caches facts about a policy's stream. The holder of the lock asks on behalf of all
-// others.
+// streamFacts caches facts about a policy's stream. The holder of the lock asks for all others.
 type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
@@ -111,30 +108,29 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	return p
 }
 
-// Publish stores a job and returns when JetStream has confirmed it, or when the context ends
-// (after ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so an
+// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after
+// ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so an
 // unanswered one is repeated within that time without storing the job twice. The errors: [ErrFull]
-// the bucket is full; [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream]
-// the policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as for
-// [Producer.Repeated]; [ErrUnavailable] no answer came, and the job may be stored all the same
-// unless the error is also [ErrNotSent].
+// the bucket is full; [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream] the
+// policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated];
+// [ErrUnavailable] no answer came, and the job may be stored all the same unless the error is also
+// [ErrNotSent].
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
 
 // Send is the first half of [Producer.Publish]: it sends the job and returns the other half, which
-// must be called. Jobs sent by one goroutine reach the stream in order, except jobs that are
-// unanswered and sent again.
-func (p *Producer) Send(ctx context.Context, s Submission) (
-	wait func(context.Context) (Receipt, error)) {
-
+// must be called. Jobs sent by one goroutine reach the stream in order, except those sent again.
+func (p *Producer) Send(
+	ctx context.Context, s Submission,
+) (wait func(context.Context) (Receipt, error)) {
 	return p.send(ctx, &s, storedHeader(s))
 }
 
 // send is Send with the stored job's header, which contains the message id.
-func (p *Producer) send(ctx context.Context, s *Submission, header nats.Header) (
-	wait func(context.Context) (Receipt, error)) {
-
+func (p *Producer) send(
+	ctx context.Context, s *Submission, header nats.Header,
+) (wait func(context.Context) (Receipt, error)) {
 	subject := p.b.names.Jobs(s.Policy, s.Key)
 	if s.Admitted {
 		subject = p.b.names.Admitted(s.Policy, s.Key)
@@ -163,7 +159,6 @@ func (p *Producer) send(ctx context.Context, s *Submission, header nats.Header) 
 	}
 }
 
-// enter takes one of the slots.
 func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	select {
 	case p.slots <- struct{}{}:
@@ -180,10 +175,10 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	}
 }
 
-// withDeadline gives a publish that began at began a deadline, unless it has one. It is applied
-// from the second attempt on: a single attempt has a shorter timeout of its own.
-func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.Context,
-	context.CancelFunc) {
+// withDeadline gives a publish that began at began a deadline, unless it has one.
+func (p *Producer) withDeadline(
+	ctx context.Context, began time.Time,
+) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return ctx, func() {}
 	}
@@ -191,8 +186,9 @@ func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.C
 }
 
 // publish sends m until it is answered, the context ends or another attempt is pointless.
-func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a attempt,
-	began time.Time) (jsapi.PubAck, error) {
+func (p *Producer) publish(
+	ctx context.Context, s *Submission, m *nats.Msg, a attempt, began time.Time,
+) (jsapi.PubAck, error) {
 	wait := retryFirst
 	unknown := false // an earlier attempt may have stored the job
 	for attempt := 1; ; attempt++ {
@@ -234,18 +230,16 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 		}
 		translated := jsapi.Translate(err)
 		// A refusal for lack of room does not settle an unanswered earlier attempt: a cluster
-		// checks for room later than it checks for duplicates, or the attempt still lies in the
-		// socket of a stalled server.
-		if unknown &&
-			(errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) ||
-				errors.Is(translated, ErrStreamFull)) {
+		// checks for room later than for duplicates, or the attempt still lies in a socket.
+		if unknown && (errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) ||
+			errors.Is(translated, ErrStreamFull)) {
 			return jsapi.PubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered",
 				ErrUnavailable, attempt, err)
 		}
 		unknown = unknown || !errors.Is(err, nats.ErrNoResponders)
 		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(translated, ErrStorage) ||
-			errors.Is(err, nats.ErrConnectionClosed) ||
-			errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
+			errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubject) ||
+			errors.Is(err, nats.ErrHeadersNotSupported) {
 			return jsapi.PubAck{}, translated
 		}
 		select {
@@ -287,7 +281,6 @@ func (a attempt) wait(ctx context.Context) (jsapi.PubAck, error) {
 	return a.reply.wait(ctx, a.timeout)
 }
 
-// facts returns the cached facts about a policy's stream.
 func (p *Producer) facts(policy string) *streamFacts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,8 +295,7 @@ func (p *Producer) facts(policy string) *streamFacts {
 	return f
 }
 
-// diagnose explains "no responders" on a policy's subject: no stream, a closed door, or a broker
-// that does not answer.
+// diagnose explains "no responders" on a policy's subject.
 func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	f := p.facts(policy)
 	f.mu.Lock()
@@ -327,8 +319,7 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	return err
 }
 
-// partitions returns the number of partitions of a policy's stream, or 0 if it cannot be learnt
-// now.
+// partitions returns the number of partitions of a policy's stream, or 0 if it is unknown.
 func (p *Producer) partitions(ctx context.Context, policy string) int {
 	f := p.facts(policy)
 	f.mu.Lock()
@@ -350,8 +341,8 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 	return n
 }
 
-// storedHeader returns the header of the job to store. It drops headers with a meaning to the
-// server (conditions, time to live, roll-up), which callers set only by mistake or malice.
+// storedHeader returns the header of the job to store, without headers with a meaning to the server
+// (conditions, time to live, roll-up), which callers set only by mistake or malice.
 func storedHeader(s Submission) nats.Header {
 	h := make(nats.Header, len(s.Header)+3)
 	named := false
@@ -375,8 +366,8 @@ func storedHeader(s Submission) nats.Header {
 }
 
 // messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject
-// form contains a space, so no two buckets share an id. The idempotency key is replaced by its
-// hash if it is long, would not survive a header line unchanged, or looks like a hash.
+// form contains a space. The idempotency key is replaced by its hash if it is long, would not
+// survive a header line unchanged, or looks like a hash.
 func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
@@ -391,8 +382,8 @@ func messageID(k job.Key, idempotencyKey string) string {
 }
 
 // ChainedID returns the message id with which a policy's job is forwarded to another stream, the
-// same for all of its attempts and, because it derives from the job's Idempotency-Key, for those
-// of its replay. It contains an invalid escape, so no job submitted there has the same id.
+// same for all of its attempts and those of its replay. It contains an invalid escape, so no job
+// submitted there has the same id.
 func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

@@ -11,10 +11,10 @@ import (
 // maxReplays bounds the chain of replays followed for one job.
 const maxReplays = 16
 
-// Repeated looks up the job whose Idempotency-Key a submission repeats. It returns the receipt of
-// a job that waits, runs or is done, which may be a replay of the job's dead letter; an
-// [*EndedError] for a job that ended without success, because nothing would run for the repeat;
-// and [ErrOtherPayload] if the payloads differ. A job without any record counts as done.
+// Repeated looks up the job whose Idempotency-Key a submission repeats. It returns the receipt of a
+// job that waits, runs or is done, which may be a replay of the job's dead letter; an [*EndedError]
+// for a job that ended without success; and [ErrOtherPayload] if the payloads differ. A job without
+// any record counts as done.
 func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Receipt, error) {
 	r.Duplicate = true
 	sum := job.PayloadSum(s.Header, s.Body)

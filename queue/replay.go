@@ -14,15 +14,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// ErrUnfit says that a dead letter cannot be replayed: the job would become the same dead letter
-// again.
+// ErrUnfit says that a replayed dead letter would become the same dead letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
 // errReplayedAlready reports that another caller replayed and deleted the letter.
 var errReplayedAlready = errors.New("replayed by somebody else at the same time")
 
-// replayPrefix begins the message ids of replays. It contains an invalid escape, so no message id
-// made of a key and an idempotency key begins with it.
+// replayPrefix begins the message ids of replays. It contains an invalid escape, as in ChainedID.
 const replayPrefix = "%!replay/"
 
 // lettersPage is the number of letters listed at a time.
@@ -30,10 +28,9 @@ const lettersPage = 500
 
 // Replay submits a dead letter as a new job at the back of its bucket, and deletes the letter when
 // the job is stored. It bypasses a door policy's limiter, which has already admitted the job. The
-// job keeps its headers and the Idempotency-Key that its runs carried, even a generated one, so
-// that a target can recognize the repeat. A deadline that has passed is dropped; a deadline given
-// as a duration counts from now; a Penstock-Not-Before counts from the acceptance of the first
-// job.
+// job keeps its headers and the Idempotency-Key that its runs carried, even a generated one. A
+// deadline that has passed is dropped; a deadline given as a duration counts from now; a
+// Penstock-Not-Before counts from the acceptance of the first job.
 //
 // Replaying the same letter again within the policy's duplicate window, after a lost answer, still
 // creates one job. On the errors of [Producer.Publish] the letter stays. Other errors are
@@ -44,10 +41,7 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 	if err == nil {
 		receipt, err = p.replay(ctx, policy, admitted, id)
 	}
-	if errors.Is(err, errReplayedAlready) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errReplayedAlready) {
 		return Receipt{}, fmt.Errorf("replay: %w", err)
 	}
 	return receipt, nil
@@ -63,8 +57,9 @@ func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil
 }
 
-func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
-	id uint64) (Receipt, error) {
+func (p *Producer) replay(
+	ctx context.Context, policy string, admitted bool, id uint64,
+) (Receipt, error) {
 	letter, err := p.b.Letters(policy).Read(ctx, id)
 	if err != nil {
 		return Receipt{}, err
@@ -90,7 +85,6 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
 	return receipt, err
 }
 
-// replayHeader returns the header of the job that a letter becomes.
 func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if _, err := job.ParseKey(string(l.Key)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
@@ -101,8 +95,8 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	h := make(nats.Header, len(l.Header)+2)
 	for name, values := range l.Header {
 		if len(values) == 1 {
-			deadline, notBefore := strings.EqualFold(name,
-				job.HeaderDeadline), strings.EqualFold(name, job.HeaderNotBefore)
+			deadline := strings.EqualFold(name, job.HeaderDeadline)
+			notBefore := strings.EqualFold(name, job.HeaderNotBefore)
 			value := strings.TrimSpace(values[0])
 			if at, err := job.ParseInstant(value, now, 1); deadline && err == nil &&
 				!at.After(now) {
@@ -137,23 +131,14 @@ type Replayed struct {
 	Unfit    int // stayed, because they are unfit: see ErrUnfit
 }
 
-// ReplaySome replays, in order, the selected dead letters of a policy that exist when it is
-// called; later letters are ignored, or a job that fails at once would be replayed without end.
-// Once a bucket is full, ReplaySome skips its remaining letters and continues with other buckets.
-// The result covers the work done until an error or the end of the context.
-func (p *Producer) ReplaySome(ctx context.Context, policy string, some DeadLetterFilter) (Replayed,
-	error) {
-	r, err := p.replaySome(ctx, policy, some)
-	if err != nil {
-		return r, fmt.Errorf("replay the dead letters of %s: %w", policy, err)
-	}
-	return r, nil
-}
-
-func (p *Producer) replaySome(ctx context.Context, policy string,
-	some DeadLetterFilter) (r Replayed,
-	err error) {
-
+// ReplaySome replays, in order, the selected dead letters of a policy that exist when it is called;
+// with later ones, a job that fails at once would be replayed without end. Once a bucket is full,
+// it skips the bucket's other letters. The result covers the work done until an error or the end of
+// the context.
+func (p *Producer) ReplaySome(
+	ctx context.Context, policy string, some DeadLetterFilter,
+) (r Replayed, err error) {
+	defer annotate(&err, "replay the dead letters of %s", policy)
 	admitted, err := p.admitted(ctx, policy)
 	if err != nil {
 		return r, err

@@ -14,11 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// replies publishes messages and receives their answers, so that a sender need not wait for one
-// before it sends the next. One subscription serves all, for the lifetime of the connection.
-//
-// Messages that goroutines send at the same time are published together: the connection, the
-// server and their goroutines then take them in one piece, for less work each.
+// replies publishes messages and receives their answers on one subscription. Messages that
+// goroutines send at the same time are published together, for less work each.
 type replies struct {
 	nc *nats.Conn
 
@@ -32,7 +29,7 @@ type replies struct {
 	queued    []*nats.Msg
 }
 
-// reply is a pending acknowledgement of one publish. It is reused once received: see pooled.
+// reply is a pending acknowledgement of one publish.
 type reply struct {
 	from  *replies
 	n     uint64
@@ -46,7 +43,7 @@ type answered struct {
 	err error
 }
 
-// pooled holds replies that were received and have no other reference. Each job takes one.
+// pooled holds replies that were received and have no other reference.
 var pooled = sync.Pool{New: func() any { return &reply{got: make(chan answered, 1)} }}
 
 // send queues m and returns its pending reply. Messages of one goroutine are stored in order.
@@ -109,7 +106,7 @@ func (r *replies) deliver(subject string, a answered) {
 	}
 }
 
-// forget makes deliver ignore a reply that still comes. Its message is not read any more.
+// forget makes deliver ignore a late reply. Its message is not read any more.
 func (w *reply) forget() {
 	r := w.from
 	r.mu.Lock()
@@ -122,11 +119,9 @@ func (w *reply) forget() {
 	}
 }
 
-// timers holds timers of replies that came. Each job takes one, and most replies come within a
-// millisecond.
+// timers holds timers of replies that came. Each job takes one.
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
-// wait returns JetStream's answer if it comes in time.
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
 	select {
 	case a := <-w.got:

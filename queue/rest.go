@@ -22,17 +22,15 @@ import (
 //
 // It continues to pull for one look after it subscribes, because the servers of a cluster learn of
 // the subscription at different times. If a delivery is lost in between, the consumer's numbers
-// reveal it later, as for any other. [Broker.Rouse] finds jobs stored without a notice, for
-// example because a route between servers was down.
+// reveal it later. [Broker.Rouse] finds jobs stored without a notice.
 
 const (
 	// rouseEvery is the interval at which the streams of resting backlogs are checked.
 	rouseEvery = 30 * time.Second
-	// rouseShare bounds the cost with many streams: at most 1/rouseShare of the time.
+	// rouseShare bounds the cost: at most 1/rouseShare of the time.
 	rouseShare = 200
 )
 
-// rest is the state of a backlog that rests or prepares to.
 type rest struct {
 	mu     sync.Mutex
 	hush   func() // unsubscribes; nil: not subscribed
@@ -42,7 +40,6 @@ type rest struct {
 	atOnce bool // opened without jobs, and has not pulled yet
 }
 
-// resting is the set of a broker's resting backlogs.
 type resting struct {
 	mu  sync.Mutex
 	all map[*Backlog]struct{}
@@ -59,7 +56,6 @@ func (r *resting) add(l *Backlog) {
 
 var errUnheard = errors.New("a job came when the backlog was about to rest")
 
-// listen subscribes to the policy's subject for the next message.
 func (l *Backlog) listen(door string) error {
 	r := &l.rest
 	r.mu.Lock()
@@ -73,7 +69,6 @@ func (l *Backlog) listen(door string) error {
 	return nil
 }
 
-// ring records that a job was, or may have been, published.
 func (l *Backlog) ring() {
 	r := &l.rest
 	r.mu.Lock()
@@ -85,7 +80,6 @@ func (l *Backlog) ring() {
 	}
 }
 
-// hush unsubscribes and ends a rest.
 func (l *Backlog) hush() {
 	r, all := &l.rest, &l.b.resting
 	r.mu.Lock()
@@ -100,8 +94,7 @@ func (l *Backlog) hush() {
 }
 
 // idles reports whether the backlog may rest now; it must have been idle at the last look, too.
-// With its door closed a backlog stays awake: a publisher must not take its subscription for a
-// stream.
+// With its door closed it stays awake: a publisher must not take its subscription for a stream.
 func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	r := &l.rest
 	r.mu.Lock()
@@ -123,8 +116,8 @@ func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	return true
 }
 
-// Rest releases everything except the consumer, after [Update.Idle]. An error gives the reason why
-// deliveries may have been lost: the backlog must be closed and opened again.
+// Rest releases everything except the consumer, after [Update.Idle]. After an error, deliveries may
+// have been lost: the backlog must be closed and opened again.
 func (l *Backlog) Rest() error {
 	r := &l.rest
 	if !r.atOnce {
@@ -153,8 +146,7 @@ func (l *Backlog) Rest() error {
 	return nil
 }
 
-// Resume ends a rest: [Backlog.Next] returns jobs again. It reports whether the backlog was
-// resting, and does nothing otherwise.
+// Resume ends a rest, if there is one: [Backlog.Next] returns jobs again.
 func (l *Backlog) Resume() (resumed bool, err error) {
 	r := &l.rest
 	r.mu.Lock()
@@ -175,8 +167,7 @@ func (l *Backlog) Rests() bool {
 }
 
 // Rouse periodically lists all streams, until the context ends, and wakes resting backlogs whose
-// streams hold jobs, are gone or were replaced. After a reconnect it looks twice: the servers of a
-// cluster learn of the subscriptions at different times.
+// streams hold jobs, are gone or were replaced. After a reconnect it looks twice.
 func (b *Broker) Rouse(ctx context.Context) { b.rouses(ctx, rouseEvery) }
 
 func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {

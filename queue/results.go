@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// maxEnded bounds each of the two tables of ended jobs to about 20 MB; the oldest records are
-	// evicted first.
+	// maxEnded bounds each of the two tables of ended jobs to about 20 MB.
 	maxEnded = 100_000
-	// endedTTL is how long an unsuccessful end is remembered: as long as the job's dead letter
-	// stays.
+	// endedTTL is as long as a dead letter stays.
 	endedTTL = deadMaxAge
 )
 
@@ -25,9 +23,9 @@ func endedKey(policy string, seq uint64) string {
 	return policy + "." + strconv.FormatUint(seq, 10)
 }
 
-// Results records how jobs ended, at most 100,000 jobs of each kind: for 14 days, every dead letter
-// and every cancelled or purged job with an Idempotency-Key; in memory, while the policy
-// recognizes repeats, every completed job with an Idempotency-Key.
+// Results records how jobs ended, at most 100,000 of each kind: for 14 days, every dead letter and
+// every cancelled or purged job with an Idempotency-Key; in memory, while the policy recognizes
+// repeats, every completed job with an Idempotency-Key.
 type Results struct {
 	ended, done *kv.Table
 	replicas    int
@@ -37,8 +35,9 @@ type Results struct {
 func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
 // Read returns how a job ended, or [ErrNotFound] if it has not ended or is not remembered.
-func (ends Results) Read(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
-	e, err := readEnded(ctx, ends.ended, policy, seq)
+func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.Ended, err error) {
+	defer annotate(&err, "end of job %s", job.ID(policy, seq))
+	e, err = readEnded(ctx, ends.ended, policy, seq)
 	if errors.Is(err, ErrNotFound) {
 		e, err = readEnded(ctx, ends.done, policy, seq)
 	}
@@ -48,10 +47,7 @@ func (ends Results) Read(ctx context.Context, policy string, seq uint64) (job.En
 			err = ErrNotFound
 		}
 	}
-	if err != nil {
-		return job.Ended{}, fmt.Errorf("end of job %s: %w", job.ID(policy, seq), err)
-	}
-	return e, nil
+	return e, err
 }
 
 func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job.Ended, error) {
@@ -76,8 +72,7 @@ func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.E
 }
 
 // NoteDone records for ttl that a job with an Idempotency-Key is done. It does not wait for the
-// server; losing the record does little harm: a repeat of the job is then recognized without
-// comparing its payload.
+// server: without the record, a repeat of the job is recognized without comparing its payload.
 func (ends Results) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
 	e.How = job.EndDone
 	ttl = max(ttl, time.Second).Truncate(time.Second)

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Schedules use JetStream's own: a message with a pattern in its header, from which the server
-// makes a message for each tick. They are stored in one stream, under
+// Schedules use JetStream's own message schedules. They are stored in one stream, under
 //
 //	penstock.schedule.on.<policy>.<name>.<key>    active: the server ticks by it
 //	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
@@ -39,8 +38,7 @@ const (
 	MaxScheduledBody = 64 << 10
 )
 
-// Headers of a stored schedule: its pattern, its time zone, the set of its configuration file, and
-// the client that stored it.
+// Headers of a stored schedule.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
@@ -71,7 +69,6 @@ type Schedule struct {
 	seq uint64 // sequence where it was read; 0: not read
 }
 
-// ID identifies the schedule within the installation.
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
 
 // Tick is one time of a schedule.
@@ -139,8 +136,7 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 	return b.storeSchedule(ctx, s)
 }
 
-func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
-	o ...jetstream.PublishOpt) error {
+func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.PublishOpt) error {
 	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
 	m := nats.NewMsg(on)
 	for name, values := range s.Header {
@@ -177,9 +173,10 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
 	return b.purgeSchedules(ctx, stale)
 }
 
-// Schedule reads a schedule; it returns [ErrNotFound] if there is none.
-func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
-	name string) (Schedule, error) {
+// Schedule reads a schedule, or returns [ErrNotFound].
+func (b *Broker) Schedule(
+	ctx context.Context, policy string, key job.Key, name string,
+) (Schedule, error) {
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		found, err := b.readSchedule(ctx, b.names.schedule(kind, s))
@@ -200,7 +197,6 @@ func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, 
 	return s, err
 }
 
-// lastSchedule reads the last message of a subject from the stream of schedules.
 func (b *Broker) lastSchedule(ctx context.Context, subject string) (jsapi.Message, error) {
 	m, err := b.js.Message(ctx, b.names.schedules(), map[string]any{"last_by_subj": subject})
 	if errors.Is(err, ErrNoStream) {
@@ -209,7 +205,6 @@ func (b *Broker) lastSchedule(ctx context.Context, subject string) (jsapi.Messag
 	return m, err
 }
 
-// scheduleOf parses a stored schedule or a tick.
 func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedule, error) {
 	s, ok := b.names.parseSchedule(subject)
 	if !ok {
@@ -260,24 +255,20 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 		if err != nil {
 			return nil, fmt.Errorf("list schedules: %w", err)
 		}
-		of := len(all)
-		for subject := range info.State.Subjects {
-			all = append(all, subject)
-		}
-		slices.Sort(all[of:])
+		all = append(all, slices.Sorted(maps.Keys(info.State.Subjects))...)
 	}
 	return all, nil
 }
 
 // RemoveSchedule removes a schedule; a tick that waits for room still becomes a job.
-func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
-	name string) error {
+func (b *Broker) RemoveSchedule(
+	ctx context.Context, policy string, key job.Key, name string,
+) error {
 	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
 		return err
 	}
 	s := Schedule{Policy: policy, Key: key, Name: name}
-	return b.purgeSchedules(ctx, b.names.schedule(scheduleOn, s),
-		b.names.schedule(scheduleOff, s))
+	return b.purgeSchedules(ctx, b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s))
 }
 
 func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
@@ -289,14 +280,15 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 	return nil
 }
 
-// ticksWait is how long a tick belongs to a process: without an answer, another process gets it.
+// ticksWait is how long a tick belongs to a process.
 const ticksWait = 30 * time.Second
 
 // Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may call
-// it: each tick is delivered to one of them at a time. Unless take returns done, the tick is
-// delivered again after the returned time.
-func (b *Broker) Ticks(ctx context.Context,
-	take func(Tick) (again time.Duration, done bool)) error {
+// it: each tick is delivered to one of them at a time, and again after the returned time unless
+// take returns done.
+func (b *Broker) Ticks(
+	ctx context.Context, take func(Tick) (again time.Duration, done bool),
+) error {
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
@@ -334,7 +326,6 @@ func (b *Broker) Ticks(ctx context.Context,
 	}
 }
 
-// ticked handles one message of the consumer.
 func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) {
 	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
 	if err != nil {
@@ -360,7 +351,6 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 		err = m.NakWithDelay(max(again, time.Millisecond))
 	}
 	if err != nil {
-		b.log.LogAttrs(context.Background(), slog.LevelDebug, "a tick comes again",
-			slog.Any("error", err))
+		b.log.Debug("a tick comes again", "error", err)
 	}
 }

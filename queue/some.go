@@ -23,10 +23,10 @@ func (s DeadLetterFilter) has(l StoredLetter) bool {
 		!l.Buried.Before(s.Since) && (s.Before.IsZero() || l.Buried.Before(s.Before))
 }
 
-// each calls do for the selected letters that exist now, in order, a page at a time; later letters
-// are ignored. For one bucket it reads only that bucket's letters.
-func (l Letters) each(ctx context.Context, some DeadLetterFilter,
-	do func(StoredLetter) error) error {
+// each calls do for the selected letters that exist now, in order, a page at a time.
+func (l Letters) each(
+	ctx context.Context, some DeadLetterFilter, do func(StoredLetter) error,
+) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if err != nil {
 		return unlessGone(err)
@@ -61,8 +61,9 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 
 // DiscardSome permanently deletes the selected letters one by one, and returns the number deleted
 // before an error or the end of the context.
-func (l Letters) DiscardSome(ctx context.Context, some DeadLetterFilter) (discarded uint64,
-	err error) {
+func (l Letters) DiscardSome(
+	ctx context.Context, some DeadLetterFilter,
+) (discarded uint64, err error) {
 	if _, err := l.stream(); err != nil {
 		return 0, err
 	}

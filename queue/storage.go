@@ -19,8 +19,7 @@ import (
 )
 
 // The parts of a store whose size is known. What they leave, an eighth, is for the records without
-// which nothing goes on: leases, owners, checkpoints, policies. Jobs and letters can never
-// take it.
+// which nothing works: leases, owners, checkpoints, policies.
 const (
 	jobsNumerator    = 10 // of sixteenths
 	lettersNumerator = 2
@@ -30,13 +29,13 @@ const (
 	lettersAnyhow = 1 << 30
 )
 
-// Metadata of a policy's stream: what the policy itself says of bounds, in bytes.
+// Metadata of a policy's stream: the policy's own bounds, in bytes.
 const (
 	metaMaxBytes     = "penstock.max_bytes"
 	metaDeadMaxBytes = "penstock.dead.max_bytes"
 )
 
-// Fill is how much of its bound something holds, in bytes.
+// Fill is the use of a bound, in bytes.
 type Fill struct {
 	Used int64
 	Max  int64 // 0: not bounded
@@ -45,25 +44,24 @@ type Fill struct {
 // High reports whether at least four fifths are used.
 func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }
 
-// Storage is what JetStream stores for an installation.
 type Storage struct {
-	// the whole account, by what JetStream lets it store; not bounded when there is no limit
+	// the whole account, by what JetStream lets it store
 	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
 	// Dead is the number of dead letters of each policy that has a stream of them.
 	Dead    map[string]uint64
 	History map[string]Fill // of those with result_retention
-	// Lacks says which limits of the account are below what the policies may need; empty: none.
+	// Lacks says which limits of the account are too low for the policies; empty: none.
 	Lacks string
-	// Copies is by what the streams hold: jobs, dead_letters, history, or records, which are all
-	// others of the installation.
+	// Copies is by the streams' content: jobs, dead_letters, history, or records, which are all
+	// others.
 	Copies map[string]Copies
-	// Made is when each stream on disk was made that holds records or a policy's jobs, by name.
+	// Made is when each stream on disk with records or jobs was created, by name.
 	Made map[string]time.Time
 }
 
-// Copies is how many streams lack copies on other servers that they should have.
+// Copies counts streams that lack copies on other servers.
 type Copies struct {
 	Lacking int
 	// of the stream with the fewest copies among those that lack some
@@ -73,11 +71,11 @@ type Copies struct {
 const (
 	// copySilence is how long a server may be silent before its copies count no more.
 	copySilence = 10 * time.Second
-	// copyLag is how many writes a copy may be behind: under load every one is, by some.
+	// copyLag is how many writes a copy may be behind under load.
 	copyLag = 1000
 )
 
-// current counts the copies of a stream that are up to date. One server alone says nothing of them.
+// current counts the copies of a stream that are up to date.
 func current(stream *jetstream.StreamInfo) int {
 	if stream.Cluster == nil {
 		return 1
@@ -101,8 +99,8 @@ func current(stream *jetstream.StreamInfo) int {
 // no job: the stream takes nothing until it holds less.
 //
 // It lists all streams once. Call it before the streams of many policies are created, with these,
-// and from time to time: shares grow as a stream that held more than its own drains. When it only
-// fails to set a bound, it returns what it found with the error.
+// and from time to time, because shares grow as streams drain. When it only fails to set a bound,
+// it returns what it found with the error.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -120,13 +118,13 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 }
 
 // Replaced reports whether a stream made at a certain time is gone, or another one has its name.
-// Lists of streams lack those whose servers are down; Replaced asks about this one.
+// Lists of streams lack those whose servers are down.
 func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bool {
 	info, err := b.js.StreamInfo(ctx, stream, "")
 	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
 }
 
-// Waiting are the policies that had jobs when [Broker.Ration] listed all streams last.
+// Waiting returns the policies that had jobs when [Broker.Ration] listed all streams last.
 func (b *Broker) Waiting() map[string]bool {
 	if found := b.surveyed.Load(); found != nil {
 		return found.waiting
@@ -134,7 +132,7 @@ func (b *Broker) Waiting() map[string]bool {
 	return nil
 }
 
-// bounded is one stream in the sharing of a part of the store.
+// bounded is a stream that shares a part of the store.
 type bounded struct {
 	policy string                // of a history with historyInfix
 	stream *jetstream.StreamInfo // nil: not there yet
@@ -143,7 +141,7 @@ type bounded struct {
 	bound  int64 // the result; 0: none
 }
 
-// survey is what the last Ration found, by which streams are created until the next one.
+// survey is what the last Ration found; the streams created until the next one go by it.
 type survey struct {
 	jobs, letters share
 	streams       *sync.Map                    // of jobs: configuration by policy, as last seen
@@ -156,18 +154,16 @@ type survey struct {
 // copied counts the copies of a stream of a group.
 func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
 	c := s.copies[group]
-	if stream != nil {
-		if n := current(stream); n < stream.Config.Replicas {
-			if c.Lacking == 0 || n < c.Current {
-				c.Current, c.Wanted = n, stream.Config.Replicas
-			}
-			c.Lacking++
+	if stream != nil && current(stream) < stream.Config.Replicas {
+		if n := current(stream); c.Lacking == 0 || n < c.Current {
+			c.Current, c.Wanted = n, stream.Config.Replicas
 		}
+		c.Lacking++
 	}
 	s.copies[group] = c
 }
 
-// bound is that of a policy's stream of jobs, letters or ended jobs.
+// bound returns the bound of a policy's stream of jobs, letters or ended jobs.
 func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 	switch {
 	case config.MaxBytes > 0: // a history, whose bound is the same everywhere
@@ -178,13 +174,13 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 	return s.letters.bound(metaNumber(s.said[policy], metaDeadMaxBytes))
 }
 
-// share is how the streams of one part of the store are bounded.
+// share bounds the streams of one part of the store.
 type share struct {
 	level int64   // bytes of each stream without a number of its own; 0: not bounded
 	scale float64 // of numbers of their own
 }
 
-// bound is that of a stream whose policy says own bytes, 0 for none.
+// bound returns the bound of a stream whose policy says own bytes, 0 for none.
 func (s share) bound(own int64) int64 {
 	switch {
 	case own == 0:
@@ -195,20 +191,19 @@ func (s share) bound(own int64) int64 {
 	return own
 }
 
-// ration is Ration with streams that are about to be created, for which there is room then, and the
-// names of histories that may follow.
-func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
-	histories ...string) (Storage, error) {
-
+// ration is Ration with streams that are about to be created, and the names of histories that may
+// follow.
+func (b *Broker) ration(
+	ctx context.Context, coming []jetstream.StreamConfig, histories ...string,
+) (Storage, error) {
 	account, err := b.account(ctx)
 	if err != nil {
 		return Storage{}, err
 	}
 	size := account.Limits.MaxStore
-	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
-		streams: new(sync.Map), waiting: map[string]bool{},
-		said: map[string]map[string]string{}, copies: map[string]Copies{},
-		made: map[string]time.Time{}}
+	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1}, streams: new(sync.Map),
+		waiting: map[string]bool{}, said: map[string]map[string]string{},
+		copies: map[string]Copies{}, made: map[string]time.Time{}}
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
@@ -246,10 +241,10 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 
 // lacks compares the account's limits with the most that the policies may need: a stream each for
 // jobs, dead letters and a history, a consumer for each partition (the server counts consumers by
-// stream), and the bytes that they say.
-func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
-	histories []string) string {
-
+// stream), and their bytes.
+func (b *Broker) lacks(
+	account jetstream.Tier, found *survey, jobs, letters []*bounded, histories []string,
+) string {
 	var lacks []string
 	lack := func(format string, args ...any) { lacks = append(lacks, fmt.Sprintf(format, args...)) }
 	missing := map[string]bool{}
@@ -323,23 +318,20 @@ func divide(part int64, streams []*bounded) share {
 	return s
 }
 
-// rounded is the largest power of two that is not above n. Of bounds that are rounded few must be
-// updated while a stream drains, policies come and go, or others' streams in the account grow.
+// rounded returns the largest power of two that is not above n: then few bounds must be updated
+// while a stream drains, policies come and go, or others' streams in the account grow.
 func rounded(n int64) int64 {
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
-// reboundAtOnce is how many streams get another bound at the same time.
-const reboundAtOnce = 8
-
-// rebound updates what has another bound: first those that get less, or there would be no room for
-// those that get more.
+// rebound updates bounds that have changed: first the lower ones, or there would be no room for the
+// higher.
 func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	var mu sync.Mutex
 	var problems []error
 	for _, lower := range []bool{true, false} {
 		var doing sync.WaitGroup
-		places := make(chan struct{}, reboundAtOnce)
+		places := make(chan struct{}, 8) // streams at a time
 		for _, x := range streams {
 			want := cmp.Or(x.bound, -1)
 			if x.stream == nil || x.stream.Config.MaxBytes == want ||
@@ -361,10 +353,11 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	return errors.Join(problems...)
 }
 
-// setBound gives a stream another bound in bytes, unless it is gone; -1 for none.
-func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) error {
+// setBound gives a stream another bound in bytes, -1 for none, unless it is gone.
+func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err error) {
+	defer annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
 	lock := strings.TrimPrefix(stream, b.names.upper+"_")
-	err := b.locked(ctx, lock, func(ctx context.Context) error {
+	return b.locked(ctx, lock, func(ctx context.Context) error {
 		info, err := b.js.StreamInfo(ctx, stream, "")
 		if err != nil {
 			return unlessGone(err)
@@ -372,14 +365,10 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) error
 		info.Config.MaxBytes = bytes
 		return b.js.UpdateStream(ctx, info.Config)
 	})
-	if err != nil {
-		return fmt.Errorf("bound %s by %s: %w", stream, policy.Size(bytes), err)
-	}
-	return nil
 }
 
-// account asks for the limits and the use of the account; bytes are for one replica of each stream,
-// and 0 is no limit of them.
+// account asks for the limits and the use of the account, in bytes for one replica of each stream;
+// 0 is no limit.
 func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
@@ -396,10 +385,10 @@ func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 }
 
 // boundedStreams finds the streams of jobs and of letters, histories among these, and how many
-// bytes of the store are somebody else's. Those that are coming count as if they were there.
-func (b *Broker) boundedStreams(ctx context.Context, found *survey,
-	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
-
+// bytes of the store are foreign. Those that are coming count as if they were there.
+func (b *Broker) boundedStreams(
+	ctx context.Context, found *survey, coming []jetstream.StreamConfig,
+) (jobs, letters []*bounded, foreign int64, err error) {
 	there := map[string]bool{}
 	add := func(config jetstream.StreamConfig, x *bounded) {
 		there[config.Name] = true
@@ -455,9 +444,6 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 
 // metaNumber reads a number from a stream's metadata; 0 when there is none.
 func metaNumber(metadata map[string]string, key string) int64 {
-	n, err := strconv.ParseInt(metadata[key], 10, 64)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.ParseInt(metadata[key], 10, 64)
 	return n
 }

@@ -9,13 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// straysAtOnce bounds the strays that one look handles.
 const straysAtOnce = 512
 
-// strays are jobs that a client published with wildcards as tokens. Subject transforms do not
-// apply to them, so they are stored outside all partitions. No partition's consumer delivers them,
-// because a second filter would slow it down, and reopening it for strays would delay the
-// partition. Instead the owner of partition 0 looks for them, and reads and deletes them by
+// strays are jobs that a client published with wildcards as tokens. Subject transforms do not apply
+// to them, so they are stored outside all partitions, and no partition's consumer delivers them: a
+// second filter would slow it down. Instead the owner of partition 0 reads and deletes them by
 // sequence.
 type strays struct {
 	filter string // their subjects; empty: another owner's task, or none are possible
@@ -28,7 +26,6 @@ type strays struct {
 	out    chan []job.Arrived
 }
 
-// gather returns strays that are not known yet.
 func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	if l.strays.filter == "" {
 		return nil, nil
@@ -70,7 +67,7 @@ func (l *Backlog) hand(found []job.Arrived) bool {
 	return false
 }
 
-// finish marks a stray as finished, and reports whether seq is a stray.
+// finish marks a stray as finished, and reports whether seq is one.
 func (s *strays) finish(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,10 +86,9 @@ func (l *Backlog) remove(ctx context.Context) {
 	s.doomed = nil
 	s.mu.Unlock()
 	for _, seq := range doomed {
-		err := l.b.deleteMessage(ctx, l.stream, seq)
-		gone := err == nil
+		gone := l.b.deleteMessage(ctx, l.stream, seq) == nil
 		if !gone { // perhaps it was already deleted
-			_, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})
+			_, err := l.b.messageBySeq(ctx, l.stream, seq)
 			gone = errors.Is(err, ErrNotFound)
 		}
 		s.mu.Lock()

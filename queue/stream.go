@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// allSubjects also matches jobs published with wildcards as tokens, which are stored
-	// untransformed.
+	// allSubjects also matches jobs published with wildcards as tokens.
 	allSubjects = ">"
 
-	// headroom is the space that a stored job leaves below the server's largest message, so that
-	// it still fits with more headers, for example as a dead letter.
+	// headroom is the space that a stored job leaves below the server's largest message for more
+	// headers, for example as a dead letter.
 	headroom = 64 << 10
 )
 
-// streamConfig configures the stream of a policy with a queue, with its door open.
+// streamConfig configures the stream of a policy with a queue and an open door.
 func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 	door := b.names.doorAdmitted(p.Name)
 	if p.Paced() {
@@ -75,25 +74,17 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 // publishes under way are stored or refused, and looks for the deepest bucket. It then lowers and
 // opens in one update; if a bucket holds more than the new capacity, it only opens the door again
 // and returns [*CapacityInUseError]. While the door is closed, usually for less than 0.2 s, a
-// publisher gets "no responders", as if the policy did not exist; [Producer] and nats.go's
-// JetStream publishers try again.
+// publisher gets "no responders"; [Producer] and nats.go's JetStream publishers try again.
 //
-// Other partitions or another kind of algorithm return an [*ImmutableError]; a stream in an
-// unknown format returns [job.ErrVersion]. A process that dies with the door closed leaves it
-// closed until the next Apply: call Apply whenever a process begins to serve a policy, and
-// periodically.
-func (b *Broker) Apply(ctx context.Context, p policy.Policy) error {
+// Other partitions or another kind of algorithm return an [*ImmutableError]; a stream in an unknown
+// format returns [job.ErrVersion]. A process that dies with the door closed leaves it closed until
+// the next Apply: call it when a process begins to serve a policy, and periodically.
+func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
+	defer annotate(&err, "apply policy %s", p.Name)
 	p = p.WithDefaults()
 	if !p.HasQueue() {
 		return nil
 	}
-	if err := b.apply(ctx, p); err != nil {
-		return fmt.Errorf("apply policy %s: %w", p.Name, err)
-	}
-	return nil
-}
-
-func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 	want := b.streamConfig(p)
 	for {
 		info, err := b.js.StreamInfo(ctx, want.Name, "")
@@ -125,10 +116,11 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 }
 
 // createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
-// that the last [Broker.Ration] gave streams of its kind. If there was no division yet, or no
+// that the last [Broker.Ration] gave streams of its kind. If there was none yet, or there is no
 // room, it divides the store now: streams created at the same time do not know of each other.
-func (b *Broker) createBounded(ctx context.Context, policy string,
-	config jetstream.StreamConfig) error {
+func (b *Broker) createBounded(
+	ctx context.Context, policy string, config jetstream.StreamConfig,
+) error {
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
 		if found == nil || again < 3 {
@@ -138,8 +130,8 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 			}
 			if unbound != nil && !errors.Is(unbound, ErrStorage) {
 				// of other streams, which is no reason not to create this one
-				b.log.Warn("streams keep other bounds than their share of the store", "error",
-					unbound)
+				b.log.Warn("streams keep other bounds than their share of the store",
+					"error", unbound)
 			}
 		}
 		bounded := config
@@ -151,16 +143,14 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	}
 }
 
-// sees notes the configuration of a policy's stream; an empty one, which fits no policy, while it
-// changes.
+// sees notes the configuration of a policy's stream; an empty one while it changes.
 func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
 	if found := b.surveyed.Load(); found != nil {
 		found.streams.Store(policy, config)
 	}
 }
 
-// Fits reports whether the policy's stream matched the policy when this broker last saw it: when
-// [Broker.Ration] listed all streams, or since.
+// Fits reports whether the policy's stream matched the policy when this broker last saw it.
 func (b *Broker) Fits(p policy.Policy) bool {
 	found := b.surveyed.Load()
 	if found == nil {
@@ -173,8 +163,8 @@ func (b *Broker) Fits(p policy.Policy) bool {
 	return checkStream(p.Name, have, want) == nil && sameSettings(have, want)
 }
 
-// checkStream refuses a stream that is not Penstock's, or that stores its subjects differently.
-// JetStream itself would silently accept another number of partitions and split keys.
+// checkStream refuses a stream that is not Penstock's, or that stores its subjects differently:
+// JetStream itself would accept another number of partitions and split keys.
 func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	if err := jsapi.CheckVersion(have.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", have.Name, err)
@@ -200,15 +190,9 @@ func sameSettings(have, want jetstream.StreamConfig) bool {
 	return slices.Equal(have.Subjects, want.Subjects) &&
 		have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
 		have.MaxMsgs == want.MaxMsgs && have.MaxMsgSize == want.MaxMsgSize &&
-		have.Replicas == want.Replicas &&
-		have.Duplicates == want.Duplicates && sameBounds(have.Metadata, want.Metadata)
-}
-
-// sameBounds compares the policy's settings of bounds in bytes. [Broker.Ration] sets the bounds
-// themselves.
-func sameBounds(have, want map[string]string) bool {
-	return metaNumber(have, metaMaxBytes) == metaNumber(want, metaMaxBytes) &&
-		metaNumber(have, metaDeadMaxBytes) == metaNumber(want, metaDeadMaxBytes)
+		have.Replicas == want.Replicas && have.Duplicates == want.Duplicates &&
+		metaNumber(have.Metadata, metaMaxBytes) == metaNumber(want.Metadata, metaMaxBytes) &&
+		metaNumber(have.Metadata, metaDeadMaxBytes) == metaNumber(want.Metadata, metaDeadMaxBytes)
 }
 
 // withSettings returns have with the changeable settings of want.
@@ -227,25 +211,22 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 }
 
 // locked runs change while no other process changes the policy's streams. An update replaces a
-// stream's whole configuration without compare-and-set, so a process that read an old capacity
-// could write it back and delete the jobs above it.
-func (b *Broker) locked(ctx context.Context, policy string,
-	change func(context.Context) error) error {
+// whole configuration without compare-and-set, so a process could write an old capacity back.
+func (b *Broker) locked(
+	ctx context.Context, policy string, change func(context.Context) error,
+) error {
 	return b.tables.locks.WithLock(ctx, policy, change)
 }
 
-// CheckStream returns an error if the policy does not fit its existing stream; without a stream,
-// any policy fits.
+// CheckStream returns an error if the policy does not fit its existing stream.
 func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(p.Name), "")
 	switch {
 	case err != nil:
 		return unlessGone(err)
 	case !p.HasQueue():
-		return policy.Invalid(
-			[]policy.Problem{{Field: "queue",
-				Reason: "cannot be taken away, for there is a stream of it: " +
-					"give the policy a new name"}})
+		return policy.Invalid([]policy.Problem{{Field: "queue", Reason: "cannot be taken away, " +
+			"for there is a stream of it: give the policy a new name"}})
 	}
 	return checkStream(p.Name, info.Config, b.streamConfig(p))
 }

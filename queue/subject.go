@@ -9,12 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultPrefix is the default prefix of every subject and, in upper case, of every stream and
-// bucket.
 const DefaultPrefix = installation.DefaultPrefix
 
-// Names builds the names of an installation's subjects, streams, consumers and KV buckets. No
-// other code in Penstock does.
+// Names builds the names of an installation's subjects, streams, consumers and KV buckets.
 type Names struct {
 	lower, upper string
 }
@@ -34,14 +31,12 @@ func NewNames(prefix string) (Names, error) {
 // Prefix returns the lower-case prefix of all subjects.
 func (n Names) Prefix() string { return n.lower }
 
-// Jobs is the subject to which any client publishes a job of a queue policy. A subject without a
-// key token (penstock.jobs.stripe) belongs to no stream: the publisher gets "no responders".
+// Jobs is the subject to which any client publishes a job of a queue policy.
 func (n Names) Jobs(policy string, k job.Key) string {
 	return n.lower + ".jobs." + policy + "." + string(k)
 }
 
-// Admitted is the subject to which the admitter publishes the admitted jobs of a door policy with
-// a queue.
+// Admitted is the subject of the admitted jobs of a door policy with a queue.
 func (n Names) Admitted(policy string, k job.Key) string {
 	return n.lower + ".admitted." + policy + "." + string(k)
 }
@@ -53,8 +48,8 @@ func (n Names) Queue(policy string, partition int, k job.Key) string {
 
 // ParseQueue parses the partition and the key from a stored job's subject. If the tail is not a
 // key's subject form, it returns [job.ErrInvalidKey] and a substitute key that is unique and safe
-// in subjects. The server does not transform a published subject with a literal "*" or ">" token;
-// jobs stored like that count as partition 0's.
+// in subjects. Jobs whose subject the server left as it was, because of a literal "*" or ">", count
+// as partition 0's.
 func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) {
 	rest, ours := strings.CutPrefix(subject, n.lower+".")
 	kind, rest, _ := strings.Cut(rest, ".")
@@ -91,20 +86,11 @@ func (n Names) Consumer(partition int, epoch uint64) string {
 
 // parseConsumer undoes Consumer.
 func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, "valve-")
-	if !ok {
-		return 0, 0, false
-	}
-	first, second, ok := strings.Cut(rest, "-")
-	if !ok {
-		return 0, 0, false
-	}
+	rest, ours := strings.CutPrefix(name, "valve-")
+	first, second, _ := strings.Cut(rest, "-")
 	partition, err := strconv.Atoi(first)
-	if err != nil {
-		return 0, 0, false
-	}
-	epoch, err = strconv.ParseUint(second, 10, 64)
-	return partition, epoch, err == nil
+	epoch, noEpoch := strconv.ParseUint(second, 10, 64)
+	return partition, epoch, ours && err == nil && noEpoch == nil
 }
 
 // Dead is the subject of the dead letters of a policy's bucket.
@@ -115,24 +101,20 @@ func (n Names) Dead(policy string, k job.Key) string {
 // DeadStream is the stream of a policy's dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
-// history joins the subject of a policy's ended jobs: the policy's name, a job's sequence, and its
-// key.
+// history joins the subject of a policy's ended jobs: policy, sequence, key.
 func (n Names) history(tokens ...string) string {
 	return strings.Join(append([]string{n.lower, "history"}, tokens...), ".")
 }
 
-// historyStream is the stream of a policy's jobs that have ended.
 func (n Names) historyStream(policy string) string { return n.upper + "_" + historyInfix + policy }
 
-// minute is the subject of a policy's counts of each minute, and minutesStream stores them.
 func (n Names) minute(policy string) string { return n.lower + ".minute." + policy }
 func (n Names) minutesStream() string       { return n.upper + "_MINUTES_OF_DAY" }
 
-// historyInfix distinguishes the streams of histories, as deadInfix does those of dead letters.
+// historyInfix marks the streams of histories, as deadInfix does those of dead letters.
 const historyInfix = "HISTORY_"
 
-// deadInfix distinguishes the streams of dead letters from those of jobs: policy names contain no
-// capital letters.
+// deadInfix marks the streams of dead letters: policy names contain no capital letters.
 const deadInfix = "DEAD_"
 
 // Valve is the subject where the owner of a partition answers questions.
@@ -145,22 +127,22 @@ func (n Names) Calls(policy string, partition int) string {
 	return n.lower + ".call." + policy + "." + strconv.Itoa(partition)
 }
 
-// Work is the subject where the valves of a policy offer jobs to remote workers, which subscribe
-// in the queue group [WorkGroup].
+// Work is the subject where the valves of a policy offer jobs to remote workers, which subscribe in
+// the queue group [WorkGroup].
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 
 // WorkOfTarget is the subject where drainers offer each other the jobs of a policy with a target.
 func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".target" }
 
-// Answers is the subject where remote workers answer the valves of a policy in the process id, one
-// subject per question token; "*" as the token matches all. It is not an inbox, so that workers
-// can be permitted to publish there only.
+// Answers is the subject where remote workers answer the valves of a policy in the process id; "*"
+// as the token matches all. It is not an inbox, so that workers can be permitted to publish there
+// only.
 func (n Names) Answers(policy, id, token string) string {
 	return n.lower + ".answer." + policy + "." + id + "." + token
 }
 
-// IsReply reports whether an answer may be sent to a subject named by a client. A client may name
-// any subject, including ones of the server and of Penstock to which it may not publish itself.
+// IsReply reports whether an answer may be sent to a subject named by a client, which may name one
+// of the server or of Penstock.
 func (n Names) IsReply(subject string) bool {
 	return subject != "" && subject[0] != '$' && subject != n.lower &&
 		!strings.HasPrefix(subject, n.lower+".")
@@ -172,14 +154,13 @@ const WorkGroup = "workers"
 // Requests is the wildcard subject of an admitter's endpoint: submit, check, job, bucket or cancel.
 func (n Names) Requests(endpoint string) string { return n.lower + "." + endpoint + ".>" }
 
-// Request is the subject of a request to an endpoint about a policy's key in subject form or, for
-// job and cancel, the sequence of a job's ID.
+// Request is the subject of a request to an endpoint about a policy's key or, for job and cancel,
+// the sequence of a job's ID.
 func (n Names) Request(endpoint, policy, token string) string {
 	return n.lower + "." + endpoint + "." + policy + "." + token
 }
 
-// ParseRequest parses the policy and the token from a subject that [Names.Requests] matches. A
-// missing token is "_".
+// ParseRequest undoes Request. A missing token is "_".
 func (n Names) ParseRequest(endpoint, subject string) (policy, token string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, n.lower+"."+endpoint+".")
 	if !ok || rest == "" {
@@ -192,16 +173,15 @@ func (n Names) ParseRequest(endpoint, subject string) (policy, token string, ok 
 	return policy, token, true
 }
 
-// bucket returns the KV bucket of one of the installation's [Tables].
+// bucket is the KV bucket of one of the installation's [Tables].
 func (n Names) bucket(table string) string { return n.upper + "_" + table }
 
 // doorJobs and doorAdmitted are the subjects that a policy's open stream captures.
 func (n Names) doorJobs(policy string) string     { return n.lower + ".jobs." + policy + ".>" }
 func (n Names) doorAdmitted(policy string) string { return n.lower + ".admitted." + policy + ".>" }
 
-// doorClosed is the subject that a closed stream captures instead, because a stream must capture
-// some subject. It is no key's subject and lies in partition 0, so that a message sent there all
-// the same becomes a dead letter and is not stuck.
+// doorClosed is the subject that a closed stream captures. It is no key's subject and lies in
+// partition 0, so that a message sent there becomes a dead letter.
 func (n Names) doorClosed(policy string) string {
 	return n.lower + ".queue." + policy + ".0.%closed"
 }

@@ -15,9 +15,8 @@ import (
 var errUnswept = errors.New("a job came that was not stored any more")
 
 // sweep detects when every job stored at the backlog's opening has been delivered. The consumer's
-// counts are not reliable: a leader that is catching up counts and delivers what it has so far,
-// which lacks jobs and includes finished ones. So the leader of the stream is asked for the next
-// job after the last one that came.
+// counts are not reliable while a leader catches up, so the leader of the stream is asked for the
+// next job after the last one that came.
 type sweep struct {
 	wake  chan struct{} // deliveries pause
 	ended chan struct{}
@@ -27,7 +26,6 @@ type sweep struct {
 	over   atomic.Bool
 }
 
-// sweepUp asks the leader until the sweep has ended.
 func (l *Backlog) sweepUp(ctx context.Context) {
 	s := &l.sweep
 	var stuckAt uint64
@@ -74,7 +72,7 @@ func (s *sweep) end(handed uint64) bool {
 	return over
 }
 
-// handOver hands jobs over in order, and reports whether the backlog is still open.
+// handOver hands jobs over, and reports whether the backlog is still open.
 func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s := &l.sweep
 	s.mu.Lock()
@@ -98,8 +96,8 @@ func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	return false
 }
 
-// withoutGone removes jobs that were stored before the sweep but come after it: per the leader
-// they are gone.
+// withoutGone removes jobs that come after the sweep but were stored before it: per the leader they
+// are gone.
 func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job.Arrived, error) {
 	left := arrived[:0]
 	for _, a := range arrived {
@@ -107,7 +105,7 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job
 			left = append(left, a)
 			continue
 		}
-		_, err := l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": a.Seq})
+		_, err := l.b.messageBySeq(ctx, l.stream, a.Seq)
 		if err == nil {
 			err = errUnswept // the leader at the end of the sweep was out of date
 		}

@@ -6,9 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// switchboard serves many subscriptions with one goroutine, and with none while there are none.
-// nats.go spends a goroutine on each subscription with a callback, and an installation may have
-// ten thousand partitions.
+// switchboard serves many subscriptions with one goroutine. nats.go spends one on each subscription
+// with a callback, and an installation may have ten thousand partitions.
 type switchboard struct {
 	nc *nats.Conn
 
@@ -18,15 +17,15 @@ type switchboard struct {
 	stop  chan struct{}
 }
 
-// switchboardRoom bounds the messages that wait for the goroutine. More are dropped, as for any
-// slow subscriber.
+// switchboardRoom bounds the messages that wait for the goroutine. More are dropped.
 const switchboardRoom = 1 << 14
 
 // subscribe calls handle for the messages of a subject, in turns with other members of a group
 // unless that is empty, until stop is called; messages that had already arrived may still be
 // handled.
-func (s *switchboard) subscribe(subject, group string,
-	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
+func (s *switchboard) subscribe(
+	subject, group string, handle func(*nats.Msg),
+) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.lines) == 0 {

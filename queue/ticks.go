@@ -15,9 +15,9 @@ import (
 )
 
 // A server that is killed forgets the message ids of jobs that have ended, and may make the last
-// tick of a schedule again (nats-server stores its schedules' times every two minutes). So the
-// last tick of each schedule is noted before its job's id can be forgotten: by the admitter once
-// the job is stored, and by the drainer before it acknowledges the job.
+// tick of a schedule again. So the last tick of each schedule is noted before its job's id can be
+// forgotten: by the admitter once the job is stored, and by the drainer before it acknowledges the
+// job.
 
 // tickPrefix begins the Idempotency-Key of a tick's job: "schedule <name> <when> <next time>".
 const tickPrefix = "schedule "
@@ -56,8 +56,9 @@ func (b *Broker) TickNoted(ctx context.Context, t Tick) (bool, error) {
 }
 
 // lastTick returns the ID of the last noted tick of a tick's schedule, or "".
-func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key, id string) (string,
-	error) {
+func (b *Broker) lastTick(
+	ctx context.Context, policy string, k job.Key, id string,
+) (string, error) {
 	record, err := b.tables.ended.Read(ctx, tickKey(policy, k, id))
 	if errors.Is(err, ErrNotFound) {
 		return "", nil
@@ -97,7 +98,6 @@ type tickedJob struct {
 	id  string // of the tick
 }
 
-// learn remembers a delivered job if it is a tick's.
 func (t *ticked) learn(a job.Arrived) {
 	id := a.Header[job.HeaderIdempotencyKey]
 	if len(id) != 1 || !strings.HasPrefix(id[0], tickPrefix) {
@@ -111,7 +111,6 @@ func (t *ticked) learn(a job.Arrived) {
 	t.jobs[a.Seq] = tickedJob{a.Key, id[0]}
 }
 
-// forget removes a job, and reports whether it was a tick's.
 func (t *ticked) forget(seq uint64) (j tickedJob, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +119,7 @@ func (t *ticked) forget(seq uint64) (j tickedJob, found bool) {
 	return j, found
 }
 
-// noteTick notes the tick of a job that is done, until that succeeds or the backlog is closed.
+// noteTick notes the tick of a job that is done, unless the backlog is closed.
 func (l *Backlog) noteTick(j tickedJob) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.js.Timeout)

@@ -12,34 +12,34 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// AskValve asks the owner of a partition and waits for its answer until the context ends, at most
-// 2 seconds. It returns [ErrUnavailable] when the partition has no owner or no answer came; an
-// owner's refusal is a plain error.
-func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
-	q job.Question) (job.Answer, error) {
-	doing := fmt.Sprintf("ask valve %s.%d", policy, partition)
+// AskValve asks the owner of a partition and waits for its answer, at most 2 seconds. It returns
+// [ErrUnavailable] when the partition has no owner or no answer came; an owner's refusal is a plain
+// error.
+func (b *Broker) AskValve(
+	ctx context.Context, policy string, partition int, q job.Question,
+) (a job.Answer, err error) {
+	defer annotate(&err, "ask valve %s.%d", policy, partition)
 	q.V = job.FormatVersion
 	body, err := json.Marshal(q)
 	if err != nil {
-		return job.Answer{}, fmt.Errorf("%s: encode: %w", doing, err)
+		return a, fmt.Errorf("encode: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, b.names.Valve(policy, partition), body)
 	if err != nil {
-		return job.Answer{}, fmt.Errorf("%s: %w", doing, jsapi.Translate(err))
+		return a, jsapi.Translate(err)
 	}
-	var a job.Answer
 	if err := json.Unmarshal(m.Data, &a); err != nil {
-		return job.Answer{}, fmt.Errorf("%s: read answer: %w", doing, err)
+		return a, fmt.Errorf("read answer: %w", err)
 	}
-	if a.V != job.FormatVersion {
-		return job.Answer{}, fmt.Errorf("%s: %w: answer in format %d", doing, job.ErrVersion, a.V)
+	switch {
+	case a.V != job.FormatVersion:
+		err = fmt.Errorf("%w: answer in format %d", job.ErrVersion, a.V)
+	case a.Error != "":
+		err = errors.New(a.Error)
 	}
-	if a.Error != "" {
-		return a, fmt.Errorf("%s: %s", doing, a.Error)
-	}
-	return a, nil
+	return a, err
 }
 
 // Owned reports whether a drainer owns a partition; an error means that it is not known.
@@ -55,9 +55,8 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 }
 
 // ServeValve serves questions to the owner of a partition. It calls answer for each question, one
-// at a time, in a goroutine shared by all partitions, so answer must not block; reply may be
-// called later, from any goroutine, once. ServeValve itself refuses a question in an unknown
-// format. stop ends it; questions that had already arrived may still come.
+// at a time, in a goroutine shared by all partitions, so answer must not block; reply may be called
+// later, from any goroutine, once. stop ends it; questions that had already arrived may still come.
 func (b *Broker) ServeValve(
 	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
 ) (stop func(), err error) {
@@ -82,9 +81,8 @@ func (b *Broker) ServeValve(
 		case err != nil:
 			reply(job.Answer{Error: "question is not JSON: " + err.Error()})
 		case q.V != job.FormatVersion:
-			reply(
-				job.Answer{Error: fmt.Sprintf("question in format %d, this valve knows %d", q.V,
-					job.FormatVersion)})
+			reply(job.Answer{Error: fmt.Sprintf("question in format %d, this valve knows %d", q.V,
+				job.FormatVersion)})
 		case m.Subject == calls && q.Op != job.OpCall && q.Op != job.OpSettle:
 			reply(job.Answer{Error: "callers may only ask for calls"})
 		default:
@@ -93,8 +91,8 @@ func (b *Broker) ServeValve(
 	}
 	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), "", handle)
 	if err == nil {
-		var more func()
 		first := stop
+		var more func()
 		if _, more, err = b.shared.subscribe(calls, "", handle); err != nil {
 			first()
 		}
@@ -106,8 +104,8 @@ func (b *Broker) ServeValve(
 	return stop, nil
 }
 
-// ServeWork calls offered for the offers of jobs on a subject, which go to one process each, until
-// stop is called. Like the answers of ServeValve, it must not block.
+// ServeWork calls offered, which must not block, for the offers of jobs on a subject, which go to
+// one process each, until stop is called.
 func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
 	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))

@@ -11,20 +11,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Outcome is the subject where a job's outcome is published to its waiting submitter. The token is
-// the job's [job.HeaderWaiter] and cannot be guessed.
+// Outcome is the subject of a job's outcome for its waiting submitter. The token, the job's
+// [job.HeaderWaiter], cannot be guessed.
 func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
 
-// headerTold holds the end of a job; the message's body is that of its reply. NATS limits headers
-// no more than payloads, and this one holds a target's headers.
+// headerTold holds the end of a job; the message's body is that of its reply.
 const headerTold = "Penstock-Outcome"
 
-// roomForHeader is the space reserved for the header of a message with a reply's body.
+// roomForHeader is the space reserved for that header.
 const roomForHeader = 64 << 10
 
-// PublishResult publishes how a job ended if its header names a waiter. A plain producer may have
-// written that header, so the outcome only ever goes to [Names.Outcome]. It is published once, by
-// core NATS: a waiter that misses it must look the job up.
+// PublishResult publishes how a job ended, once, on core NATS, if its header names a waiter. A
+// plain producer may have written that header, so the outcome only ever goes to [Names.Outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
 	if !job.IsWaiter(token) {
@@ -47,7 +45,6 @@ func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	}
 }
 
-// Waiting receives the outcome of one job.
 type Waiting struct {
 	// Token is the required value of the job's [job.HeaderWaiter].
 	Token   string

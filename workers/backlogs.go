@@ -38,16 +38,14 @@ type backlogs struct {
 }
 
 const (
-	// openAtOnce bounds the backlogs that are opened at the same time. The server answers requests
-	// one by one, and a thousand at once would delay all others.
+	// openAtOnce bounds the backlogs that are opened at the same time: the server answers one by
+	// one.
 	openAtOnce = 32
-	// openPatience is the time after which a slow opening gives up its place, so that it does not
-	// delay others.
+	// openPatience is the time after which a slow opening gives up its place.
 	openPatience = time.Second
 )
 
-// enter waits for a place among the backlogs being opened, or for the end of the context. leave
-// frees the place.
+// enter waits for a place among the backlogs being opened. leave frees it.
 func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 	select {
 	case bs.places <- struct{}{}:
@@ -74,7 +72,6 @@ type backlog struct {
 	newer    string // the record of a newer format that prevents opening
 }
 
-// Open opens a partition's backlog and reads its predecessor's state.
 func (bs *backlogs) Open(o core.Opening) {
 	b := bs.all[o.Part]
 	if b == nil {
@@ -113,8 +110,7 @@ func (bs *backlogs) Open(o core.Opening) {
 				}
 			case bs.core.Behind(found):
 				bs.log.Info("what says that it leads the stream is behind: trying again", "policy",
-					o.Part.Policy,
-					"partition", o.Part.Number, "last", found.Last)
+					o.Part.Policy, "partition", o.Part.Number, "last", found.Last)
 				bs.shut(open)
 				bs.core.Handle(core.Unopened{Opening: o}, now)
 			default:
@@ -134,11 +130,9 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 		return
 	}
 	for _, lack := range open.Lacks() {
-		bs.log.Warn(
-			"a server's copy of a stream lacks jobs that wait, and is passed over: give it an "+
-				"empty store",
-			"server", lack.Server, "policy", p.Policy, "partition", p.Number, "jobs",
-			lack.Jobs)
+		bs.log.Warn("a server's copy of a stream lacks jobs that wait, and is passed over: give "+
+			"it an empty store", "server", lack.Server, "policy", p.Policy, "partition", p.Number,
+			"jobs", lack.Jobs)
 	}
 	b.open, b.born, b.newer = open, open.Born, ""
 	if b.answers == nil {
@@ -151,7 +145,6 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 	bs.spawn(func() { bs.feed(b.ctx, p, found.Epoch, open) })
 }
 
-// wake resumes a resting backlog, so that its jobs are delivered again.
 func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 	if b.open == nil {
 		return
@@ -165,8 +158,8 @@ func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 	}
 }
 
-// policiesChange wakes partitions whose policies change: once a stream is closed or deleted,
-// publishers must not reach the subscription of its resting backlog instead.
+// policiesChange wakes partitions whose policies change: once a stream is closed, publishers must
+// not reach the subscription of its resting backlog.
 func (bs *backlogs) policiesChange(before, now policy.Entries) {
 	for p, b := range bs.all {
 		if before[p.Policy].Revision != now[p.Policy].Revision {
@@ -179,8 +172,9 @@ func (bs *backlogs) policiesChange(before, now policy.Entries) {
 const mostArrived = 64
 
 // feed passes a backlog's deliveries and confirmations to the loop, until it rests or is closed.
-func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
-	open *queue.Backlog) {
+func (bs *backlogs) feed(
+	ctx context.Context, p handle.Partition, epoch uint64, open *queue.Backlog,
+) {
 	for {
 		next, err := open.Next(ctx)
 		switch {
@@ -194,10 +188,10 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 			if next.Swept {
 				bs.send(core.Swept{Part: p, Epoch: epoch})
 			}
+			if next.Idle && open.Rest() == nil {
+				return
+			}
 			if next.Idle {
-				if err = open.Rest(); err == nil {
-					return
-				}
 				bs.send(core.Broken{Part: p, Epoch: epoch})
 			}
 		case next.Stray != nil:
@@ -213,8 +207,9 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 }
 
 // readAndOpen prepares a partition for a new owner or epoch. A shared limit has no backlog.
-func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
-	partitions int) (core.Opened, *queue.Backlog, error) {
+func (bs *backlogs) readAndOpen(
+	ctx context.Context, o core.Opening, partitions int,
+) (core.Opened, *queue.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
 	if o.Inherit {
 		if err := bs.readInherited(ctx, &found); err != nil {
@@ -247,8 +242,7 @@ type newerError string
 
 func (e newerError) Error() string { return string(e) + ": " + record.ErrVersion.Error() }
 
-// damage sets a damaged record aside and returns nil, or returns the error for one of a newer
-// format.
+// damage sets a damaged record aside, or returns the error for one of a newer format.
 func (bs *backlogs) damage(ctx context.Context, from *kv.Table, r kv.Record, err error) error {
 	if errors.Is(err, record.ErrVersion) {
 		return newerError(recordName(from, r.Key))
@@ -308,7 +302,6 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 	return nil
 }
 
-// Close ends the connection of a partition that this drainer no longer owns.
 func (bs *backlogs) Close(p handle.Partition) {
 	b := bs.all[p]
 	if b == nil {
@@ -348,14 +341,12 @@ func (bs *backlogs) count(policy string, change int) {
 	bs.tell(queue.EventOwned, policy, int64(bs.owned[policy]))
 }
 
-// born distinguishes a partition's jobs from earlier ones with the same number: see
-// [queue.Backlog.Born].
+// born is [queue.Backlog.Born] of a partition.
 func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
 	return bs.all[p].born(stored)
 }
 
-// Ack acknowledges a job. While its backlog is being opened the job arrives again, and is
-// acknowledged then.
+// Ack acknowledges a job. While its backlog is being opened the job arrives again.
 func (bs *backlogs) Ack(r handle.Ref) {
 	if b := bs.all[r.Part]; b != nil && b.open != nil {
 		b.open.Done(r.Seq)
@@ -365,8 +356,7 @@ func (bs *backlogs) Ack(r handle.Ref) {
 // mostTexts bounds the jobs read by one call.
 const mostTexts = 256
 
-// Fetch reads bodies and headers of jobs that were delivered without a body, or dropped from
-// memory.
+// Fetch reads bodies and headers of jobs that were delivered without, or dropped from memory.
 func (bs *backlogs) Fetch(refs []handle.Ref) {
 	slices.SortFunc(refs, func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// letters stores and reports dead letters. Bury belongs to the loop; its calls in progress ask the
-// gate.
+// letters stores and reports dead letters. Bury belongs to the loop.
 type letters struct {
 	*calls
 	broker    *queue.Broker
@@ -20,9 +19,8 @@ type letters struct {
 	tallies   *tallies
 }
 
-// Bury stores a dead letter; the job waits for that. It does so only while the lease lasts: a
-// process that was cut off or suspended may not know yet that another one owns the job and has run
-// it.
+// Bury stores a dead letter; the job waits for that. It does so only while the lease lasts:
+// otherwise another process may own the job and have run it.
 func (l *letters) Bury(u valve.Burial) {
 	b := l.backlogs.all[u.Part]
 	if b == nil {
@@ -76,12 +74,9 @@ func (l *letters) Bury(u valve.Burial) {
 		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
 			l.broker.PublishResult(letter.Header, end)
 		}
-		l.sink.Take(queue.Event{
-			Type: queue.EventDead, Policy: letter.Policy, Job: end.Job, Key: u.Key,
-			Tags: job.Tags(letter.Header), Header: letter.Header, Attempt: letter.Attempts,
-			Reason: letter.Reason, Error: u.Detail,
-			Accepted: u.Stored,
-		})
+		l.sink.Take(queue.Event{Type: queue.EventDead, Policy: letter.Policy, Job: end.Job,
+			Key: u.Key, Tags: job.Tags(letter.Header), Header: letter.Header,
+			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail, Accepted: u.Stored})
 		return core.Buried{Ref: u.Ref}
 	})
 }

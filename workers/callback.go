@@ -17,15 +17,13 @@ import (
 )
 
 // callbacks queues the outcomes of jobs for their callback URLs, as jobs of another policy, before
-// the jobs are acknowledged. So outcomes are posted at least once; their Idempotency-Key derives
-// from the job, so one queued again after a crash is a repeat.
+// the jobs are acknowledged. One queued again after a crash is a repeat, by its Idempotency-Key.
 type callbacks struct {
 	*calls
 	broker   *queue.Broker
 	producer *queue.Producer
 }
 
-// callback is an outcome to be posted.
 type callback struct {
 	*callbacks
 	through string // the policy that it goes through, if any
@@ -37,31 +35,28 @@ type callback struct {
 }
 
 // of returns the callback of a job, through another policy.
-func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
-	created time.Time, seq uint64) callback {
-
+func (c *callbacks) of(
+	through, policy string, key job.Key, header map[string][]string, created time.Time, seq uint64,
+) callback {
 	to := job.HeaderValue(header, job.HeaderCallback)
 	if to == "" { // the usual case, on each start in the loop
 		return callback{}
 	}
 	// Invalid tags would make the outcome malformed too.
-	tags := slices.DeleteFunc(job.Tags(header), func(t string) bool {
-		return job.CheckTag(t) != nil
-	})
+	tags := slices.DeleteFunc(job.Tags(header),
+		func(t string) bool { return job.CheckTag(t) != nil })
 	return callback{c, through, to, policy, key,
 		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
-// settle queues the outcome of a run that ended its job, however long that takes; the worker stays
-// busy meanwhile. It returns false if the context ends first: the run then does not count, and is
-// repeated.
+// settle queues the outcome of a run that ended its job, however long that takes. It returns false
+// if the context ends first: the run then does not count, and is repeated.
 func (c callback) settle(ctx context.Context, t job.Result) bool {
-	return c.to == "" ||
-		c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
+	return c.to == "" || c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
-// queue tries once to queue an outcome. It returns an error if the result is unknown. If the
-// outcome can never be queued, it reports that and returns nil.
+// queue tries once to queue an outcome, and returns an error if the result is unknown. An outcome
+// that can never be queued is reported.
 func (c callback) queue(ctx context.Context, t job.Result) error {
 	if c.to == "" {
 		return nil
@@ -94,7 +89,7 @@ func (c callback) queue(ctx context.Context, t job.Result) error {
 	return nil
 }
 
-// receiver returns the bucket of a URL's host, regardless of its spelling.
+// receiver returns the bucket of a URL's host.
 func receiver(to *url.URL) (job.Key, error) {
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
 	switch port := to.Port(); {
@@ -105,7 +100,7 @@ func receiver(to *url.URL) (job.Key, error) {
 	}
 }
 
-// publish stores an outcome in the bucket of its host, so that receivers do not block each other.
+// publish stores an outcome in the bucket of its host.
 func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error {
 	key, err := receiver(to)
 	if err != nil {

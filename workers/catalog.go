@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// catalog holds the policies with a queue and their handlers in this process. It belongs to the
-// loop.
+// catalog holds the policies with a queue and their handlers in this process.
 type catalog struct {
 	log      *slog.Logger
 	names    queue.Names
@@ -25,8 +24,9 @@ type catalog struct {
 }
 
 // observed wraps a handler with [Options.Attempt], if there is one.
-func observed(handle Handler,
-	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
+func observed(
+	handle Handler, attempt func(context.Context, Job) (context.Context, Job, func(error)),
+) Handler {
 	if attempt == nil {
 		return handle
 	}
@@ -37,10 +37,9 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone is how much longer than its jobs may run a deleted policy is remembered.
+// rememberGone is how much longer than its jobs may run a deleted policy is known.
 const rememberGone = 10 * time.Minute
 
-// learn takes the current set of policies.
 func (c *catalog) learn(set policy.Entries, now time.Time) {
 	for name, p := range c.policies {
 		if _, found := set[name]; found {
@@ -81,13 +80,12 @@ func (c *catalog) handlerOf(entry policy.Entry) Handler {
 	return handle
 }
 
-// timeout returns how long an attempt of a job may take.
 func (c *catalog) timeout(name string, header map[string][]string) time.Duration {
 	return job.DurationAtMost(time.Duration(c.policies[name].Timeout), header, job.HeaderTimeout)
 }
 
-// workSubject returns the subject on which a policy's jobs are offered. Jobs with a target are
-// offered only to drainers, which have that target as well.
+// workSubject returns the subject on which a policy's jobs are offered: only to drainers, which
+// have the target as well, if there is one.
 func (c *catalog) workSubject(name string) string {
 	if c.policies[name].Target != nil {
 		return c.names.WorkOfTarget(name)

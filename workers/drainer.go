@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,7 +60,6 @@ type Drainer struct {
 	interrupt func()           // ends the contexts of all handlers
 }
 
-// performer carries out the core's actions in the loop, each by one part.
 type performer struct {
 	*backlogs  // Open, Close, Fetch, Ack
 	*pool      // Start
@@ -74,30 +74,22 @@ type performer struct {
 // New makes a drainer on a connection; it does nothing until [Drainer.Run]. The connection should
 // reconnect without limit (nats.MaxReconnects(-1)).
 func New(nc *nats.Conn, o Options) (*Drainer, error) {
-	if o.Lease == 0 {
-		o.Lease = installation.Lease(o.Replicas)
-	}
+	o.Lease = cmp.Or(o.Lease, installation.Lease(o.Replicas))
 	if o.Lease < time.Second {
 		return nil, fmt.Errorf("lease %v: must be at least 1s", o.Lease)
 	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if o.Memory < LeastMemory {
 		return nil, fmt.Errorf("memory %d: must be at least %d bytes", o.Memory, LeastMemory)
 	}
 	if o.WorkerOnly {
 		o.Policies, o.OwnAll = nil, false
 	}
-	if o.Grace == 0 {
-		o.Grace = 30 * time.Second
-	}
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
 	if o.Ready == nil {
 		o.Ready = func() {}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	broker, err := queue.NewBroker(nc,
 		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: o.Logger})
 	if err != nil {
@@ -110,8 +102,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d := &Drainer{
 		calls: c, options: o, broker: broker, interrupt: interrupt,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
-			attempt: o.Attempt,
-			keep: func(policy string, keep time.Duration) {
+			attempt: o.Attempt, keep: func(policy string, keep time.Duration) {
 				broker.KeepHistory(policy, keep,
 					func() { l.tell(queue.EventHistoryLost, policy, 1) })
 			},
@@ -129,13 +120,11 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: d.unreadable}
 	owed := &callbacks{calls: c, broker: broker,
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
-	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog,
-		backlogs: d.backlogs, callbacks: owed, jobs: jobs,
-		results: make(chan core.Finished, 1024)}
+	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
+		callbacks: owed, jobs: jobs, results: make(chan core.Finished, 1024)}
 	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
-		workerless: workerless{l, map[string]*missing{}},
-		offers:     map[string]*offer{}, others: map[string]pace.Instant{},
-		runs: map[string]chan *nats.Msg{}}
+		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
+		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
 	d.lender = &lender{calls: c, wire: w, broker: broker, catalog: d.catalog,
 		jobs: jobs, crews: map[string]*workforce{}, reservations: map[string]*reservation{},
 		unconfirmed: make(chan struct{}, mostUnconfirmed)}
@@ -158,21 +147,20 @@ func (d *Drainer) have(c *core.Core) {
 	d.lender.core, d.lender.own = c, d.remote
 }
 
-// patience returns the time limit of a call: short enough for another try before the lease ends.
+// patience returns the time limit of a call, which leaves room for another try within the lease.
 func patience(lease time.Duration) time.Duration {
 	return min(max(lease/3, time.Second), 3*time.Second)
 }
 
 // Handle registers the handler of a policy's jobs. Call it before Run. The policy must have a queue
-// and no target: a target runs all jobs of its policy in every drainer, so a handler for such a
-// policy is refused with a logged error. A handler waits, with a warning, for a policy that does
-// not exist yet.
+// and no target, which would run all of its jobs; a handler for such a policy is refused with a
+// logged error. A handler waits, with a warning, for a policy that does not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
-// Health returns nil while this drainer takes part. Otherwise it returns why nothing starts: there
-// is no lease yet, or renewal fails, for example because JetStream does not answer or has no room.
+// Health returns nil while this drainer takes part, and otherwise why nothing starts: there is no
+// lease yet, or renewal fails.
 func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
@@ -180,8 +168,8 @@ func (d *Drainer) Health() error {
 	return errNoLease
 }
 
-// Notes returns warnings for operators about a working drainer: damaged records, and records of a
-// newer format, which block the partitions that they concern.
+// Notes returns warnings for operators: damaged records, and records of a newer format, which block
+// the partitions that they concern.
 func (d *Drainer) Notes() []string { return d.notes() }
 
 func (d *Drainer) newerRecords() (names []string) {
@@ -199,9 +187,9 @@ func (d *Drainer) newerRecords() (names []string) {
 
 // AskValve is [queue.Broker.AskValve] for a program that runs a drainer: questions to that
 // drainer's valves bypass NATS.
-func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q job.Question) (
-	job.Answer, error) {
-
+func (d *Drainer) AskValve(
+	ctx context.Context, policy string, partition int, q job.Question,
+) (job.Answer, error) {
 	return d.questions.valve(ctx, policy, partition, q)
 }
 
@@ -224,12 +212,9 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	d.have(core.New(core.Options{
 		Name: "d" + rand.Text()[:12], Lease: d.options.Lease, Host: host, Pid: os.Getpid(),
-		Memory:  d.options.Memory,
-		Random:  mathrand.Float64,
-		Version: buildinfo.Version(), Started: time.Now().UTC().Truncate(time.Millisecond),
-		Crews:      d.lender.count,
-		OwnersMade: made,
-	}))
+		Memory: d.options.Memory, Random: mathrand.Float64, Version: buildinfo.Version(),
+		Started: time.Now().UTC().Truncate(time.Millisecond), Crews: d.lender.count,
+		OwnersMade: made}))
 	d.proof.born = d.now()
 	d.core.Handle(d.connected(true), d.proof.born)
 	if err := d.remote.listen(); err != nil {
@@ -252,18 +237,15 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.drain()
 }
 
-// tellLimits tells what holds starts back, once a second.
+// tellLimits reports, once a second, what holds starts back.
 func (d *Drainer) tellLimits(now pace.Instant) {
-	for event, take := range map[string]func(func(policy, name string, took time.Duration)){
-		queue.EventLate: d.core.TakeLost,
-		queue.EventLimitBlocked: func(tell func(string, string, time.Duration)) {
-			d.core.TakeHeld(now, tell)
-		},
-	} {
-		take(func(policy, name string, took time.Duration) {
+	take := func(event string) func(policy, name string, took time.Duration) {
+		return func(policy, name string, took time.Duration) {
 			d.sink.Take(queue.Event{Type: event, Policy: policy, Name: name, For: took})
-		})
+		}
 	}
+	d.core.TakeLost(take(queue.EventLate))
+	d.core.TakeHeld(now, take(queue.EventLimitBlocked))
 	d.core.Lowered(func(policy string, buckets int) {
 		d.tell(queue.EventLowered, policy, int64(buckets))
 	})
@@ -276,7 +258,7 @@ func (d *Drainer) tellLimits(now pace.Instant) {
 const setUpLog = 10 * time.Second
 
 // setUp waits for NATS and creates the tables that drainers share. It returns when the owners'
-// table was created; the context may end first.
+// table was created.
 func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 	var refused error
 	var told time.Time
@@ -360,8 +342,7 @@ func (d *Drainer) drain() (err error) {
 // receiveFor bounds how long arrivals and outcomes delay due starts.
 const receiveFor = 500 * time.Microsecond
 
-// receive waits for an event, then takes others that have arrived, but not for so long that starts
-// become late. It returns the current instant.
+// receive waits for an event, then takes others that have arrived, within receiveFor.
 func (d *Drainer) receive() (now pace.Instant, err error) {
 	select {
 	case e := <-d.events:
@@ -388,7 +369,7 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 	return now, nil
 }
 
-// takeNext takes an outcome or otherwise an event, and reports whether there was one.
+// takeNext takes an outcome or otherwise an event, if there is one.
 func (d *Drainer) takeNext(now pace.Instant) bool {
 	select {
 	case r := <-d.pool.results:
@@ -405,7 +386,6 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 	return true
 }
 
-// turn lets the core decide and performs its actions.
 func (d *Drainer) turn(now pace.Instant) {
 	if now >= d.core.TickAt && d.broker.Conn().IsConnected() != d.core.Connected {
 		d.core.Handle(d.connected(!d.core.Connected), now) // status events can be dropped

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -21,8 +22,7 @@ type DrainerState struct {
 	PID       int       `json:"pid,omitempty"`
 	Version   string    `json:"version,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// Alive reports whether the lease is current. An expired one has not been declared dead yet by
-	// another drainer, or there is none.
+	// Alive reports whether the lease is current.
 	Alive    bool  `json:"alive"`
 	LeaseMS  int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
 	AgeMS    int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
@@ -43,18 +43,19 @@ type DrainerPolicy struct {
 	Free    int   `json:"free"`
 }
 
-// Drainers lists the drainers that have a lease, by host and process, and what they do for the
-// installation's policies.
-func Drainers(ctx context.Context, b *queue.Broker, set policy.Entries) ([]DrainerState, error) {
-	leases, err := b.Tables().Drainers.List(ctx, "*")
-	if err != nil {
-		return nil, fmt.Errorf("drainers: %w", err)
+// Drainers lists the drainers that have a lease, by host and process.
+func Drainers(
+	ctx context.Context, b *queue.Broker, set policy.Entries,
+) (drainers []DrainerState, err error) {
+	t := b.Tables()
+	var leases, owners []kv.Record
+	var now time.Time
+	if leases, err = t.Drainers.List(ctx, "*"); err == nil {
+		now, err = t.Drainers.Now(ctx)
 	}
-	now, err := b.Tables().Drainers.Now(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("drainers: %w", err)
+	if err == nil {
+		owners, err = t.Partitions.List(ctx, "*.*") // checkpoints have three tokens
 	}
-	owners, err := b.Tables().Partitions.List(ctx, "*.*") // checkpoints have three tokens
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
@@ -71,7 +72,7 @@ func Drainers(ctx context.Context, b *queue.Broker, set policy.Entries) ([]Drain
 		}
 		owned[r.Owner][name] = append(owned[r.Owner][name], number)
 	}
-	drainers := []DrainerState{}
+	drainers = []DrainerState{}
 	for _, found := range leases {
 		var r record.Lease
 		err := record.Decode(found.Value, &r)
@@ -79,19 +80,9 @@ func Drainers(ctx context.Context, b *queue.Broker, set policy.Entries) ([]Drain
 			continue
 		}
 		age := max(0, now.Sub(found.Stored).Milliseconds())
-		d := DrainerState{
-			ID:         found.Key,
-			Host:       r.Host,
-			PID:        r.PID,
-			Version:    r.Version,
-			StartedAt:  r.Started,
-			Alive:      err == nil && age <= r.Lease,
-			LeaseMS:    r.Lease,
-			AgeMS:      age,
-			Draining:   r.Leaving,
-			Policies:   map[string]DrainerPolicy{},
-			Unreadable: err != nil,
-		}
+		d := DrainerState{ID: found.Key, Host: r.Host, PID: r.PID, Version: r.Version,
+			StartedAt: r.Started, Alive: err == nil && age <= r.Lease, LeaseMS: r.Lease, AgeMS: age,
+			Draining: r.Leaving, Policies: map[string]DrainerPolicy{}, Unreadable: err != nil}
 		for name, entry := range set {
 			if p := entry.Policy; p.HasQueue() && r.Runs(name) {
 				d.Policies[name] = DrainerPolicy{Owned: []int{}}

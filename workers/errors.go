@@ -59,9 +59,8 @@ type againError struct{ after time.Duration }
 
 func (e *againError) Error() string { return fmt.Sprintf("to run again in %v", e.after) }
 
-// Again returns an error for a job that is to run later: it starts again after d, and no attempt is
-// counted. Its bucket continues with other jobs. The job's deadline and the policy's max_age still
-// apply.
+// Again returns an error for a job that is to start again after d, without counting an attempt. Its
+// bucket continues with other jobs. The job's deadline and the policy's max_age still apply.
 func Again(d time.Duration) error { return &againError{max(0, d)} }
 
 // IsAgain reports whether an error was made by [Again], and returns its wait.
@@ -91,12 +90,11 @@ type unavailableError struct{ err error }
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks a handler's error as a failure of the target, not of the job: it is
-// unreachable, or fails for any request. The attempt counts as failed. But after five different
-// jobs of a bucket in a row, or jobs of three buckets of a policy, the breaker opens: the bucket,
-// or this drainer's share of the policy, starts at most one job per backoff (the policy's, at most
-// a minute) until one of them ends otherwise, and meanwhile no attempt is counted. Unavailable(nil)
-// is nil.
+// Unavailable marks a handler's error as a failure of the target, not of the job. The attempt
+// counts as failed. But after five different jobs of a bucket in a row, or jobs of three buckets of
+// a policy, the breaker opens: the bucket, or this drainer's share of the policy, starts at most
+// one job per backoff (at most a minute) until one of them ends otherwise, and meanwhile no attempt
+// is counted. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -104,14 +102,13 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
-// IsUnavailable reports whether an error was marked by [Unavailable], for handlers that wrap
-// others.
+// IsUnavailable reports whether an error was marked by [Unavailable].
 func IsUnavailable(err error) bool {
 	var unavailable *unavailableError
 	return errors.As(err, &unavailable)
 }
 
-// IsPermanent reports whether an error was marked by [Permanent], for handlers that wrap others.
+// IsPermanent reports whether an error was marked by [Permanent].
 func IsPermanent(err error) bool {
 	var permanent *permanentError
 	return errors.As(err, &permanent)

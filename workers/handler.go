@@ -35,8 +35,7 @@ type Job struct {
 	Header         nats.Header // as published; may be nil
 	Attempt        int         // from 1; counts only failed attempts
 	Accepted       time.Time   // when JetStream stored the job
-	// Started is the time of the last check before this call, which is the start that the rate
-	// limits.
+	// Started is the time of the last check before this call, which the rate limits.
 	Started time.Time
 
 	settled *settled
@@ -45,9 +44,9 @@ type Job struct {
 // Tags returns the submitter's tags of the job, or nil.
 func (j Job) Tags() []string { return job.Tags(j.Header) }
 
-// CoolDown reports that the target allows nothing more for d. The job's whole bucket then starts
-// nothing for d, but at most for the policy's max_cooldown, even if this attempt succeeds. The
-// longest of several calls counts; d of 0 or less is ignored. For a refused job use [RetryAfter].
+// CoolDown reports that the target allows nothing more for d: the job's whole bucket starts nothing
+// for d, at most for the policy's max_cooldown, even if this attempt succeeds. The longest of
+// several calls counts. For a refused job use [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
 	if j.settled == nil {
 		return // made by a test
@@ -58,9 +57,9 @@ func (j Job) CoolDown(d time.Duration) {
 }
 
 // Settle reports the actual cost of the job for limits that count a cost of this name. The last
-// call before the handler returns counts, even if the attempt fails. An overestimate is refunded;
-// an underestimate is charged, even beyond a limit, so the next job waits for it. Without Settle
-// the estimate stands: the job's Penstock-Cost-<Name>, or its Penstock-Cost.
+// call counts, even if the attempt fails. An overestimate is refunded; an underestimate is charged,
+// even beyond a limit. Without Settle the estimate stands: the job's Penstock-Cost-<Name>, or its
+// Penstock-Cost.
 func (j Job) Settle(cost string, used int64) {
 	if j.settled == nil {
 		return // made by a test
@@ -77,21 +76,20 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
-// Awaited reports whether a submitter waits for the job's result or requested a callback, so that
-// [Job.Reply] has a recipient.
+// Awaited reports whether [Job.Reply] has a recipient: a waiting submitter or a callback.
 func (j Job) Awaited() bool {
 	return (job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) ||
 		job.HeaderValue(j.Header, job.HeaderCallback) != "") && j.settled != nil
 }
 
-// Kept reports whether the policy keeps a history of ended jobs (result_retention), which includes
-// the status and the first [job.KeptReply] bytes of [Job.Reply].
+// Kept reports whether the policy keeps a history of ended jobs, which includes the status and the
+// first [job.KeptReply] bytes of [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
 // Reply sets the job's result for waiting submitters and for the policy's history; without either
 // it does nothing. The last call before the handler returns counts, if the job then is done or
 // dead. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header are
-// for targets that have them, such as HTTP; 0 and nil mean none.
+// for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	if !j.Awaited() && !j.Kept() {
 		return
@@ -107,8 +105,8 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
 // after the job's timeout and when the drainer stops. A nil error means done; see [Permanent],
-// [RetryAfter], [Again] and [Unavailable] for errors other than "try again". A panic counts as an
-// error. A job may run twice after a crash, so handlers should be idempotent.
+// [RetryAfter], [Again] and [Unavailable]. A panic counts as an error. A job may run twice after a
+// crash.
 type Handler func(ctx context.Context, job Job) error
 
 // Handle returns a handler of jobs with JSON bodies of type T. An invalid body makes the job a dead
@@ -155,8 +153,9 @@ func (s *settled) encode(c job.Codec) (err error) {
 }
 
 // call runs a handler for at most the timeout.
-func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
-	job Job) record.Outcome {
+func call(
+	ctx context.Context, timeout time.Duration, handle Handler, seq uint64, job Job,
+) record.Outcome {
 	if job.settled == nil {
 		job.settled = &settled{}
 	}
@@ -172,7 +171,6 @@ func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64
 	return o
 }
 
-// caught converts a handler's panic to an error.
 func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -204,7 +202,7 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 // mostError is the length limit of errors in headers and records, in bytes.
 const mostError = 1024
 
-// said returns the run's reply, or nil if there was none or it ran elsewhere.
+// said returns the run's reply, if there was one here.
 func (s *settled) said() *job.Reply {
 	if s == nil {
 		return nil
@@ -214,7 +212,6 @@ func (s *settled) said() *job.Reply {
 	return s.reply
 }
 
-// settled collects a run's calls of Settle, CoolDown and Reply.
 type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64
@@ -223,7 +220,6 @@ type settled struct {
 	kept  bool // the policy keeps a history
 }
 
-// tell adds costs and pause to an outcome.
 func (s *settled) tell(o *record.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// journal writes records of single jobs that their stream cannot hold: failed attempts, and how
-// jobs with an Idempotency-Key ended. It belongs to the loop; writes wait in the queues of calls.
+// journal writes records of single jobs: failed attempts, and how jobs with an Idempotency-Key
+// ended.
 type journal struct {
 	*calls
 	attempts *kv.Table
@@ -36,7 +36,6 @@ func (j *journal) Save(s valve.Save) {
 	}, func() core.Event { return core.Saved{Save: s} })
 }
 
-// NoteDone records that a job with an Idempotency-Key is done, without waiting.
 func (j *journal) NoteDone(e valve.Ending) {
 	left := e.Accepted.Add(time.Duration(j.catalog.policies[e.Part.Policy].DuplicateWindow)).
 		Sub(j.core.Wall(j.now()))
@@ -44,8 +43,8 @@ func (j *journal) NoteDone(e valve.Ending) {
 		return
 	}
 	if err := j.ends.NoteDone(e.Part.Policy, e.Seq, e.Ended, left); err != nil {
-		j.log.Debug("a repeat of a done job will not be compared with it", "job", e.Seq, "error",
-			err)
+		j.log.Debug("a repeat of a done job will not be compared with it",
+			"job", e.Seq, "error", err)
 	}
 }
 

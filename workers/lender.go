@@ -22,8 +22,7 @@ import (
 
 // lender runs jobs of other drainers' valves: it receives their offers, reserves a worker and
 // claims while there is room, and runs the job. This drainer's own valve of the policy, if any,
-// uses the same workers, and the core counts both. lender belongs to the loop; run and its callees
-// have separate goroutines, which do not touch the lender's state.
+// uses the same workers. lender belongs to the loop; run and its callees have separate goroutines.
 type lender struct {
 	*calls
 	*wire
@@ -55,7 +54,6 @@ type workforce struct {
 	stop    func() // ends the subscription
 }
 
-// reservation is a worker promised to a valve, and then the job that it runs.
 type reservation struct {
 	token  string
 	policy string
@@ -117,16 +115,14 @@ func (l *lender) serve(handlers map[string]Handler) {
 	}
 }
 
-// close accepts no more offers. Running jobs continue.
 func (l *lender) close() {
 	l.closing = true
 	l.serve(nil)
 }
 
-// idle reports whether no worker is reserved and no outcome is unconfirmed.
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
-// count counts the workers of each policy, but not those that a reader expects: idle ones of a
+// count counts the workers of each policy, except those that a reader expects: idle ones of a
 // policy with a target, whose valve this drainer may own.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
@@ -147,7 +143,6 @@ func (l *lender) count() map[string]record.Crew {
 	return crews
 }
 
-// offered returns the handler of offers for a policy.
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		switch {
@@ -190,9 +185,8 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	})
 }
 
-// reserve takes a worker for a bucket of another drainer, or returns why it cannot. As within one
-// valve, no bucket gets more than three times as many workers as remain free: see mayTakeWorker in
-// the core's starts.go.
+// reserve takes a worker for a bucket of another drainer, or returns why it cannot. No bucket gets
+// more than three times as many workers as remain free: see mayTakeWorker of the valve.
 func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
 	crew := l.crews[name]
 	if crew == nil {
@@ -241,7 +235,6 @@ func (c *workforce) rename(from, to job.Key) {
 	}
 }
 
-// told handles a valve's reply to a claim.
 func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	r := l.reservations[strings.TrimPrefix(m.Subject, l.inbox)]
 	switch status := job.HeaderValue(m.Header, headerStatus); {
@@ -268,7 +261,6 @@ func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	}
 }
 
-// run runs a job of another drainer's valve.
 func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Handler) {
 	defer r.stop()
 	job, timeout, err := readJob(m)
@@ -300,8 +292,9 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 }
 
 // attempt runs the handler and reports progress meanwhile.
-func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
-	handle Handler) record.Outcome {
+func (l *lender) attempt(
+	ctx context.Context, job Job, valve string, timeout time.Duration, handle Handler,
+) record.Outcome {
 	began := l.now()
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
@@ -327,35 +320,27 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	return o
 }
 
-// confirm sends an outcome until the valve confirms it, for at most the attempt's time limit, after
-// which the valve no longer waits.
+// confirm sends an outcome until the valve confirms it, for at most the attempt's time limit.
 func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
 	const patience = time.Second
-	end := time.Now().Add(max(timeout, 2*patience))
-	pause := 10 * time.Millisecond
-	for tries := 1; ; tries++ {
-		_, err := l.nc.RequestMsg(m, patience)
-		if err == nil {
-			break
+	ctx, cancel := context.WithTimeout(l.life, max(timeout, 2*patience))
+	defer cancel()
+	var err error
+	tries := 0
+	l.retry(ctx, "", func() error {
+		_, err = l.nc.RequestMsg(m, patience)
+		if tries++; tries > 2 && l.jobs.Err() != nil {
+			return nil
 		}
-		if time.Now().After(end) || tries > 2 && l.jobs.Err() != nil {
-			l.seldom.Log("confirm", slog.LevelInfo, "a valve did not hear how a lent job ended",
-				"outcome", job.HeaderValue(m.Header, headerStatus), "error", err)
-			break
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-l.stopped:
-			timer.Stop()
-			return
-		}
-		pause = min(2*pause, patience)
+		return err
+	})
+	if err != nil {
+		l.seldom.Log("confirm", slog.LevelInfo, "a valve did not hear how a lent job ended",
+			"outcome", job.HeaderValue(m.Header, headerStatus), "error", err)
 	}
 	l.post(func(pace.Instant) { l.pending-- })
 }
 
-// look is called every noticeEvery.
 func (l *lender) look(now pace.Instant) {
 	if now >= l.ownersAt && l.nc.IsConnected() {
 		l.ownersAt = now.Add(ownerEvery)
@@ -363,7 +348,6 @@ func (l *lender) look(now pace.Instant) {
 	}
 }
 
-// lookForOwners checks that policies whose workers are only lent have a drainer.
 func (l *lender) lookForOwners() {
 	var lent []string
 	for name := range l.crews {

@@ -15,9 +15,8 @@ import (
 )
 
 // loop is the base of all parts of a drainer. Only its goroutine touches the core and the parts'
-// state, so they need no locks. Results of other goroutines arrive as an event for the core (send)
-// or as a function for the loop (post). Slow work runs in its own goroutine (spawn), and sends or
-// posts its result.
+// state. Slow work runs in its own goroutine (spawn); results arrive as an event for the core
+// (send) or as a function for the loop (post).
 type loop struct {
 	log     *slog.Logger
 	seldom  *seldom.Log // for messages that others can cause repeatedly
@@ -46,20 +45,11 @@ func (e event) take(c *core.Core, now pace.Instant) {
 
 func newLoop(log *slog.Logger, sink queue.Sink) *loop {
 	life, end := context.WithCancel(context.Background())
-	return &loop{
-		life:    life,
-		end:     end,
-		log:     log,
-		seldom:  seldom.New(log),
-		notices: notice.New(log),
-		sink:    sink,
-		clock:   timepiece.New(),
-		events:  make(chan event, 256),
-		stopped: make(chan struct{}),
-	}
+	return &loop{life: life, end: end, log: log, seldom: seldom.New(log), notices: notice.New(log),
+		sink: sink, clock: timepiece.New(), events: make(chan event, 256),
+		stopped: make(chan struct{})}
 }
 
-// tell passes an event with a value to the sinks.
 func (l *loop) tell(event, policy string, value int64) {
 	l.sink.Take(queue.Event{Type: event, Policy: policy, Value: value})
 }
@@ -86,10 +76,8 @@ func (l *loop) put(e event) bool {
 	}
 }
 
-// spawn starts a goroutine that Run waits for.
 func (l *loop) spawn(f func()) { l.wait.Go(f) }
 
-// every posts a function periodically.
 func (l *loop) every(pause time.Duration, look func(now pace.Instant)) {
 	l.spawn(func() {
 		ticker := time.NewTicker(pause)

@@ -29,8 +29,7 @@ var (
 		Begin: "there is no policy of a name that this drainer is to own",
 		End:   "there is a policy now that this drainer is to own"}
 	nameQueueless = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "a policy that this drainer is to own has no queue",
-		End:   nameUnknown.End}
+		Begin: "a policy that this drainer is to own has no queue", End: nameUnknown.End}
 	lentUnowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "workers wait: no drainer owns the policy, so that none of its jobs start",
 		End:   "a drainer owns the policy now"}
@@ -39,7 +38,6 @@ var (
 		End:   "the policy has workers again, or no job of it waits any more"}
 )
 
-// noteHandlers checks that every registered handler has a policy whose jobs it can run.
 func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {
 	for name := range registered {
 		entry, found := set[name]
@@ -50,7 +48,6 @@ func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {
 	}
 }
 
-// noteNames checks that the policies in Options.Policies exist.
 func (l *loop) noteNames(options []string, set policy.Entries) {
 	for _, name := range options {
 		entry, found := set[name]
@@ -59,22 +56,22 @@ func (l *loop) noteNames(options []string, set policy.Entries) {
 	}
 }
 
-// workerless tells operators about policies with due jobs but no workers anywhere, as seen from the
-// results of offers. It belongs to the loop.
+// workerless tells operators about policies with due jobs but no workers anywhere, by the results
+// of offers.
 type workerless struct {
 	*loop
 	policies map[string]*missing
 }
 
-// missing is a policy without workers for its due jobs.
 type missing struct{ since, last pace.Instant } // of offers without response
 
 // missingFor is how long due jobs must lack workers before it is logged.
 const missingFor = 3 * time.Second
 
 // offered handles the result of an offer. local: the policy has workers here, all busy.
-func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
-	now pace.Instant) {
+func (w *workerless) offered(
+	policy string, local bool, result valve.OfferResult, now pace.Instant,
+) {
 	m := w.policies[policy]
 	switch {
 	case result != valve.OfferNobody || local:
@@ -102,7 +99,6 @@ func (w *workerless) over(policy string) {
 	}
 }
 
-// look is called every noticeEvery.
 func (w *workerless) look(now pace.Instant) {
 	for name, m := range w.policies {
 		if now.Since(m.last) > 2*noticeEvery { // no more offers

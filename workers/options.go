@@ -27,8 +27,7 @@ type Options struct {
 	// partitions stand still after a crash: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
 	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
-	// with their contents take half of it, each further one takes only 64 bytes and is read again
-	// before it starts.
+	// take half of it, each further one takes only 64 bytes and is read again before it starts.
 	Memory int64
 	// Policies lists the policies whose valves this drainer may own. Empty means all with workers
 	// here or, with OwnAll, all.
@@ -37,24 +36,22 @@ type Options struct {
 	// workers.
 	OwnAll bool
 	// WorkerOnly makes a process that owns no valves and only runs jobs of other drainers: see
-	// docs/workers-protocol.md. Policies and OwnAll are then ignored.
+	// docs/workers-protocol.md.
 	WorkerOnly bool
 	// Codec decodes the jobs of registered handlers, and encodes the replies to encoded jobs.
 	Codec job.Codec
-	// Target returns the handler of a policy without a registered one, or a nil Handler. The entry
-	// includes the policy's source, which determines the permitted targets. Nil: only registered
-	// handlers run.
+	// Target returns the handler of a policy without a registered one, or a nil Handler. Nil: only
+	// registered handlers run.
 	Target func(policy.Entry) (Handler, error)
-	// Grace is how long running jobs may continue when the drainer stops, before their contexts
-	// end; default 30 s.
+	// Grace is how long running jobs may continue when the drainer stops; default 30 s.
 	Grace time.Duration
 	// Ready is called once, when the drainer holds its lease and takes part.
 	Ready func()
 	// Sink takes the drainer's events, as for metrics; may be nil.
 	Sink queue.Sink
-	// Attempt is called before each attempt in this process. The handler gets the returned context
-	// and job, and the returned function gets the attempt's error. It is for traces. Job.Header is
-	// the stored header: clone it before changes. May be nil.
+	// Attempt is called before each attempt in this process, as for traces. The handler gets the
+	// returned context and job, and the returned function gets the attempt's error. Job.Header is
+	// the stored header: clone it before changes.
 	Attempt func(context.Context, Job) (context.Context, Job, func(error))
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger

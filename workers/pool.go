@@ -15,9 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// pool runs the jobs of this drainer's valves in local workers, and holds what local and remote
-// runs have in common. Start belongs to the loop; runs have separate goroutines, which ask the gate
-// and report to the loop without touching its state.
+// pool runs the jobs of this drainer's valves in local workers, and holds code for remote runs,
+// too. Start belongs to the loop; runs have separate goroutines.
 type pool struct {
 	*loop
 	gate      *gate
@@ -29,7 +28,7 @@ type pool struct {
 	results   chan core.Finished
 }
 
-// Start gives a job to a worker. The core counts runs, so none is left when Run ends in order.
+// Start gives a job to a worker.
 func (p *pool) Start(r valve.Run) {
 	if r.Call != nil {
 		go p.grant(r)
@@ -40,7 +39,6 @@ func (p *pool) Start(r valve.Run) {
 	go p.work(r, handle, p.catalog.timeout(r.Part.Policy, r.Header), p.born(r), said)
 }
 
-// born holds the stored parts of a run's job.
 type born struct {
 	created time.Time // of its stream
 	owed    callback  // its callback
@@ -52,11 +50,8 @@ func (p *pool) born(r valve.Run) born {
 		created, r.Seq)}
 }
 
-// work is one worker: it makes the last check, runs the handler and reports. The valve has counted
-// it already.
-func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born,
-	said *settled) {
-
+// work is one worker: it makes the last check, runs the handler and reports.
+func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born, said *settled) {
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
 		p.tellReturned(r)
@@ -74,7 +69,6 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.report(r, o)
 }
 
-// grant makes the last check of a call, and lets its caller begin.
 func (p *pool) grant(r valve.Run) {
 	now, passed := r.Decide(p.gate.check, r.Call.Tell)
 	if name := r.Part.Policy; passed {
@@ -105,16 +99,10 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 }
 
 func newJob(r valve.Run, created time.Time) Job {
-	return Job{
-		ID:             job.ID(r.Part.Policy, r.Seq),
+	return Job{ID: job.ID(r.Part.Policy, r.Seq),
 		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, created, r.Seq),
-		Policy:         r.Part.Policy,
-		Key:            r.Key,
-		Body:           r.Body,
-		Header:         r.Header,
-		Attempt:        r.Attempt,
-		Accepted:       r.Stored,
-	}
+		Policy:         r.Part.Policy, Key: r.Key, Body: r.Body, Header: r.Header,
+		Attempt: r.Attempt, Accepted: r.Stored}
 }
 
 func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
@@ -134,19 +122,16 @@ func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
 	p.sink.Take(e)
 }
 
-// event returns an event of an attempt.
 func (j Job) event(kind string) queue.Event {
 	return queue.Event{Type: kind, Policy: j.Policy, Job: j.ID, Key: j.Key, Tags: j.Tags(),
 		Header: j.Header, Attempt: j.Attempt, Accepted: j.Accepted}
 }
 
-// ends are the events of an attempt's outcomes.
 var ends = map[record.OutcomeKind]string{record.OutcomeDone: queue.EventDone,
 	record.OutcomeFailed: queue.EventFailed, record.OutcomePermanent: queue.EventFailed,
 	record.OutcomeThrottled: queue.EventThrottled, record.OutcomeReturned: queue.EventUncounted,
 	record.OutcomeUncounted: queue.EventUncounted}
 
-// ended returns the event of an attempt's end.
 func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	e := j.event(ends[o.Kind])
 	e.Name, e.Reply, e.DurationMS = string(o.Kind), j.settled.said(), took.Milliseconds()
@@ -155,8 +140,8 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	return e
 }
 
-// end delivers the result of an ended attempt to waiters and callback, and reports it. It returns
-// the final outcome.
+// end delivers the result of an ended attempt to waiters and callback, and returns the final
+// outcome.
 func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
@@ -169,8 +154,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration)
 	return o
 }
 
-// told returns the result for waiters; ended is false if the job has not ended. Jobs whose attempts
-// are used up, and jobs that did not run, end when they are buried.
+// told returns the result for waiters, if the job has ended. Others end when they are buried.
 func told(j Job, o record.Outcome) (t job.Result, ended bool) {
 	t = job.Result{Job: j.ID, Attempts: j.Attempt - 1}
 	switch o.Kind {
@@ -209,8 +193,7 @@ func (a attempts) Take(e queue.Event) {
 	}
 }
 
-// gate decides the last check before a start. The loop sets it; workers ask it from their
-// goroutines at the moment of the start.
+// gate decides the last check before a start. The loop sets it; workers ask it.
 type gate struct {
 	clock *timepiece.Timepiece
 	fence atomic.Int64  // jobs may start before this instant …
@@ -224,7 +207,6 @@ func (g *gate) set(fence pace.Instant, heard uint64) {
 	g.heard.Store(heard)
 }
 
-// check returns the instant before which jobs may start, and the current instant.
 func (g *gate) check() (fence, now pace.Instant) {
 	heard := g.heard.Load()
 	fence = pace.Instant(g.fence.Load())

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// proof reports the state of this drainer's lease. It belongs to the loop, except health.
 type proof struct {
 	*loop
 	patient time.Duration // how long to wait for the first lease
@@ -32,8 +31,7 @@ var leaseLost = notice.Kind{Level: slog.LevelWarn,
 	Begin: "the lease cannot be renewed: nothing starts until it is",
 	End:   "the lease is held again"}
 
-// look reports when the lease is lost and regained. Outages of the connection are reported
-// elsewhere.
+// look reports when the lease is lost and regained.
 func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {

@@ -3,6 +3,7 @@ package workers
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ const (
 	headerIdempotent = job.HeaderIdempotencyKey
 	headerError      = "Penstock-Error"
 	headerRetryAfter = "Penstock-Retry-After"
-	// headerUnavailable marks a failed job whose target is down. Older valves count an attempt.
+	// headerUnavailable marks a failed job whose target is down.
 	headerUnavailable = "Penstock-Unavailable"
 )
 
@@ -39,7 +40,7 @@ const (
 	// from a worker, to an offer
 	statusClaim   = "claim"
 	statusBusy    = "busy"
-	statusCrowded = "crowded" // there is room, but not for this bucket; older valves read busy
+	statusCrowded = "crowded" // there is room, but not for this bucket
 	// from the valve, to a claim and later to the worker that runs the job
 	statusGo   = "go"
 	statusNo   = "no"
@@ -67,7 +68,6 @@ type wire struct {
 	log *slog.Logger
 }
 
-// say sends a message without a body.
 func (w *wire) say(to, status string) {
 	if to == "" {
 		return
@@ -98,22 +98,17 @@ func offerMessage(to, policy string, next job.Key, reply string) *nats.Msg {
 	return m
 }
 
-// protocolHeaders are set by the valve, and not copied from the job.
 var protocolHeaders = []string{
 	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout,
 	headerAccepted, headerIdempotent,
 }
 
 func isProtocolHeader(name string) bool {
-	for _, ours := range protocolHeaders {
-		if strings.EqualFold(name, ours) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(protocolHeaders,
+		func(ours string) bool { return strings.EqualFold(name, ours) })
 }
 
-// jobMessage makes the message with a job for the worker that claimed it; outcomes return on reply.
+// jobMessage makes the message with a job for the worker that claimed it.
 func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	m := message(to, statusGo)
 	m.Reply, m.Data = reply, job.Body
@@ -135,13 +130,10 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 
 // readJob reverses jobMessage.
 func readJob(m *nats.Msg) (Job, time.Duration, error) {
-	j := Job{
-		ID:             job.HeaderValue(m.Header, headerJob),
+	j := Job{ID: job.HeaderValue(m.Header, headerJob), Body: m.Data,
 		IdempotencyKey: job.HeaderValue(m.Header, headerIdempotent),
 		Policy:         job.HeaderValue(m.Header, headerPolicy),
-		Key:            job.Key(job.HeaderValue(m.Header, headerKey)),
-		Body:           m.Data,
-	}
+		Key:            job.Key(job.HeaderValue(m.Header, headerKey))}
 	if v := job.HeaderValue(m.Header, headerV); v != protocolVersion {
 		return j, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)
 	}
@@ -195,18 +187,16 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	return m
 }
 
-// readOutcome reverses outcomeMessage. It tolerates missing text and times from other workers.
+// readOutcome reverses outcomeMessage. It tolerates missing text and times.
 func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	o := record.Outcome{Seq: seq, Used: job.ReadUsed(m.Header),
-		Error: valve.Clip(job.HeaderValue(m.Header, headerError),
-			mostError)}
+		Error: valve.Clip(job.HeaderValue(m.Header, headerError), mostError)}
 	switch status := job.HeaderValue(m.Header, headerStatus); status {
 	case statusDone:
 		o.Kind, o.Error = record.OutcomeDone, ""
 	case statusFail:
-		o.Kind, o.Unavailable = record.OutcomeFailed, job.HeaderValue(m.Header,
-			headerUnavailable) ==
-			"true"
+		o.Kind, o.Unavailable = record.OutcomeFailed,
+			job.HeaderValue(m.Header, headerUnavailable) == "true"
 	case statusPermanent:
 		o.Kind = record.OutcomePermanent
 	case statusRetryAfter:
@@ -236,8 +226,7 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	return o, nil
 }
 
-// mostRetryAfter bounds a worker's pause so that it fits a time.Duration; policies allow less.
+// mostRetryAfter bounds a worker's pause so that it fits a time.Duration.
 const mostRetryAfter = 366 * 24 * time.Hour
 
-// oneLine makes a text fit a header.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// questions serves questions to this drainer's valves, and asks valves elsewhere. The core answers;
-// long answers are prepared in goroutines outside of the loop.
+// questions serves questions to this drainer's valves, and asks valves elsewhere.
 type questions struct {
 	*calls
 	broker *queue.Broker
@@ -23,18 +22,16 @@ type questions struct {
 	served sync.Map // the handle.Partition of each served address
 }
 
-// address identifies a partition across processes.
 type address struct {
 	policy string
 	number int
 }
 
-// serve answers questions to a partition's valve until stop is called.
 func (q *questions) serve(p handle.Partition) (stop func()) {
-	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
-		reply func(job.Answer)) {
-		q.send(core.Asked{Part: p, Question: asked, Reply: reply})
-	})
+	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number,
+		func(asked job.Question, reply func(job.Answer)) {
+			q.send(core.Asked{Part: p, Question: asked, Reply: reply})
+		})
 	if err != nil {
 		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
 		stopNATS = func() {}
@@ -48,9 +45,9 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 }
 
 // valve asks the valve of a partition, over NATS unless it is local.
-func (q *questions) valve(ctx context.Context, policy string, partition int,
-	question job.Question) (job.Answer, error) {
-
+func (q *questions) valve(
+	ctx context.Context, policy string, partition int, question job.Question,
+) (job.Answer, error) {
 	p, mine := q.served.Load(address{policy, partition})
 	if !mine {
 		return q.broker.AskValve(ctx, policy, partition, question)
@@ -87,18 +84,12 @@ func (q *questions) Report(r record.Report) {
 	})
 }
 
-// matters asks the loop whether a report is still relevant.
 func (q *questions) matters(r record.Report) bool {
 	known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
 	return known
 }
 
-// encodeOutcome encodes an outcome for the owner of its partition.
 func encodeOutcome(o record.Outcome) job.Question {
-	data, err := json.Marshal(o)
-	if err != nil {
-		// strings and numbers only: cannot fail
-		panic(fmt.Sprintf("workers: encode outcome: %v", err))
-	}
+	data, _ := json.Marshal(o) // strings and numbers only: cannot fail
 	return job.Question{Op: job.OpOutcome, Outcome: data}
 }

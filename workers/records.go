@@ -14,7 +14,7 @@ import (
 )
 
 // records reads and writes the shared records of drainers for the core: leases, owners and
-// checkpoints. Each call has a goroutine and reports its result to the core.
+// checkpoints.
 type records struct {
 	*calls
 	nc     *nats.Conn
@@ -30,7 +30,6 @@ func (r *records) table(t core.Table) *kv.Table {
 	return r.tables.Partitions
 }
 
-// Write writes a record if it still has the known revision.
 func (r *records) Write(p core.Put) { r.spawn(func() { r.write(p) }) }
 
 func (r *records) write(p core.Put) {
@@ -61,7 +60,6 @@ func (r *records) write(p core.Put) {
 	}
 }
 
-// Read reads a record after a write with an unknown result, from the leader.
 func (r *records) Read(p core.Put) { r.spawn(func() { r.read(p) }) }
 
 func (r *records) read(p core.Put) {
@@ -79,7 +77,6 @@ func (r *records) read(p core.Put) {
 	}
 }
 
-// Delete deletes an obsolete record.
 func (r *records) Delete(p core.Put) {
 	r.call(r.life, purpose{what: "delete record"}, func() error {
 		err := r.table(p.Table).Delete(r.life, p.Key, p.Revision)

@@ -20,9 +20,8 @@ import (
 )
 
 // remote is the valves' side of work in other processes: it finds workers for the core (Offer), and
-// gives the job to the one that claims it (StartElsewhere). Replies arrive on subjects with one id,
-// each for one offer or run. Offers belong to the loop; a remote run has a goroutine and reports
-// the same as a local one.
+// gives the job to the one that claims it (StartElsewhere). Replies arrive on subjects with one id.
+// Offers belong to the loop; a remote run has a goroutine and reports the same as a local one.
 type remote struct {
 	*calls
 	*wire
@@ -44,7 +43,7 @@ type remote struct {
 	runs     map[string]chan *nats.Msg // messages of workers that run a job, by subject
 }
 
-// offer is one of the core's offers, sent to one worker after another until one claims.
+// offer is sent to one worker after another until one claims.
 type offer struct {
 	reply   string // the subject of the reply
 	policy  string
@@ -60,10 +59,9 @@ const (
 	mostTries = 4
 	// remembered is how long after its last reply a remote worker counts as present.
 	remembered = 10 * time.Second
-	// travel is how much longer than the attempt's time limit the valve waits for the worker's
-	// messages.
+	// travel is how much longer than the attempt's time limit the valve waits.
 	travel = 500 * time.Millisecond
-	// mostUnread bounds the pending messages of one worker. Workers repeat dropped outcomes.
+	// mostUnread bounds the pending messages of one worker.
 	mostUnread = 8
 )
 
@@ -76,7 +74,6 @@ func (r *remote) listen() (err error) {
 	return nil
 }
 
-// hear passes a worker's message to its offer or run.
 func (r *remote) hear(m *nats.Msg) {
 	if m.Reply != "" && !r.catalog.names.IsReply(m.Reply) {
 		return // a reply there would use our permissions
@@ -103,7 +100,6 @@ func (r *remote) Offer(policy string) {
 	r.propose(&offer{policy: policy, tries: mostTries}, r.now())
 }
 
-// propose sends an offer to one of the policy's workers, chosen by the queue group.
 func (r *remote) propose(o *offer, now pace.Instant) {
 	r.tokens++
 	o.reply = r.catalog.names.Answers(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
@@ -156,7 +152,6 @@ func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	}
 }
 
-// cameBack handles an offer that returned to this process.
 func (r *remote) cameBack(reply string, now pace.Instant) {
 	if o := r.offers[reply]; o != nil {
 		r.again(o, now)
@@ -189,17 +184,14 @@ func (r *remote) ended(o *offer) {
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
-// Refuse tells a worker that claimed that there is no job.
 func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 
-// StartElsewhere gives a job to the worker that claimed it. The core counts it like a local run.
 func (r *remote) StartElsewhere(run valve.Run, worker string) {
 	timeout := r.catalog.timeout(run.Part.Policy, run.Header)
 	go r.work(run, worker, timeout, r.pool.born(run))
 }
 
-// work is [pool.work] for remote workers: it makes the last check, sends the job, and reports the
-// outcome.
+// work is [pool.work] for remote workers.
 func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
@@ -223,17 +215,15 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born 
 	r.pool.report(run, o)
 }
 
-// await waits for the outcome of a remote run.
-func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
-	timeout time.Duration) record.Outcome {
+func (r *remote) await(
+	run valve.Run, worker string, answers <-chan *nats.Msg, timeout time.Duration,
+) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	interrupted := r.pool.jobs.Done()
-	overdue := record.Outcome{
-		Seq: run.Seq, Kind: record.OutcomeFailed,
-		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout),
-	}
+	overdue := record.Outcome{Seq: run.Seq, Kind: record.OutcomeFailed,
+		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout)}
 	var forwarded pace.Instant
 	for {
 		select {
@@ -255,9 +245,8 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 				o, err := readOutcome(run.Seq, m)
 				if err != nil {
 					r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
-						"a worker's message was not understood",
-						"policy", run.Part.Policy, "job", job.ID(run.Part.Policy, run.Seq),
-						"error", err)
+						"a worker's message was not understood", "policy", run.Part.Policy, "job",
+						job.ID(run.Part.Policy, run.Seq), "error", err)
 					r.say(m.Reply, statusError)
 					continue
 				}
@@ -280,8 +269,7 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 	}
 }
 
-// progressed tells the new owner of a partition that a job followed by this drainer is still
-// running.
+// progressed tells the new owner of a partition that a job is still running.
 func (r *remote) progressed(run valve.Run) {
 	report, handedOver := r.core.Progress(run)
 	if !handedOver {

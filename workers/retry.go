@@ -13,9 +13,8 @@ import (
 )
 
 // calls runs the loop's calls to NATS in one queue per policy and purpose, each with bounded
-// concurrency; waiting calls are cheap. A stream or KV bucket without a leader thus only delays its
-// own calls. A failed call returns to the end of its queue after a pause, so calls that cannot
-// succeed do not block others. It is safe for concurrent use.
+// concurrency. A stream or KV bucket without a leader thus only delays its own calls. A failed call
+// returns to the end of its queue after a pause. It is safe for concurrent use.
 type calls struct {
 	*loop
 	patience  time.Duration // time limit of a call
@@ -26,15 +25,10 @@ type calls struct {
 }
 
 func newCalls(l *loop, patience time.Duration) *calls {
-	return &calls{
-		loop:      l,
-		patience:  patience,
-		struggles: struggles{log: l.log, lines: seldom.New(l.log)},
-		lines:     map[purpose]*line{},
-	}
+	return &calls{loop: l, patience: patience, lines: map[purpose]*line{},
+		struggles: struggles{log: l.log, lines: seldom.New(l.log)}}
 }
 
-// purpose identifies a queue of calls.
 type purpose struct{ policy, what string }
 
 type line struct {
@@ -50,12 +44,10 @@ const (
 	retryPause = 250 * time.Millisecond
 	// triesUntold is the number of failures before a call is logged.
 	triesUntold = 4
-	// wellFor is how long a permanent task must run for its end not to count as another failure in
-	// a row.
+	// wellFor is how long a permanent task must run for its end not to count as another failure.
 	wellFor = 10 * time.Second
 )
 
-// add makes a call as soon as there is room.
 func (c *calls) add(p purpose, f func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +86,6 @@ func (l *line) room() int {
 	return mostCalls
 }
 
-// call makes a call unless the context has ended by then.
 func (c *calls) call(ctx context.Context, p purpose, f func() error) {
 	c.add(p, func() error {
 		if ctx.Err() != nil {
@@ -104,14 +95,13 @@ func (c *calls) call(ctx context.Context, p purpose, f func() error) {
 	})
 }
 
-// persist calls try until it succeeds or the context ends, and then sends done to the core.
-func (c *calls) persist(ctx context.Context, p purpose, try func() error,
-	done func() core.Event) {
+func (c *calls) persist(ctx context.Context, p purpose, try func() error, done func() core.Event) {
 	c.try(ctx, p, 0, try, done)
 }
 
-func (c *calls) try(ctx context.Context, p purpose, failures int, try func() error,
-	done func() core.Event) {
+func (c *calls) try(
+	ctx context.Context, p purpose, failures int, try func() error, done func() core.Event,
+) {
 	c.add(p, func() error {
 		err := ctx.Err()
 		if err == nil {
@@ -136,7 +126,6 @@ func (c *calls) try(ctx context.Context, p purpose, failures int, try func() err
 	})
 }
 
-// forever calls f repeatedly until the context ends.
 func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	c.retry(ctx, what, func() error {
 		if err := f(); err != nil {
@@ -146,8 +135,8 @@ func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry calls f with pauses until it succeeds or the context ends, and reports success. It bypasses
-// the queues. Repeated failures are logged unless what is empty.
+// retry calls f with pauses until it succeeds or the context ends, and reports success. Repeated
+// failures are logged unless what is empty.
 func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	told := false
 	for tries := 0; ; tries++ {
@@ -165,11 +154,9 @@ func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 			c.struggles.begin(what, err)
 			told = true
 		}
-		timer := time.NewTimer(retryPause)
 		select {
-		case <-timer.C:
+		case <-time.After(retryPause):
 		case <-ctx.Done():
-			timer.Stop()
 			return false
 		}
 	}
@@ -196,7 +183,6 @@ func (s *struggles) begin(what string, err error) {
 	}
 }
 
-// end removes a call that succeeded, or that was abandoned because its context ended.
 func (s *struggles) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

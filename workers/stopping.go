@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// A drainer stops in three steps: it accepts no new work and hands over its partitions
-// (beginToLeave); after the grace period it interrupts running jobs (cutOff); after another lease
-// it stops waiting for them (tooLate).
+// A drainer stops in three steps: it hands over its partitions (beginToLeave); after the grace
+// period it interrupts running jobs (cutOff); after another lease it stops waiting for them
+// (tooLate).
 
 func (d *Drainer) beginToLeave() {
 	d.leave = nil
@@ -34,8 +34,7 @@ func (d *Drainer) tooLate() error {
 	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 
-// unfinished counts the partitions to hand over and the jobs running here, for its own valves or
-// others'.
+// unfinished counts the partitions to hand over and the jobs running here.
 func (d *Drainer) unfinished() (partitions, jobs int) {
 	for _, n := range d.backlogs.owned {
 		partitions += n
@@ -43,7 +42,6 @@ func (d *Drainer) unfinished() (partitions, jobs int) {
 	return partitions, d.core.Running()
 }
 
-// resign deletes the lease, so that others need not wait for it to expire.
 func (d *Drainer) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()

@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// teller reports the core's decisions to operators and to the sinks.
 type teller struct {
 	*loop
 	outages *outages
@@ -68,9 +67,8 @@ func (t *teller) TellLost() {
 	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
 }
 
-// tallies logs dead letters in sum: if a target refuses everything, each start makes one. Each
-// policy gets at most one line per lettersEvery, with their number and the last reason. It belongs
-// to the loop.
+// tallies logs dead letters in sum: each policy gets at most one line per lettersEvery, with their
+// number and the last reason.
 type tallies struct {
 	log      *slog.Logger
 	policies map[string]*tally // with unreported letters, or reported within lettersEvery
@@ -83,7 +81,6 @@ type tally struct {
 	toldAt    pace.Instant // 0: never
 }
 
-// lettersEvery is the minimum time between two lines about a policy.
 const lettersEvery = 5 * time.Second
 
 func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
@@ -101,7 +98,6 @@ func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
 	y.last.Header, y.last.Body = nil, nil
 }
 
-// tell logs due lines, or all of them when the drainer ends.
 func (t *tallies) tell(now pace.Instant, end bool) {
 	for name, y := range t.policies {
 		if y.toldAt != 0 && now.Since(y.toldAt) < lettersEvery && !end {
@@ -116,15 +112,13 @@ func (t *tallies) tell(now pace.Instant, end bool) {
 			y.last.Reason, "last_error", y.last.Error)
 		if y.discarded > 0 {
 			t.log.Warn("the oldest dead letters were discarded: they take what the policy's may",
-				"policy", name,
-				"letters", y.discarded)
+				"policy", name, "letters", y.discarded)
 		}
 		y.untold, y.discarded, y.toldAt = 0, 0, now
 	}
 }
 
 // outages logs targets that go down and recover: one line per policy, at most every lettersEvery.
-// It belongs to the loop.
 type outages struct {
 	*loop
 	policies map[string]*outage // that had an open breaker
@@ -152,7 +146,6 @@ func (o *outages) opened(policy string, key job.Key, err string, now pace.Instan
 	p.key, p.err = key, err
 }
 
-// tell logs due lines.
 func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) {
 	for _, p := range o.policies {
 		p.known = false
@@ -178,7 +171,6 @@ func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) 
 	o.notices.Forget(&targetDown, func(name string) bool { return o.policies[name] != nil })
 }
 
-// look updates one policy.
 func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instant) {
 	open := b.Open()
 	o.count(name, p, open, now)
@@ -196,7 +188,6 @@ func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instan
 	}
 }
 
-// count tells a changed number of open breakers.
 func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	if open == p.open {
 		return
@@ -209,8 +200,8 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 }
 
 // unreadable reports unreadable records to operators. A damaged record is set aside and replaced. A
-// record of a newer format blocks the partitions that it concerns: the version that wrote it may
-// still run, and only that version can read it.
+// record of a newer format blocks the partitions that it concerns: only the version that wrote it
+// can read it.
 type unreadable struct {
 	in    *loop
 	table *kv.Table // keeps damaged records
@@ -221,18 +212,14 @@ type unreadable struct {
 }
 
 const (
-	// asidePrefix begins the keys of kept damaged records, followed by their KV bucket. No policy's
-	// partition has such a key.
+	// asidePrefix begins the keys of kept damaged records. No policy's partition has such a key.
 	asidePrefix = "damaged."
-	// asideFor is how long damaged records are kept, as for dead letters; mostAside bounds their
-	// number.
-	asideFor  = 14 * 24 * time.Hour
-	mostAside = 1000
-	// damagedTold is the number of damaged records in Notes.
+	// asideFor is how long damaged records are kept; mostAside bounds their number.
+	asideFor    = 14 * 24 * time.Hour
+	mostAside   = 1000
 	damagedTold = 10
 )
 
-// setAside keeps the bytes of a damaged record before it is replaced.
 func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, bytes []byte) error {
 	kept, err := u.table.Count(ctx, asidePrefix+">")
 	if err != nil {
@@ -256,7 +243,6 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 	return nil
 }
 
-// look updates the current records of a newer format.
 func (u *unreadable) look(newer []string) {
 	u.mu.Lock()
 	u.newer = newer

@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// watchConnection reports the connection's state to the loop.
 func (d *Drainer) watchConnection() {
 	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED,
 		nats.CLOSED)
@@ -94,8 +93,7 @@ func (d *Drainer) connected(up bool) core.Connected {
 		Resting: resting}
 }
 
-// SetPolicies changes [Options.Policies] of a running drainer, which then hands over partitions of
-// policies that it may no longer own.
+// SetPolicies changes [Options.Policies] of a running drainer.
 func (d *Drainer) SetPolicies(names []string) {
 	d.post(func(now pace.Instant) {
 		d.options.Policies = names

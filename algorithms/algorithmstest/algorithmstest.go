@@ -168,8 +168,7 @@ func (p *pair[S]) refund(key string, n int64) {
 // history sends random requests for a few keys. Even seeds move the clock far ahead and a little
 // back, so that a store may forget; odd seeds a little ahead and far back, so that it must not.
 func history[S any](t *testing.T, rule algorithms.Rule[S],
-	open func(t *testing.T, now func() time.Time) Limiter,
-	seed uint64) {
+	open func(t *testing.T, now func() time.Time) Limiter, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, rule, open)
 	keys := []string{

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// clock returns the wall-clock time at half the cost of time.Now, which reads both the wall clock
-// and the monotonic clock. Their difference is constant until the wall clock is set, so clock reads
-// both once per maxAge, and otherwise only the monotonic one.
+// clock returns the wall-clock time at half the cost of time.Now: it reads both the wall clock and
+// the monotonic clock once per maxAge, and otherwise only the monotonic one.
 type clock struct {
 	both atomic.Pointer[time.Time] // as last read
 }

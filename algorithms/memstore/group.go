@@ -31,7 +31,7 @@ type held interface {
 }
 
 // Group asks several stores about one request, which passes only if all of them allow it. A refusal
-// takes nothing from any store, and is not recorded in a sliding log. Requests are atomic.
+// takes nothing from any store. Requests are atomic.
 type Group struct {
 	members []Member
 	// order is the locking order, the same in all groups to avoid deadlocks.
@@ -52,8 +52,9 @@ func NewGroup(members ...Member) *Group {
 
 // Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
 // the result of [algorithms.Combine] and the errors of [Store.Take].
-func (g *Group) Take(_ context.Context, keys []string,
-	n int64) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Take(
+	_ context.Context, keys []string, n int64,
+) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -82,8 +83,9 @@ func (g *Group) Take(_ context.Context, keys []string,
 }
 
 // Peek returns the decision that Take would, without taking, and the errors of [Store.Peek].
-func (g *Group) Peek(_ context.Context, keys []string,
-	n int64) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Peek(
+	_ context.Context, keys []string, n int64,
+) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
 	defer release(states)
 	if err := check(states, n); err != nil {
@@ -124,7 +126,6 @@ func (g *Group) look(keys []string) []held {
 	return states
 }
 
-// check is [algorithms.CheckCost] for the current rules.
 func check(states []held, n int64) error {
 	most := states[0].most()
 	for _, state := range states[1:] {

@@ -5,13 +5,12 @@
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
 // A store starts no goroutine and needs no closing. It forgets a key a minute after its state is
-// back to the initial one: calls also check a few other keys, more of them while new keys arrive,
-// so memory follows the keys in use. States are lost with the process and not shared with others.
+// back to the initial one: calls also check a few other keys. States are lost with the process and
+// not shared with others.
 //
-// Stores use the machine's wall clock, because windows are aligned to it, and notice within a
-// millisecond when it is set. If it steps back, used units stay used, but no key waits longer than
-// if it had used everything just now (with windows, one window more). After a step of more than a
-// minute, some keys may already be forgotten and start fresh.
+// Stores use the machine's wall clock, and notice within a millisecond when it is set. If it steps
+// back, used units stay used, but no key waits longer than if it had used everything just now (with
+// windows, one window more). After a step of more than a minute, some keys may start fresh.
 package memstore
 
 import (
@@ -25,8 +24,7 @@ import (
 )
 
 // DefaultMaxKeys and DefaultMaxBytes are the defaults of [MaxKeys] and [MaxBytes]. Ten million
-// token buckets take about 0.9 GB with keys of up to 39 bytes; longer keys and sliding logs take
-// more.
+// token buckets take about 0.9 GB with keys of up to 39 bytes.
 const (
 	DefaultMaxKeys  = 10_000_000
 	DefaultMaxBytes = 1 << 30
@@ -54,15 +52,14 @@ type options struct {
 }
 
 // MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. A full store
-// evicts the coldest of a sample: the key that would be back in its initial state first. Exhausted
-// keys go last, so a flood of invented keys neither resets them nor blocks new customers.
+// evicts the coldest of a sample: the key that would be back in its initial state first, so a flood
+// of invented keys does not reset exhausted ones.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
 }
 
-// MaxBytes limits the memory of keys and states in bytes, as MaxKeys limits their number; n below 1
-// means [DefaultMaxBytes]. A part of the table that grows temporarily takes up to twice its memory,
-// which is not counted.
+// MaxBytes limits the memory of keys and states in bytes; n below 1 means [DefaultMaxBytes]. A part
+// of the table that grows temporarily takes up to twice its memory, which is not counted.
 func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
@@ -72,8 +69,7 @@ func Clock(now func() time.Time) Option {
 	return func(o *options) { o.now = now }
 }
 
-// Store holds one state per key. All methods are safe for concurrent use. They only block briefly,
-// so they ignore contexts.
+// Store holds one state per key. All methods are safe for concurrent use, and ignore contexts.
 type Store[S any] struct {
 	shards  [1 << shardBits]shard[S] // first, for alignment to cache lines
 	rule    atomic.Pointer[algorithms.Rule[S]]
@@ -111,8 +107,8 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	return s
 }
 
-// SetRule changes the parameters for subsequent calls; existing states are read under the new rule.
-// An invalid rule is an error and changes nothing.
+// SetRule changes the parameters for subsequent calls. An invalid rule is an error and changes
+// nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -148,8 +144,9 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 
 // TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
 // the largest cost.
-func (s *Store[S]) TakeUpTo(_ context.Context, key string,
-	n int64) (d algorithms.Decision, err error) {
+func (s *Store[S]) TakeUpTo(
+	_ context.Context, key string, n int64,
+) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if n < 1 {
 		return d, algorithms.CheckCost(n, rule.Most())
@@ -166,8 +163,7 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	return d, nil
 }
 
-// Peek returns the decision that Take would, without taking. The error is a [*algorithms.CostError]
-// if n can never pass.
+// Peek returns the decision that Take would, without taking, and the same errors.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -183,8 +179,7 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
-// Refund returns n units of key that were taken but not used. The error is a
-// [*algorithms.CostError] if n is below 1.
+// Refund returns n units of key that were taken but not used.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
 	if n < 1 {
@@ -208,8 +203,9 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 
 // state finds or creates the state of a key, and removes some expired keys. The shard must be
 // locked.
-func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
-	now time.Time) *S {
+func (s *Store[S]) state(
+	shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time,
+) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
 		s.sweepNext(shard, rule, now)
 	}
@@ -230,7 +226,6 @@ func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, 
 	return state
 }
 
-// size returns the memory that a state owns, usually 0.
 func (s *Store[S]) size(state *S) int64 {
 	if !s.logs {
 		return 0
@@ -240,8 +235,9 @@ func (s *Store[S]) size(state *S) int64 {
 
 // resized accounts for a state whose size has changed. It may evict, so state is invalid
 // afterwards.
-func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64,
-	now time.Time) {
+func (s *Store[S]) resized(
+	shard *shard[S], rule algorithms.Rule[S], state *S, before int64, now time.Time,
+) {
 	if !s.logs {
 		return
 	}
@@ -254,7 +250,6 @@ func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, b
 	}
 }
 
-// account adds a shard's change of memory to the store's total.
 func (s *Store[S]) account(shard *shard[S]) {
 	if change := shard.bytes - shard.told; change != 0 {
 		s.bytes.Add(change)
@@ -263,7 +258,7 @@ func (s *Store[S]) account(shard *shard[S]) {
 }
 
 // evict removes the coldest of a few keys, from the locked shard or, if that is empty, from
-// another. It returns false if it found none.
+// another.
 func (s *Store[S]) evict(locked *shard[S], rule algorithms.Rule[S], now time.Time) bool {
 	if s.evictFrom(locked, rule, now) {
 		return true
@@ -291,8 +286,7 @@ func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.
 	return true
 }
 
-// sweepNext sweeps the shards in turn, including those without calls. It skips a busy one, because
-// it already holds a lock.
+// sweepNext sweeps the shards in turn. It skips a busy one, because it already holds a lock.
 func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
 	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
 	if next != locked {

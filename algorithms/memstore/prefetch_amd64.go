@@ -2,8 +2,7 @@ package memstore
 
 import "unsafe"
 
-// prefetch loads the cache line at p without waiting for it. Go exposes no such intrinsic outside
-// of the runtime.
+// prefetch loads the cache line at p without waiting for it.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer)

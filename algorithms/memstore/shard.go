@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// shardBits is the binary logarithm of the number of locks: enough to avoid contention on many
-// cores.
+// shardBits is the binary logarithm of the number of locks.
 const shardBits = 7
 
 // A table starts with fewPlaces and never shrinks to somePlaces or fewer.
@@ -41,8 +40,7 @@ type entry[S any] struct {
 }
 
 // mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, which lets a
-// search skip most other keys. Its low byte is the distance from the entry's home; far means far or
-// more.
+// search skip most other keys. Its low byte is the distance from the entry's home, at most far.
 type mark uint16
 
 const far = 255
@@ -61,7 +59,6 @@ func (s *shard[S]) home(hash uint64) int {
 	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
 }
 
-// next returns the following place, cyclically.
 func (s *shard[S]) next(place int) int {
 	if place++; place < len(s.marks) {
 		return place
@@ -77,7 +74,7 @@ func (s *shard[S]) distance(from, to int) int {
 }
 
 // fetch prefetches the entry that find will most likely return. That load takes most of a
-// decision's time; reading the clock, which would wait for ordinary loads, then overlaps with it.
+// decision's time, and overlaps with reading the clock.
 func (s *shard[S]) fetch(hash uint64) {
 	if len(s.marks) == 0 {
 		return
@@ -110,7 +107,6 @@ func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
 	return s.insert(hash, name)
 }
 
-// crowded reports whether the table must grow before another key, to keep searches short.
 func (s *shard[S]) crowded() bool { return s.used >= len(s.marks)*7/8 }
 
 func (s *shard[S]) larger() int { return max(fewPlaces, len(s.marks)*5/4) }
@@ -147,8 +143,7 @@ func (s *shard[S]) insert(hash uint64, name name) *S {
 	return &s.entries[i].state
 }
 
-// remove frees a place. It moves later entries up, but never before their home, so that searches
-// still find them.
+// remove frees a place. It moves later entries up, but never before their home.
 func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.bytes -= s.entries[place].name.memory() + stateSize(&s.entries[place].state)
 	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
@@ -179,10 +174,11 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 	s.hand = s.hand * places / max(len(marks), 1) // keeps its position relative to the entries
 }
 
-// sweep checks the next few places, removes keys that were back in their initial state at the given
-// instant, and returns their number.
-func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time,
-	looks int) (removed int64) {
+// sweep checks the next few places, and removes keys that were back in their initial state at an
+// instant.
+func (s *shard[S]) sweep(
+	rule algorithms.Rule[S], seed maphash.Seed, then time.Time, looks int,
+) (removed int64) {
 	for range min(looks, len(s.marks)) {
 		if s.hand >= len(s.marks) {
 			s.hand = 0
@@ -200,10 +196,11 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 	return removed
 }
 
-// evict removes the coldest of the next few keys, and reports whether there was one. The coldest is
-// back in its initial state first; among equals, it has the most units left.
-func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
-	sample int) bool {
+// evict removes the coldest of the next few keys, if there is one. The coldest is back in its
+// initial state first; among equals, it has the most units left.
+func (s *shard[S]) evict(
+	rule algorithms.Rule[S], seed maphash.Seed, now time.Time, sample int,
+) bool {
 	coldest := -1
 	var least algorithms.Decision
 	for range s.marks {

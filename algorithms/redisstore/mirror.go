@@ -40,9 +40,8 @@ var (
 
 	// A group's script runs the rules' scripts as functions.
 	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) +
-		part("fixedwindow", fixedWindowSource) +
-		part("slidingcounter", slidingCounterSource) + part("slidinglog", slidingLogSource) +
-		groupSource)
+		part("fixedwindow", fixedWindowSource) + part("slidingcounter", slidingCounterSource) +
+		part("slidinglog", slidingLogSource) + groupSource)
 )
 
 func part(name, source string) string {

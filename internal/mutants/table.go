@@ -2772,8 +2772,7 @@ func (Synced)`,
 	},
 	{
 		name: "no-room-after-unknown", file: "queue/producer.go",
-		old: `if unknown &&
-			(errors.Is(translated, ErrStorage)`,
+		old: "if unknown && (errors.Is(translated, ErrStorage)",
 		new: "if false && (errors.Is(translated, ErrStorage)",
 		by:  "./queue TestNoRoomAfterAnUnknownAttempt",
 	},

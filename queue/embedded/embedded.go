@@ -38,8 +38,7 @@ const (
 // Options configure the server's data and port. The zero value is a server for a test: a temporary
 // directory and no port.
 type Options struct {
-	// Dir is JetStream's data directory; it is created if missing. Empty: a temporary directory
-	// that Shutdown removes.
+	// Dir is JetStream's data directory. Empty: a temporary directory that Shutdown removes.
 	Dir string
 	// Listen is the "host:port" for clients; port 0 picks a free one. Empty: no port, only
 	// [Server.Connect].
@@ -49,16 +48,15 @@ type Options struct {
 	Sync time.Duration
 	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
 	SyncAlways bool
-	// MaxStore bounds JetStream's storage in bytes as JetStream counts them: messages plus about
-	// 30 bytes each. Files can take up to twice as much while messages in their middle are
-	// deleted. 0: half of the free disk space or of Dir's size. Already stored data plus a seventh
-	// are always allowed.
+	// MaxStore bounds JetStream's storage in bytes as JetStream counts them: messages plus about 30
+	// bytes each. Files can take up to twice as much. 0: half of the free disk space or of Dir's
+	// size. Already stored data plus a seventh are always allowed.
 	MaxStore int64
 	// Users lists the clients that may connect to Listen, with their permissions; none: any client
-	// may connect and do everything. [Server.Connect] is exempt.
+	// may do everything.
 	Users []User
-	// TLS configures clients' connections at Listen; nil: plain connections. Its
-	// GetConfigForClient can follow changing files. [Server.Connect] is exempt.
+	// TLS configures clients' connections at Listen; nil: plain connections. Its GetConfigForClient
+	// can follow changing files.
 	TLS *tls.Config
 	// Prefix begins the subjects of Users; default penstock.
 	Prefix string
@@ -87,28 +85,26 @@ type Server struct {
 }
 
 // syncRounds is how many intervals of Options.Sync pass between two of the server's own rounds if
-// all streams are synced with one call instead. A round opens a file of each stream, which takes
-// 3 % of a core for a thousand idle streams every second. It also compacts files.
+// all streams are synced with one call instead. A round opens a file of each stream, which takes 3
+// % of a core for a thousand idle streams every second.
 const syncRounds = 20
 
 // Start starts a server and returns when it is ready. It fails if the port is in use, or the
 // directory cannot be written or is open in another server.
-func Start(o Options) (*Server, error) {
+func Start(o Options) (started *Server, err error) {
+	defer func() {
+		if err != nil {
+			started, err = nil, fmt.Errorf("start embedded NATS: %w", err)
+		}
+	}()
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	s := &Server{listens: o.Listen != "", options: o, ended: make(chan struct{})}
 	options := &server.Options{
-		ServerName:   "penstock-embedded",
-		JetStream:    true,
-		StoreDir:     o.Dir,
-		DontListen:   !s.listens,
-		MaxPayload:   MaxPayload,
-		NoSigs:       true,
-		SyncInterval: o.Sync,
-		SyncAlways:   o.SyncAlways,
-		TLS:          o.TLS != nil,
-		TLSConfig:    o.TLS,
+		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir, DontListen: !s.listens,
+		MaxPayload: MaxPayload, NoSigs: true, SyncInterval: o.Sync, SyncAlways: o.SyncAlways,
+		TLS: o.TLS != nil, TLSConfig: o.TLS,
 		// The account's limit is used instead, because clients can query it. The server's own
 		// limit would prevent a restart: it counts the streams' reservations twice.
 		JetStreamMaxStore: 1 << 60,
@@ -116,21 +112,20 @@ func Start(o Options) (*Server, error) {
 	if s.listens {
 		host, port, err := splitListen(o.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("start embedded NATS: %w", err)
+			return nil, err
 		}
 		options.Host, options.Port = host, port
 	}
 	if err := s.users(o, options); err != nil {
-		return nil, fmt.Errorf("start embedded NATS: %w", err)
+		return nil, err
 	}
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "penstock-nats-")
 		if err != nil {
-			return nil, fmt.Errorf("start embedded NATS: %w", err)
+			return nil, err
 		}
 		options.StoreDir, s.removeDir = dir, dir
 	}
-	var err error
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
 		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
 		// On a full disk the share computed below would be 0 and stay so when there is room again.
@@ -148,9 +143,8 @@ func Start(o Options) (*Server, error) {
 	}
 	if err != nil {
 		s.release()
-		return nil, fmt.Errorf("start embedded NATS: %w", err)
 	}
-	return s, nil
+	return s, err
 }
 
 // syncEvery syncs the disk until the end. After a failure the server's next round finds the files
@@ -170,7 +164,6 @@ func (s *Server) syncEvery(interval time.Duration, log *seldom.Log) {
 	}
 }
 
-// run starts the server and waits until it is ready or reports why it cannot start.
 func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	var err error
 	s.given = options.Clone()
@@ -220,26 +213,22 @@ func (s *Server) limit(logger *slog.Logger) error {
 			return fmt.Errorf("lower the bounds of streams: %w", err)
 		}
 	}
-	// Without room for a lease nothing could ever leave the store, and without room for the
-	// streams' reservations their bounds could not be changed.
+	// There must be room for a lease, and for the streams' reservations, or their bounds could not
+	// be changed.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
-		if logger != nil {
-			logger.Warn(
-				"the store holds more than it may, and is allowed more until the next start",
-				"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
-		}
+		logger.Warn("the store holds more than it may, and is allowed more until the next start",
+			"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
 		s.maxStore = least
 	}
 	return account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
 		MaxMemory: -1, MaxStore: s.maxStore, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
-		MemoryMaxStreamBytes: -1,
-		StoreMaxStreamBytes:  -1,
+		MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
 	}})
 }
 
-// shrink lowers the bounds of streams that refuse messages when full, and so lose nothing. Their
-// creators set the proper bounds later.
+// shrink lowers the bounds of streams that refuse messages when full, until their creators set the
+// proper ones.
 func (s *Server) shrink(factor float64) error {
 	nc, err := s.Connect()
 	if err != nil {
@@ -264,7 +253,7 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken says that the server can store nothing more in some or all of its streams until it is
+// ErrBroken says that the server can store nothing more in some of its streams until it is
 // restarted.
 var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
 
@@ -274,7 +263,7 @@ const probeBytes = 64 << 10
 // Check reports whether messages can be stored: it writes a small file next to the server's own,
 // and looks for write errors in the server's log. A file system error means that the disk is full,
 // or not writable for another reason; [ErrBroken] means that the disk is writable, but the server
-// gave up on some of its files while it was not, or writes to files that are deleted.
+// gave up on some of its files, or writes to files that are deleted.
 func (s *Server) Check() error {
 	if s.lock.gone() {
 		return fmt.Errorf("%w: %s was deleted or replaced while the server ran", ErrBroken,
@@ -292,7 +281,6 @@ func (s *Server) Check() error {
 	return nil
 }
 
-// probe checks that a small file can be written.
 func (s *Server) probe() error {
 	name := filepath.Join(s.storeDir, "probe")
 	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
@@ -320,8 +308,8 @@ func splitListen(listen string) (string, int, error) {
 	return host, port, nil
 }
 
-// Connect opens an in-process connection: no port, no network. By default it reconnects without
-// limit and pings every 2 seconds.
+// Connect opens an in-process connection, which by default reconnects without limit and pings every
+// 2 seconds.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s.server),
@@ -335,8 +323,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// URL returns the address for clients, such as nats://127.0.0.1:4222; empty when the server has no
-// port.
+// URL returns the address for clients, if the server has a port.
 func (s *Server) URL() string {
 	if !s.listens {
 		return ""
@@ -344,8 +331,8 @@ func (s *Server) URL() string {
 	return s.server.ClientURL()
 }
 
-// Shutdown stops the server, waits until its data are written and its goroutines have ended, and
-// removes a temporary directory. It may be called more than once.
+// Shutdown stops the server, waits until its data are written, and removes a temporary directory.
+// It may be called more than once.
 func (s *Server) Shutdown() {
 	s.once.Do(func() {
 		s.server.Shutdown()
@@ -354,7 +341,6 @@ func (s *Server) Shutdown() {
 	})
 }
 
-// release unlocks the directory, and removes a temporary one.
 func (s *Server) release() {
 	close(s.ended)
 	s.sync.Wait()
@@ -364,17 +350,17 @@ func (s *Server) release() {
 	}
 }
 
-// bridge forwards the server's log to a slog.Logger, each warning at most once in ten seconds,
-// because clients can cause warnings. The server reports a failed start only through its log, and
-// a failed write too, unless its health is asked for, which takes 2 ms for a thousand streams.
+// bridge forwards the server's log to a slog.Logger, each warning at most once in ten seconds. The
+// server reports a failed start only through its log, and a failed write too, unless its health is
+// asked for, which takes 2 ms for a thousand streams.
 type bridge struct {
 	lines  *seldom.Log
 	fatal  chan string
 	broken atomic.Pointer[string] // the last write error
 }
 
-// ofConnection matches the prefix of log formats about one connection: its address, its number,
-// and the client's description of itself.
+// ofConnection matches the prefix of log formats about one connection: its address, its number, and
+// the client's description of itself.
 var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* - `)
 
 func (b *bridge) log(level slog.Level, format string, v []any) {

@@ -15,8 +15,7 @@ type dirLock struct{ file *os.File }
 // ErrInUse says that another server has the directory open.
 var ErrInUse = errors.New("another server uses it")
 
-// lockDir creates the directory and locks it, which also checks that it is writable. The lock ends
-// with the process, even after a crash.
+// lockDir creates the directory and locks it until the process ends.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
@@ -32,8 +31,7 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
-// gone reports whether the file was deleted or replaced, and with it the directory. A file system
-// that does not answer is no proof.
+// gone reports whether the file was deleted or replaced, and with it the directory.
 func (l *dirLock) gone() bool {
 	ours, err := l.file.Stat()
 	if err != nil {

@@ -21,11 +21,10 @@ type User struct {
 	// Policies are names, or "*" for all. Drainers and admitters have none.
 	Policies []string `json:"policies"`
 	// Password is a bcrypt hash; NKey is the public key of a user whose seed the client has. Set
-	// one of the two; NKey is better, because the seed is never sent.
+	// one of the two.
 	Password string `json:"password" secret:"true"`
 	NKey     string `json:"nkey" secret:"true"`
-	// Publish lists additional subjects to publish to, such as those of NATS targets for a
-	// drainer.
+	// Publish lists additional subjects, such as those of NATS targets for a drainer.
 	Publish []string `json:"publish"`
 }
 
@@ -66,7 +65,7 @@ func (u User) permissions(prefix string) *server.Permissions {
 const self = "penstock.self"
 
 // users sets the users that a server admits: those of the options, and this process with a random
-// password. Without users in the options, any client may do everything.
+// password.
 func (s *Server) users(o Options, into *server.Options) error {
 	if len(o.Users) == 0 {
 		return nil
@@ -95,7 +94,6 @@ func (s *Server) users(o Options, into *server.Options) error {
 	return nil
 }
 
-// login returns the options of this process's own connections.
 func (s *Server) login() []nats.Option {
 	if s.password == "" {
 		return nil

@@ -1,8 +1,7 @@
 package job
 
 // A call is a caller's request for a start: the caller waits in its bucket like a job, but nothing
-// is stored, and it does itself what it waits for. These are the messages between a caller and the
-// owner of its bucket's partition: see docs/workers-protocol.md.
+// is stored, and it makes the request itself: see docs/workers-protocol.md.
 
 // Call is what a caller tells or asks: part of a [Question] of OpCall or OpSettle.
 type Call struct {

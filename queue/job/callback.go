@@ -75,11 +75,7 @@ func (t Result) Document() []byte {
 			d.Reply.Bytes = r.Body
 		}
 	}
-	data, err := json.Marshal(d)
-	if err != nil {
-		panic(fmt.Sprintf("job: encode an outcome: %v", err)) // strings and numbers: cannot fail
-	}
-	return data
+	return encode(d)
 }
 
 // ParseDocument parses what [Result.Document] returns.

@@ -38,10 +38,14 @@ type Ended struct {
 // Encode returns e's stored record.
 func (e Ended) Encode() []byte {
 	e.V = FormatVersion
-	data, err := json.Marshal(e)
+	return encode(e)
+}
+
+// encode returns a value of numbers, strings and times as JSON.
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
 	if err != nil {
-		// strings, numbers and a time: cannot fail
-		panic(fmt.Sprintf("job: encode the end of a job: %v", err))
+		panic(fmt.Sprintf("job: encode %T: %v", v, err))
 	}
 	return data
 }

@@ -48,8 +48,7 @@ const (
 // HeaderPrefix begins the names of all Penstock headers.
 const HeaderPrefix = "Penstock-"
 
-// Headers of a run, which inform its worker or target about the job. Every run has them, and no
-// stored job has.
+// Headers of a run, which inform its worker or target about the job. No stored job has them.
 const (
 	HeaderJob     = "Penstock-Job"
 	HeaderPolicy  = "Penstock-Policy"
@@ -57,15 +56,14 @@ const (
 	HeaderAttempt = "Penstock-Attempt"
 )
 
-// HeaderUsedPrefix begins the headers by which an answer reports a job's actual costs: the rest is
-// the name of a cost.
+// HeaderUsedPrefix begins the headers by which an answer reports a job's actual costs.
 const HeaderUsedPrefix = "Penstock-Used-"
 
 // HeaderAgain asks in an answer to run the job again later: RFC 3339, or a duration from now.
 const HeaderAgain = "Penstock-Again"
 
-// ReadUsed returns the costs in an answer's headers, by their names in lower case; nil: none.
-// Values that are not whole numbers are ignored, and so are costs beyond [policy.MaxLimits].
+// ReadUsed returns the costs in an answer's headers, by their names in lower case. Values that are
+// not whole numbers are ignored, and so are costs beyond [policy.MaxLimits].
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
@@ -84,8 +82,8 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
-// HeaderStatus is the status of an answer over NATS: for a producer, the status of the same
-// request over HTTP; between a valve and a remote worker, a word of their protocol.
+// HeaderStatus is the status of an answer over NATS: for a producer, that of the same request over
+// HTTP; between a valve and a remote worker, a word of their protocol.
 const HeaderStatus = "Penstock-Status"
 
 // Bounds of header values.
@@ -102,15 +100,14 @@ const mostDecodings = 3
 
 // ParseHeader returns the job that these headers would make if stored at the given time: its Cost,
 // Priority, Deadline and NotBefore, and in Malformed a [*HeaderError] for each unreadable header.
-// Callers that accept jobs must refuse a malformed one.
 func ParseHeader(h map[string][]string, stored time.Time) Arrived {
 	a := Arrived{Stored: stored}
 	a.ReadHeader(h)
 	return a
 }
 
-// ReadHeader fills in the fields from a job's headers. It reports unreadable headers in
-// a.Malformed, but keeps an earlier reason (an invalid subject).
+// ReadHeader fills in the fields from a job's headers, and reports unreadable ones in a.Malformed
+// unless that has a reason.
 func (a *Arrived) ReadHeader(h map[string][]string) {
 	a.Cost = 1
 	a.Header = h
@@ -231,8 +228,8 @@ func parseCost(value string, most int64) (int64, error) {
 	return n, nil
 }
 
-// jobHeaders lists the headers read here; other headers that begin with Penstock- are ignored.
-// Headers that a producer may set must also be in admission's storedNames.
+// jobHeaders lists the headers read here. Headers that a producer may set must also be in
+// admission's storedNames.
 var jobHeaders = []struct {
 	name string
 	read func(a *Arrived, value string) error
@@ -344,9 +341,8 @@ func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
 func (e *HeaderError) Unwrap() error { return e.cause }
 
 // CheckTarget returns a [*HeaderError] if a job's headers ask for something that its policy's
-// target does not accept: headers to forward, a method, a path. Admitters refuse such a job, and
-// targets do not run it. A nil t means a policy without a target, which only refuses headers that
-// are never forwarded.
+// target does not accept: headers to forward, a method, a path. A nil t means a policy without a
+// target, which only refuses headers that are never forwarded.
 func CheckTarget(t *policy.Target, h map[string][]string) error {
 	if t == nil {
 		t = &policy.Target{}
@@ -360,9 +356,8 @@ func CheckTarget(t *policy.Target, h map[string][]string) error {
 		case HasPrefixFold(name, HeaderForwardPrefix):
 			forwarded := name[len(HeaderForwardPrefix):]
 			err := checkForwarded(forwarded)
-			if err == nil &&
-				(t.HTTP != nil && !t.HTTP.Forwards(forwarded) ||
-					t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
+			if err == nil && (t.HTTP != nil && !t.HTTP.Forwards(forwarded) ||
+				t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
 				err = fmt.Errorf("the policy does not forward %s", forwarded)
 			}
 			if err != nil {
@@ -399,12 +394,10 @@ func Forwarded(h map[string][]string) map[string][]string {
 	return forwarded
 }
 
-// BelongsToBody reports whether a header of a stored job is sent to its target unchanged, because
-// it describes the body or the trace.
+// BelongsToBody reports whether a header of a stored job is sent to its target unchanged.
 func BelongsToBody(name string) bool {
-	return slices.ContainsFunc([]string{"Content-Type", "Content-Encoding", "traceparent",
-		"tracestate"},
-		func(n string) bool { return strings.EqualFold(n, name) })
+	unchanged := []string{"Content-Type", "Content-Encoding", "traceparent", "tracestate"}
+	return slices.ContainsFunc(unchanged, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // SampledTrace returns the id of the trace that a job carries (W3C Trace Context) if the trace is
@@ -425,8 +418,7 @@ func SampledTrace(h map[string][]string) string {
 }
 
 // ContentType returns the type of a job's body. A JSON object or list with no type, or with the
-// form type that curl -d always sends, is application/json, because no form looks like JSON. Any
-// other body keeps the given type.
+// form type that curl -d always sends, is application/json. Any other body keeps the given type.
 func ContentType(given string, body []byte) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&
@@ -441,9 +433,8 @@ func ContentType(given string, body []byte) string {
 }
 
 // ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, that stays below the URL
-// to which it is appended. It must name no host, and no segment may be "." or "..", even for
-// servers that decode a path twice, take a backslash for a slash, or drop text after a semicolon
-// or a control character.
+// to which it is appended. No segment may be "." or "..", even for servers that decode a path
+// twice, take a backslash for a slash, or drop text after a semicolon or a control character.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,

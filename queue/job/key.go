@@ -49,8 +49,7 @@ func invalidKey(format string, args ...any) error {
 // EncodeKey returns the subject form of a key: "." separates tokens and stays, bytes that tokens
 // cannot contain (space, "*", ">", "%", control and non-ASCII bytes) become %XX, an empty token
 // becomes a lone "%", the empty key is "_" and the key "_" is "%5F". Distinct keys have distinct
-// subject forms. It returns [ErrInvalidKey] for a key that is not UTF-8 or is longer than
-// [MaxKeyBytes].
+// subject forms.
 func EncodeKey(raw string) (Key, error) {
 	switch {
 	case len(raw) > MaxKeyBytes:
@@ -65,7 +64,6 @@ func EncodeKey(raw string) (Key, error) {
 	return Key(escape(raw)), nil
 }
 
-// escape applies EncodeKey's alphabet, without its limits and its names for the empty key.
 func escape(raw string) string {
 	const hexDigits = "0123456789ABCDEF"
 	plain := raw[0] != '.' && raw[len(raw)-1] != '.'
@@ -101,13 +99,12 @@ func escape(raw string) string {
 	return b.String()
 }
 
-// holds reports whether a byte of a key is unescaped in a subject.
 func holds(c byte) bool {
 	return c > ' ' && c < 0x7F && c != '*' && c != '>' && c != '%'
 }
 
-// ParseKey parses a subject form, and only one that [EncodeKey] produces: %2a, %zz, a "%41" that
-// should be "A", and a literal "*" return [ErrInvalidKey].
+// ParseKey parses a subject form that [EncodeKey] produces; all others, such as %2a or %zz, return
+// [ErrInvalidKey].
 func ParseKey(subjectForm string) (Key, error) {
 	raw, ok := unescape(subjectForm)
 	if !ok {
@@ -167,7 +164,7 @@ func unhex(c byte) int {
 	return -1
 }
 
-// Raw returns the user's key. For a substitute of an invalid subject it returns the substitute.
+// Raw returns the user's key, or the substitute of an invalid subject.
 func (k Key) Raw() string {
 	if raw, ok := unescape(string(k)); ok {
 		return raw
@@ -176,7 +173,7 @@ func (k Key) Raw() string {
 }
 
 // StrangeKey returns a substitute for a subject's tail that no EncodeKey produces. It is valid in
-// subjects and equals no key, so the job can be reported without affecting any bucket.
+// subjects and equals no key.
 func StrangeKey(tail string) Key {
 	if tail == "" {
 		return StrangePrefix + emptyToken
@@ -189,8 +186,8 @@ func StrangeKey(tail string) Key {
 	return Key(StrangePrefix + escaped)
 }
 
-// Partition returns the partition in which the server stores messages to subject: the FNV-1a hash
-// of the whole published subject modulo partitions, like the server's partition().
+// Partition returns the partition in which the server stores messages to subject, by the FNV-1a
+// hash of the published subject, like the server's partition().
 func Partition(subject string, partitions int) int {
 	if partitions <= 1 {
 		return 0

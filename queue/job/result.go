@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// HeaderWaiter of a stored job is the token of its waiting submitter, set by admitters. The
-// outcome's subject is made of it, below the prefix.
+// HeaderWaiter of a stored job is the token of its waiting submitter, set by admitters.
 const HeaderWaiter = "Penstock-Waiter"
 
 // waiterToken is the length of a token: 128 random bits, in letters and digits.
@@ -56,11 +55,7 @@ type Result struct {
 // Encode returns the input of [DecodeResult]; it leaves out the body of a reply.
 func (t Result) Encode() []byte {
 	t.V = FormatVersion
-	data, err := json.Marshal(t)
-	if err != nil {
-		panic(fmt.Sprintf("job: encode an outcome: %v", err)) // strings and numbers: cannot fail
-	}
-	return data
+	return encode(t)
 }
 
 // DecodeResult parses an encoded Result. It returns [ErrVersion] for another format.

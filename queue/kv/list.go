@@ -19,15 +19,14 @@ import (
 const (
 	// parallel bounds the requests in flight of one List or DeleteAll.
 	parallel = 16
-	// pageKeys is the number of records per request. A server returns at most 1,024, and the
-	// longest keys, of overrides, must fit a request.
+	// pageKeys is the number of records per request. A server returns at most 1,024.
 	pageKeys = 512
 	// pageTries is the number of replicas asked for a page before the leader is asked key by key.
 	pageTries = 3
 )
 
 // List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
-// without deleted ones: in the state of the stream's leader at the call, or later.
+// without deleted ones, in the state of the stream's leader at the call or later.
 func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	var records []Record
 	keys, err := t.Keys(ctx, filter)
@@ -53,8 +52,7 @@ func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	return keys, nil
 }
 
-// Count returns the number of keys that match a filter, including those deleted within the last
-// hour.
+// Count returns the number of keys that match a filter, including recently deleted ones.
 func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
 	defer cancel()
@@ -73,8 +71,7 @@ func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	return rest + 1, nil // with the received record
 }
 
-// DeleteAll removes the values of all keys that match a filter, one by one, so that watches report
-// each.
+// DeleteAll removes the values of all keys that match a filter, so that watches report each.
 func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	records, err := t.List(ctx, filter)
 	if err != nil {
@@ -113,8 +110,8 @@ func inParallel[T any](items []T, do func(T) error) error {
 	return failed
 }
 
-// Records reads the records of some keys, sorted by key, without deleted ones: in the state of the
-// stream's leader at the call, or later. Many records are read in pages.
+// Records reads the records of some keys, sorted by key, without deleted ones, in the state of the
+// stream's leader at the call or later.
 func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	size, last := 1, uint64(0)
 	if len(keys) > parallel {
@@ -142,8 +139,9 @@ func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 
 // readPage reads the records of some keys, without deleted ones. It asks the leader for records
 // that no replica at or beyond last returns.
-func (t *Table) readPage(ctx context.Context, keys []string,
-	last uint64) (records []Record, err error) {
+func (t *Table) readPage(
+	ctx context.Context, keys []string, last uint64,
+) (records []Record, err error) {
 	var found map[string]Record
 	for try := 0; len(keys) > 1 && found == nil && try < pageTries; try++ {
 		found = t.readReplica(ctx, keys, last)

@@ -10,17 +10,16 @@ import (
 )
 
 // Of the connection's timeout: lockTTL is when the server removes the lock of a crashed process,
-// lockHold how long a holder relies on its lock, counted by its monotonic clock from before the
-// request.
+// lockHold how long a holder relies on its lock.
 const (
 	lockTTL   = 5
 	lockHold  = 3
 	lockRetry = 50 * time.Millisecond
 )
 
-// WithLock runs change while no other process holds the lock of that name, a key of the table. It
-// waits for the lock until ctx ends. change gets a context that ends when the lock can no longer
-// be relied on, but not with ctx: a change is completed once begun.
+// WithLock runs change while no other process holds the lock of that name. It waits for the lock
+// until ctx ends. change gets a context that ends when the lock can no longer be relied on, but not
+// with ctx.
 func (t *Table) WithLock(
 	ctx context.Context, name string, change func(context.Context) error,
 ) error {

@@ -11,7 +11,7 @@ import (
 
 // Roster keeps a lease for this process in a table and counts the live processes there: those that
 // renewed their lease within its duration, by JetStream's clock. While NATS cannot be reached the
-// last count stands, because the others may be well.
+// last count stands.
 type Roster struct {
 	table   *Table
 	id      string
@@ -21,9 +21,9 @@ type Roster struct {
 	changed func(live int)
 }
 
-// NewRoster returns a roster, which does nothing before [Roster.Run]. The lease should be the same
-// in all processes, at least 1 s. changed is called, from the goroutine of Run, whenever the
-// number of live processes, this one included, changes; it starts at 1.
+// NewRoster returns a roster. The lease should be the same in all processes, at least 1 s. changed
+// is called, from the goroutine of Run, whenever the number of live processes changes; it starts at
+// 1.
 func NewRoster(table *Table, lease time.Duration, changed func(live int)) *Roster {
 	return &Roster{table: table, id: jsapi.NewID(), lease: lease, live: 1, changed: changed}
 }
@@ -50,10 +50,8 @@ func (r *Roster) Run(ctx context.Context) error {
 	}
 }
 
-// renew writes the lease and counts the live ones.
 func (r *Roster) renew(ctx context.Context) error {
-	// Keys and dates alone show which processes are alive. The server removes an abandoned lease
-	// long after every process has noticed.
+	// The server removes an abandoned lease long after every process has noticed.
 	value := fmt.Appendf(nil, `{"v":%d,"lease_ms":%d}`, job.FormatVersion, r.lease.Milliseconds())
 	err := r.table.Set(ctx, r.id, value, 10*r.lease)
 	var leases []Record

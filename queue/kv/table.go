@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,9 +28,8 @@ var (
 )
 
 const (
-	// tombstoneTTL is how long the marker of a deleted key stays, so that deletions do not
-	// accumulate. A watch that was cut off for longer still notices the deletion, because it reads
-	// everything again.
+	// tombstoneTTL is how long the marker of a deleted key stays. A watch that was cut off for
+	// longer still notices the deletion, because it reads everything again.
 	tombstoneTTL = time.Hour
 
 	headerExpectedRevision = "Nats-Expected-Last-Subject-Sequence"
@@ -47,8 +47,7 @@ type Record struct {
 	Deleted  bool      // the key has no value; Value is nil
 }
 
-// Table is a KV bucket of compare-and-set records. Any KV client can read it. [ValidKey] defines
-// the valid keys.
+// Table is a KV bucket of compare-and-set records. Any KV client can read it.
 type Table struct {
 	js      *jsapi.Conn
 	log     *slog.Logger
@@ -65,8 +64,7 @@ type Options struct {
 	Memory      bool   // the records are lost when the server restarts
 }
 
-// New returns the table of a bucket, which [Table.Ensure] creates. Queue's Broker holds the tables
-// of an installation.
+// New returns the table of a bucket, which [Table.Ensure] creates.
 func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 	return &Table{js: js, log: log, bucket: bucket, stream: "KV_" + bucket,
 		prefix: "$KV." + bucket + ".", options: o}
@@ -75,8 +73,7 @@ func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 // Bucket returns the name of the table's KV bucket.
 func (t *Table) Bucket() string { return t.bucket }
 
-// Ensure creates the table's bucket, or updates its number of replicas and its bound. A table with
-// a maximum number of records is also bounded to the given bytes, unless that is 0.
+// Ensure creates the table's bucket, or updates its number of replicas and its bounds.
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
 		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
@@ -84,8 +81,7 @@ func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	return nil
 }
 
-// config returns nats.go's configuration of a KV bucket with one value per key, plus times to live
-// of single messages, and the bounds.
+// config returns nats.go's configuration of a KV bucket with one value per key, and our bounds.
 func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:              t.stream,
@@ -118,16 +114,14 @@ func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 }
 
 // Put writes a value if the key still has the given revision, and returns the new revision.
-// Revision 0 means that the key must not exist, or must be deleted. Put returns [ErrConflict] if
-// the revision differs. After any other error the result is unknown: the write may have been
-// applied, so read it back.
+// Revision 0 means that the key must not exist. Put returns [ErrConflict] if the revision differs.
+// After any other error the write may have been applied, so read it back.
 func (t *Table) Put(
 	ctx context.Context, key string, value []byte, revision uint64,
 ) (uint64, error) {
 	return t.put(ctx, key, value, revision, nil)
 }
 
-// put is Put with the caller's headers, such as a time to live.
 func (t *Table) put(
 	ctx context.Context, key string, value []byte, revision uint64, header nats.Header,
 ) (uint64, error) {
@@ -147,8 +141,8 @@ func (t *Table) put(
 	return written, nil
 }
 
-// Set writes a value regardless of the key's revision; the server removes it after ttl, unless
-// that is 0.
+// Set writes a value regardless of the key's revision; the server removes it after ttl, unless that
+// is 0.
 func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	if _, err := t.publish(ctx, key, value, nil, lasting(ttl)); err != nil {
 		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
@@ -187,7 +181,6 @@ func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
 	return nil
 }
 
-// publish stores one message for a key and translates the errors.
 func (t *Table) publish(
 	ctx context.Context, key string, value []byte, expected *uint64, header nats.Header,
 ) (uint64, error) {
@@ -200,14 +193,12 @@ func (t *Table) publish(
 	if expected != nil {
 		header[headerExpectedRevision] = []string{strconv.FormatUint(*expected, 10)}
 	}
-	ack, err := t.js.Publish(ctx,
-		&nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
+	ack, err := t.js.Publish(ctx, &nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
 	return ack.Seq, err
 }
 
-// Read reads a key from the stream's leader, never from a lagging replica. It returns
-// [ErrNotFound] for a key without a value; for a deleted key the record still has the marker's
-// Revision and Stored.
+// Read reads a key from the stream's leader. It returns [ErrNotFound] for a key without a value;
+// for a deleted key the record still has the marker's Revision and Stored.
 func (t *Table) Read(ctx context.Context, key string) (Record, error) {
 	r, err := t.read(ctx, key)
 	if err == nil && r.Deleted {
@@ -219,7 +210,6 @@ func (t *Table) Read(ctx context.Context, key string) (Record, error) {
 	return r, nil
 }
 
-// read is Read, but a deleted key is no error.
 func (t *Table) read(ctx context.Context, key string) (Record, error) {
 	if !ValidKey(key) {
 		return Record{Key: key}, fmt.Errorf("%q is not a record's key", key)
@@ -264,15 +254,9 @@ func (t *Table) Created(ctx context.Context) (time.Time, error) {
 // ValidKey reports whether a record can have this key: letters, digits, "-", "_", "/" and "=", in
 // tokens that dots separate.
 func ValidKey(key string) bool {
-	if key == "" || key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, "..") {
-		return false
-	}
-	for i := 0; i < len(key); i++ {
-		if !Holds(key[i]) {
-			return false
-		}
-	}
-	return true
+	invalid := func(r rune) bool { return r > unicode.MaxASCII || !Holds(byte(r)) }
+	return key != "" && key[0] != '.' && key[len(key)-1] != '.' && !strings.Contains(key, "..") &&
+		!strings.ContainsFunc(key, invalid)
 }
 
 // Holds reports whether a byte is valid in a record's key.

@@ -12,17 +12,17 @@ import (
 
 // Watch calls changed for every record that matches filter, deleted ones included, then synced
 // once, then changed for every change, all from one goroutine, until the context ends; then it
-// returns nil. After a lost connection or a restarted server it reads everything again and reports
-// the changes, missing keys as Deleted; of several changes to one key it may report only the last.
-// It reports each revision once, and never an older one after a newer one.
-func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
-	synced func()) error {
+// returns nil. After a lost connection it reads everything again and reports the changes, missing
+// keys as Deleted; of several changes to one key it may report only the last. It reports each
+// revision once, and never an older one after a newer one.
+func (t *Table) Watch(
+	ctx context.Context, filter string, changed func(Record), synced func(),
+) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
 		known: map[string]uint64{}}
 	return w.run(ctx)
 }
 
-// watch is the state of one Watch.
 type watch struct {
 	table   *Table
 	filter  string
@@ -36,9 +36,8 @@ type watch struct {
 const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
-	// watchPatience is how long a watch first waits for its consumer, doubled up to
-	// jsapi.Conn.Timeout on each consecutive failure: a server that stopped right after it took a
-	// request never answers it.
+	// watchPatience is how long a watch first waits for its consumer, doubled on each consecutive
+	// failure: a server that stopped right after it took a request never answers it.
 	watchPatience = 500 * time.Millisecond
 )
 
@@ -61,8 +60,8 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// follow reads all current values and then changes until an error; inSync reports whether it
-// finished the first part.
+// follow reads all current values and then changes until an error; inSync: it finished the first
+// part.
 func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool, err error) {
 	t := w.table
 	name, waiting, err := w.open(ctx, patience)
@@ -78,10 +77,10 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
-	// As with a backlog, the leader decides when every stored record has come, not the consumer's
-	// counts: a server that catches up has too few and outdated records. A record written
-	// meanwhile comes after all others, in place of the one it replaced, which the leader no
-	// longer has: so the leader is asked only once the consumer has had nothing left.
+	// The leader decides when every stored record has come, not the consumer's counts: a server
+	// that catches up has too few and outdated records. A record written meanwhile comes after all
+	// others, in place of the one it replaced: so the leader is asked only once the consumer has
+	// had nothing left.
 	sync := func() error {
 		if last == 0 {
 			info, err := t.js.StreamInfo(ctx, t.stream, "")
@@ -161,8 +160,7 @@ func (w *watch) open(ctx context.Context, patience time.Duration) (
 	return name, consumer.CachedInfo().NumPending, nil
 }
 
-// drop deletes the consumer. The server would remove it after a minute; an explicit deletion costs
-// it less.
+// drop deletes the consumer, which the server would remove after a minute.
 func (w *watch) drop(ctx context.Context, name string) {
 	js := w.table.js
 	if !js.NATS.IsConnected() {
@@ -181,7 +179,7 @@ func (w *watch) report(r Record) {
 	if r.Deleted {
 		w.deleted = append(w.deleted, r)
 	}
-	// No server still has an older value of a key when the marker of its deletion has expired.
+	// No server has an older value of a key when the marker of its deletion has expired.
 	for len(w.deleted) > 0 && r.Stored.Sub(w.deleted[0].Stored) > tombstoneTTL {
 		if old := w.deleted[0]; w.known[old.Key] == old.Revision {
 			delete(w.known, old.Key)
@@ -192,8 +190,7 @@ func (w *watch) report(r Record) {
 }
 
 // finish ends the reading of all values. Known keys that were not among them should be gone. A
-// server that has just restarted may not have shown all, and a wrongly missing lease or policy has
-// serious effects, so its leader is asked.
+// server that has just restarted may not have shown all, so its leader is asked.
 func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
 		if seen[key] {

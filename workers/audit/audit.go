@@ -18,6 +18,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,12 +60,7 @@ type Auditor struct {
 
 // New makes an auditor, which receives nothing until [Auditor.Run].
 func New(broker *queue.Broker, o Options) *Auditor {
-	if o.Starts == 0 {
-		o.Starts = DefaultStarts
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Starts, o.Logger = cmp.Or(o.Starts, DefaultStarts), cmp.Or(o.Logger, slog.Default())
 	return &Auditor{broker: broker, log: o.Logger, ready: make(chan struct{}),
 		judge: NewJudge(o.Starts)}
 }
@@ -134,8 +130,8 @@ func (a *Auditor) Breaches() []Breach {
 	return slices.Clone(a.broken)
 }
 
-// Bucket returns the observations of a bucket, including limits that count all keys; false if there
-// are none.
+// Bucket returns the observations of a bucket, including limits that count all keys, if there are
+// any.
 func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 const (
 	// mostNamed bounds the starts listed for a window.
 	mostNamed = 20
-	// settling is how long starts are not judged after a change of limits, because drainers apply
-	// it at different times.
+	// settling is how long starts are not judged after a change of limits.
 	settling = 5 * time.Second
 	// period is how long the worst window is kept: for the current and the previous period.
 	period = time.Hour
@@ -27,8 +26,8 @@ const (
 	mostRunning = 10_000
 )
 
-// Judge keeps the fullest windows of all active buckets. It is pure: events in, breaches out. If
-// memory runs out, it forgets the bucket idle for longest.
+// Judge keeps the fullest windows of all active buckets. If memory runs out, it forgets the bucket
+// idle for longest.
 type Judge struct {
 	most     int // starts to remember, approximately
 	policies map[string]*audited
@@ -49,7 +48,6 @@ type audited struct {
 	figures map[string]*figure
 }
 
-// shared is a limit shared by policies.
 type shared struct {
 	specs  []spec
 	starts *bucket // of all these policies
@@ -112,7 +110,6 @@ func (t *twice[T]) turn(at time.Time) {
 	t.number, t.now = n, none
 }
 
-// note records v if it exceeds the current maximum.
 func (t *twice[T]) note(at time.Time, v T, more func(a, b T) bool) {
 	if t.turn(at); more(v, t.now) {
 		t.now = v
@@ -296,7 +293,6 @@ func (a *audited) lost(e queue.Event, now time.Time) bool {
 	return lost
 }
 
-// bucket returns the bucket of a start.
 func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	b := a.buckets[e.Key]
 	if b == nil {
@@ -319,7 +315,6 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 // inStream is the number of bits for a job's sequence in a start's number.
 const inStream = 48
 
-// number identifies a start among the counted ones.
 func (b *bucket) number(policy string, seq uint64) uint64 {
 	i := slices.Index(b.names, policy)
 	if i < 0 {
@@ -351,8 +346,9 @@ func (j *Judge) forget(b *bucket) {
 	j.held -= b.held + bucketSize
 }
 
-func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue.Event,
-	now time.Time) (broken []Breach) {
+func (j *Judge) started(
+	a *audited, b *bucket, specs []spec, seq uint64, e queue.Event, now time.Time,
+) (broken []Breach) {
 	if !slices.Equal(b.specs, specs) {
 		if b.specs != nil {
 			b.ignore = a.changed.Add(settling)
@@ -367,9 +363,8 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 		return nil
 	}
 	cost, number := max(e.Cost, 1), b.number(a.policy.Name, seq)
-	if len(b.running) < mostRunning && slices.ContainsFunc(specs, func(s spec) bool {
-		return s.cost != ""
-	}) {
+	byCost := func(s spec) bool { return s.cost != "" }
+	if len(b.running) < mostRunning && slices.ContainsFunc(specs, byCost) {
 		b.running[number] = running{e.At.UnixNano(), cost, e.Costs}
 	}
 	held := 0

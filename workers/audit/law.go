@@ -58,8 +58,8 @@ const (
 // reorder is how late a start may be reported.
 const reorder = 250 * time.Millisecond
 
-// law2 returns the law of rate for any window of a second or more, and separate windows of a second
-// and of the rate's own period for people to read.
+// law2 returns the law of rate for any window of a second or more, and separate windows for people
+// to read.
 func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []spec {
 	if outflow.IsZero() {
 		return nil
@@ -78,8 +78,7 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 	return specs
 }
 
-// mostRemembered bounds the starts remembered for windows of a rate. Its law only needs one second
-// of them.
+// mostRemembered bounds the starts remembered for windows of a rate.
 const mostRemembered = 100_000
 
 func specOf(l policy.Limit) spec {
@@ -180,7 +179,6 @@ func (l *rateLaw) settle(_ start, diff int64) {
 	}
 }
 
-// insert puts a start in its place, and returns its index.
 func (l *rateLaw) insert(s start) (p int) {
 	p = len(l.recent)
 	for p > 0 && l.recent[p-1].at > s.at {
@@ -247,7 +245,6 @@ func (l *rateLaw) from(first, last counted, j int) view {
 	return v
 }
 
-// windowLaw judges all windows of one length.
 type windowLaw struct {
 	spec
 	recent []start // in the window of the last one, in order
@@ -331,7 +328,6 @@ func (l *clockLaw) add(s start) view {
 	return v
 }
 
-// turn begins the window of an instant.
 func (l *clockLaw) turn(at int64) {
 	if at < l.end {
 		return

@@ -70,8 +70,8 @@ func missing(lost time.Time, specs []spec, now time.Time) bool {
 	return !lost.IsZero() && now.Sub(lost) < period+longest
 }
 
-// Bucket returns the observations of a bucket, including limits that count all keys or are shared
-// by policies; false if there are none.
+// Bucket returns the observations of a bucket, including limits that count all keys or are shared,
+// if there are any.
 func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
 	a := j.policies[name]
 	if a == nil || a.buckets[key] == nil {

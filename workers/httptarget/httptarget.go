@@ -177,9 +177,8 @@ func (t *target) down(err error) error {
 const noHints = time.Duration(-1)
 
 // connections are header fields of the connection (RFC 9110, 7.6.1), and others not to be shown.
-var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate",
-	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-	"Set-Cookie"}
+var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Set-Cookie"}
 
 // shown returns a response's header for waiting submitters: without hidden texts, and without
 // fields of the connection.
@@ -271,10 +270,9 @@ func SendOnce(request *http.Request, body []byte) {
 func sendable(header http.Header) error {
 	const separators = `"(),/:;<=>?@[\]{}`
 	for name, values := range header {
-		if name == "" ||
-			strings.ContainsFunc(name, func(r rune) bool {
-				return r <= ' ' || r >= 0x7F || strings.ContainsRune(separators, r)
-			}) {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+			return r <= ' ' || r >= 0x7F || strings.ContainsRune(separators, r)
+		}) {
 			return fmt.Errorf("%q cannot be the name of a header field", name)
 		}
 		for _, value := range values {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +24,7 @@ import (
 type Conn struct {
 	jetstream.JetStream
 	NATS *nats.Conn
-	// Timeout bounds every call that has no shorter deadline. It is the connection's, 2 s by
-	// default.
+	// Timeout bounds every call that has no shorter deadline: the connection's, 2 s by default.
 	Timeout time.Duration
 }
 
@@ -37,16 +37,15 @@ func New(nc *nats.Conn) (*Conn, error) {
 	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout)}, nil
 }
 
-// MetaVersion is the key of a stream's metadata that holds the version of its format.
+// MetaVersion is the metadata key of a stream for the version of its format.
 const MetaVersion = "penstock.v"
 
-// Keys of the metadata of a stream that was restored from a backup, in nanoseconds of Unix time.
+// Metadata keys of a stream that was restored from a backup, in nanoseconds of Unix time.
 const (
-	// MetaCreated is when the stream was first created: JetStream reports the time of the restore,
-	// which is later than the times of the restored messages.
+	// MetaCreated is when the stream was first created: JetStream reports the time of the restore.
 	MetaCreated = "penstock.created"
-	// MetaRestored lists the times of restores. Jobs stored after a restore reuse sequences given
-	// to jobs after the backup; these times tell the two apart.
+	// MetaRestored lists the times of restores: jobs stored later reuse sequences given to jobs
+	// after the backup.
 	MetaRestored = "penstock.restored"
 )
 
@@ -61,13 +60,13 @@ func Instants(metadata map[string]string, key string) []time.Time {
 	return found
 }
 
-// createTries bounds the attempts to create a stream that other processes create at the same time.
+// createTries bounds the attempts to create a stream that other processes create, too.
 const createTries = 10
 
 // within makes a call with a deadline, and translates its error.
-func within[T any](ctx context.Context, timeout time.Duration,
-	call func(context.Context) (T, error)) (T, error) {
-
+func within[T any](
+	ctx context.Context, timeout time.Duration, call func(context.Context) (T, error),
+) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result, err := call(ctx)
@@ -100,9 +99,9 @@ func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 }
 
 // CreateConsumer creates a consumer.
-func (c *Conn) CreateConsumer(ctx context.Context, stream string,
-	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-
+func (c *Conn) CreateConsumer(
+	ctx context.Context, stream string, config jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
 	return within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JetStream.CreateConsumer(ctx, stream, config)
 	})
@@ -139,15 +138,14 @@ func Pause(ctx context.Context, pause time.Duration) error {
 }
 
 // Ensure creates a stream, or checks that it exists; only its replicas and its bound may change.
-// Its sequences, which are the revisions of a table, begin at the time in µs. If the stream is
-// lost and recreated, they continue above all former ones, because writes stay below a million a
-// second, so comparing revisions stays correct.
+// Its sequences, which are the revisions of a table, begin at the time in µs. If the stream is lost
+// and recreated, they continue above all former ones, because writes stay below a million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
-		// Another process may be faster or concurrent: the server creates only one store per name.
+		// Another process may be faster: the server creates only one store per name.
 		created := c.CreateStream(ctx, want)
 		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
 			return created
@@ -162,8 +160,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	have := &info.Config
 	if have.Replicas == want.Replicas && have.MaxMsgs == want.MaxMsgs &&
-		have.MaxBytes == want.MaxBytes &&
-		have.Discard == want.Discard {
+		have.MaxBytes == want.MaxBytes && have.Discard == want.Discard {
 		return nil
 	}
 	have.Replicas, have.MaxMsgs, have.MaxBytes, have.Discard = want.Replicas, want.MaxMsgs,
@@ -187,10 +184,10 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// EachStream calls found for every stream of the account, or those selected by options; a page of
-// the list holds 256.
-func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
-	o ...jetstream.StreamListOpt) error {
+// EachStream calls found for every stream of the account, or those selected by options.
+func (c *Conn) EachStream(
+	ctx context.Context, found func(*jetstream.StreamInfo), o ...jetstream.StreamListOpt,
+) error {
 	// There may be tens of thousands of streams.
 	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout)
 	defer cancel()
@@ -204,8 +201,9 @@ func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo)
 
 // StreamInfo returns a stream's settings and state, and with a filter also the messages per
 // subject.
-func (c *Conn) StreamInfo(ctx context.Context,
-	stream, filter string) (*jetstream.StreamInfo, error) {
+func (c *Conn) StreamInfo(
+	ctx context.Context, stream, filter string,
+) (*jetstream.StreamInfo, error) {
 	type request struct {
 		Filter string `json:"subjects_filter,omitempty"`
 		Offset int    `json:"offset,omitempty"`
@@ -225,9 +223,7 @@ func (c *Conn) StreamInfo(ctx context.Context,
 			all = &page.StreamInfo
 			all.Created = created(all)
 		} else {
-			for subject, n := range page.State.Subjects {
-				all.State.Subjects[subject] = n
-			}
+			maps.Copy(all.State.Subjects, page.State.Subjects)
 		}
 		offset += len(page.State.Subjects)
 		if len(page.State.Subjects) == 0 || offset >= page.Total {
@@ -242,8 +238,9 @@ func (c *Conn) Call(ctx context.Context, subject string, request, response any) 
 }
 
 // CallWithin is Call with another deadline.
-func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject string,
-	request, response any) error {
+func (c *Conn) CallWithin(
+	ctx context.Context, within time.Duration, subject string, request, response any,
+) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,7 +111,7 @@ func (l late) Error() string {
 }
 
 // Translate wraps an error of NATS, of JetStream or of a deadline in a kind of this package, and
-// keeps the cause. No other function does.
+// keeps the cause.
 func Translate(err error) error {
 	if err == nil {
 		return nil
@@ -159,12 +160,7 @@ func HasCode(err error, codes ...int) bool {
 	case errors.As(err, &theirs):
 		have = int(theirs.ErrorCode)
 	}
-	for _, code := range codes {
-		if have == code {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, have)
 }
 
 // PubAck is JetStream's answer to a publish.
@@ -193,8 +189,8 @@ func ParsePubAck(data []byte) (PubAck, error) {
 	return a, nil
 }
 
-// plainAck parses {"stream":"S","seq":17}, the form of nearly all answers. Each job needs one, and
-// encoding/json takes ten times as long. plain is false for any other form.
+// plainAck parses {"stream":"S","seq":17}, the form of nearly all answers; encoding/json takes ten
+// times as long.
 func plainAck(data []byte) (a PubAck, plain bool) {
 	rest, begins := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	stream, rest, named := bytes.Cut(rest, []byte(`","seq":`))

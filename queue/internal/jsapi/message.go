@@ -26,8 +26,8 @@ type Message struct {
 	Data       []byte
 }
 
-// ServerSays returns a header that the server adds to a stored message. It comes after a
-// publisher's header of the same name.
+// ServerSays returns a header that the server adds to a stored message, after a publisher's of the
+// same name.
 func ServerSays(h nats.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -55,8 +55,7 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 		return Message{}, err
 	}
 	m := Message{Subject: answer.Message.Subject, Seq: answer.Message.Seq,
-		Time: answer.Message.Time,
-		Data: answer.Message.Data}
+		Time: answer.Message.Time, Data: answer.Message.Data}
 	if len(answer.Message.Header) > 0 {
 		var err error
 		m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header)
@@ -66,7 +65,7 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 }
 
 // Direct reads a message from any replica. It returns [ErrNotFound] if the replica lags or the
-// message is unusual: ask the leader then.
+// message is unusual.
 func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
 	// nats.Conn.Request would mistake a job with a header Status: 503 for "no responders"
 	read, err := c.Directs(ctx, stream, []uint64{seq})
@@ -79,13 +78,12 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 	return read[0], nil
 }
 
-// mostGets is the number of single messages requested at a time. A batch would need fewer
-// requests, but the server counts all messages behind it, which takes milliseconds in a stream
-// with gaps, such as every draining stream.
+// mostGets is the number of single messages requested at a time. For a batch the server counts all
+// messages behind it, which takes milliseconds in a stream with gaps.
 const mostGets = 128
 
 // Directs is Direct for many messages, in any order. Unreadable ones have Seq 0. It fails when
-// nothing arrives for Conn.Timeout, but not while a slow connection transfers large messages.
+// nothing arrives for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
@@ -149,7 +147,7 @@ const batchBytes = 1 << 20
 
 // Batch reads up to n messages starting at a sequence, in order, from any replica: those of a
 // subject, or all if it is empty, within about [batchBytes], but at least one if any exists. It
-// omits messages that the replica lacks, and unusual ones; use Direct for those.
+// omits messages that the replica lacks, and unusual ones.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -161,15 +159,12 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		return nil, Translate(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
-	request, err := json.Marshal(struct {
+	request, _ := json.Marshal(struct {      // cannot fail
 		Seq      uint64 `json:"seq"`
 		Subject  string `json:"next_by_subj,omitempty"`
 		Batch    int    `json:"batch"`
 		MaxBytes int    `json:"max_bytes"`
 	}{from, subject, n, batchBytes})
-	if err != nil {
-		return nil, err // numbers and text: cannot fail
-	}
 	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
 		return nil, Translate(err)
 	}
@@ -192,10 +187,10 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 }
 
 // Messages reads the messages of a subject, or all if it is empty, from a sequence on, in order and
-// n at a time, as [Conn.Batch] does.
-func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
-	n int) iter.Seq2[Message, error] {
-
+// n at a time.
+func (c *Conn) Messages(
+	ctx context.Context, stream, subject string, from uint64, n int,
+) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for {
 			read, err := c.Batch(ctx, stream, subject, max(from, 1), n)
@@ -231,7 +226,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 }
 
 // NextStored asks a stream's leader for the first sequence at or after from that matches a filter,
-// "" for any. If there is none, it returns math.MaxUint64.
+// "" for any; math.MaxUint64: there is none.
 func (c *Conn) NextStored(
 	ctx context.Context, stream, filter string, from uint64,
 ) (uint64, error) {

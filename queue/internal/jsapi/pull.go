@@ -15,18 +15,17 @@ const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
 
-	// Two pulls are open at a time, so that the server always has one to serve while the next is
-	// on its way.
+	// Two pulls are open at a time, so that the server always has one to serve.
 	PullBatch = 2048
 	PullOpen  = 2 * PullBatch
-	// pullSlack is room for heartbeats and time-outs while the caller does not read.
+	// pullSlack is room for heartbeats while the caller does not read.
 	pullSlack = 256
 
 	// SweepPatience is how long a consumer may deliver nothing although more is stored. A leader
-	// that is catching up looks for more at the start of each pull, every pullExpires.
+	// that is catching up looks for more at the start of each pull.
 	SweepPatience = 2 * pullExpires
 
-	// pullMaxBytes bounds the bytes that wait in memory, unless single messages can be larger.
+	// pullMaxBytes bounds the bytes that wait in memory, unless messages can be larger.
 	pullMaxBytes = 8 << 20
 
 	// PullHandOver bounds the messages handed over at a time.
@@ -47,9 +46,9 @@ type Delivery struct {
 	Pending uint64 // messages after this one that wait for the consumer
 }
 
-// Puller keeps pull requests open on one consumer and checks that no delivery is missing. It
-// speaks the protocol itself, because nats.go silently recovers from exactly the breaks after
-// which an owner must start over, and to receive in batches. It is for one goroutine.
+// Puller keeps pull requests open on one consumer and checks that no delivery is missing. It speaks
+// the protocol itself, because nats.go silently recovers from exactly the breaks after which an
+// owner must start over, and to receive in batches. It is for one goroutine.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
@@ -60,8 +59,7 @@ type Puller struct {
 	request  []byte
 	silence  *time.Timer
 	// patience is the silence after which the consumer counts as gone: 2.5 s by default. Most
-	// faults show sooner in other ways, so it is long enough for a busy machine, where reopening
-	// would only add to the load.
+	// faults show sooner in other ways.
 	patience time.Duration
 
 	open     int    // messages requested, and neither delivered nor cancelled
@@ -74,15 +72,13 @@ type Puller struct {
 
 func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
 	nc := c.NATS
-	request, err := json.Marshal(struct {
+	request, _ := json.Marshal(struct { // cannot fail
 		Expires   time.Duration `json:"expires"`
 		Batch     int           `json:"batch"`
 		MaxBytes  int64         `json:"max_bytes"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
 	}{pullExpires, PullBatch, max(pullMaxBytes, 4*nc.MaxPayload()), pullHeartbeat})
-	if err != nil {
-		return nil, fmt.Errorf("encode pull request: %w", err)
-	}
+	var err error
 	p := &Puller{
 		nc:       nc,
 		messages: make(chan *nats.Msg, PullOpen+pullSlack),
@@ -106,8 +102,7 @@ func (p *Puller) Stop() {
 }
 
 // Fetch appends available messages to batch, up to a total of [PullHandOver], and waits for the
-// first one. An error means that deliveries may be missing: this consumer is of no further use.
-// done ends the wait with ErrStopped.
+// first one. An error means that deliveries may be missing. done ends the wait with ErrStopped.
 func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, error) {
 	for {
 		for p.open <= PullOpen-PullBatch {
@@ -162,7 +157,6 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 	}
 }
 
-// take handles one message from the server.
 func (p *Puller) take(m *nats.Msg) (d Delivery, isMessage bool, err error) {
 	if m == nil {
 		return d, false, ErrReconnected // the connection is closed
@@ -186,7 +180,6 @@ func (p *Puller) take(m *nats.Msg) (d Delivery, isMessage bool, err error) {
 	return Delivery{stored, meta.pending}, true, nil
 }
 
-// takeStatus handles a status of a pull request or the consumer.
 func (p *Puller) takeStatus(m *nats.Msg) error {
 	status, description := m.Header.Get("Status"), m.Header.Get("Description")
 	switch {
@@ -205,9 +198,9 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// heartbeat compares the consumer's delivered sequence with the received one. Heartbeats follow
-// deliveries, but on replicated streams a delivery waits for a quorum and can be overtaken; so a
-// delivery missing at one heartbeat must have come by the next.
+// heartbeat compares the consumer's delivered sequence with the received one. On replicated streams
+// a delivery waits for a quorum and can be overtaken by a heartbeat; so a delivery missing at one
+// must have come by the next.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {
@@ -221,15 +214,14 @@ func (p *Puller) heartbeat(m *nats.Msg) error {
 	return nil
 }
 
-// ackMeta is the metadata in the reply subject of a delivery.
 type ackMeta struct {
 	streamSeq, consumerSeq, pending uint64
 	stored                          time.Time
 }
 
 // parseAckSubject parses $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer
-// seq>.<time>.<pending>, and the form with <domain>.<account> before the stream and optional
-// further tokens at the end.
+// seq>.<time>.<pending>, and the form with <domain>.<account> before the stream and further tokens
+// at the end.
 func parseAckSubject(subject string) (ackMeta, bool) {
 	rest, ok := strings.CutPrefix(subject, "$JS.ACK.")
 	if !ok {
@@ -253,6 +245,5 @@ func parseAckSubject(subject string) (ackMeta, bool) {
 		numbers[i] = n
 	}
 	return ackMeta{streamSeq: numbers[1], consumerSeq: numbers[2],
-		stored:  time.Unix(0, int64(numbers[3])).UTC(),
-		pending: numbers[4]}, true
+		stored: time.Unix(0, int64(numbers[3])).UTC(), pending: numbers[4]}, true
 }

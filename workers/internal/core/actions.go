@@ -82,7 +82,6 @@ func each[A any](actions []A, perform func(A)) {
 	}
 }
 
-// actions are the pending actions, until [Core.Perform] passes them on.
 type actions struct {
 	valve.Actions           // actions of valves
 	puts          []Put     // compare-and-set a record
@@ -99,7 +98,6 @@ func (a *actions) reset() {
 	*a = actions{Actions: a.Actions}
 }
 
-// Table names a table of records.
 type Table uint8
 
 const (
@@ -107,8 +105,7 @@ const (
 	TablePartitions
 )
 
-// Put is a write of a record by compare-and-set; revision 0: there must be none. Its result returns
-// as [Written].
+// Put is a write of a record by compare-and-set; revision 0: there must be none.
 type Put struct {
 	Table    Table
 	Key      string
@@ -117,7 +114,7 @@ type Put struct {
 	nonce    uint64
 	sent     pace.Instant
 	Why      reason
-	// Unreadable bytes that this write replaces; they must be saved elsewhere first.
+	// Unreadable bytes that this write replaces, to be saved elsewhere first.
 	Aside []byte
 
 	// Set for a checkpoint, in place of value, as encoding takes long.
@@ -125,7 +122,6 @@ type Put struct {
 	gathering *valve.Gathering // the source of compose
 }
 
-// Bytes returns the value.
 func (p *Put) Bytes() []byte {
 	if p.compose != nil {
 		return p.compose()
@@ -133,7 +129,6 @@ func (p *Put) Bytes() []byte {
 	return p.value
 }
 
-// reason is the purpose of a write or a read of a record.
 type reason uint8
 
 const (
@@ -144,7 +139,6 @@ const (
 	whyCheckpoint
 )
 
-// putResult is the result of a write.
 type putResult uint8
 
 const (

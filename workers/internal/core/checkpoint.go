@@ -10,13 +10,11 @@ import (
 )
 
 const (
-	// checkpointEvery is the shortest time between two checkpoints of a partition. After a crash,
-	// starts in between are unknown.
+	// checkpointEvery is the shortest time between two checkpoints of a partition.
 	checkpointEvery = 250 * time.Millisecond
 	// checkpointPerBucket makes checkpoints of many buckets rarer: of 100,000, every 2¼ s.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostGathered bounds the buckets read per iteration of the loop, because starts wait
-	// meanwhile.
+	// mostGathered bounds the buckets read per iteration of the loop.
 	mostGathered = 2048
 )
 
@@ -61,14 +59,13 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 		return left
 	}
 	s.gathering, s.pending = nil, true
-	// Runs are collected last. Older clocks are harmless (see valve.Gathering), but a run that has
-	// ended since would hold concurrency at a successor.
+	// Runs are collected last: one that has ended since would hold concurrency at a successor.
 	h, most := p.HandoverBut(now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
 	c.out.puts = append(c.out.puts, Put{
-		Table: TablePartitions, Key: record.CheckpointKey(p.Policy,
-			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
+		Table: TablePartitions, Key: record.CheckpointKey(p.Policy, p.Number),
+		Revision: s.revision, sent: now, Why: whyCheckpoint,
 		gathering: g, compose: func() []byte {
 			r.Handover = h
 			r.Clocks = slices.Concat(h.Clocks, g.Records(now, h))
@@ -79,7 +76,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-// checkpointShare returns the share of a checkpoint's write; nil: it has been lost since.
+// checkpointShare returns the share of a checkpoint's write, unless it has been lost since.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
@@ -89,8 +86,7 @@ func (c *Core) checkpointShare(p Put) *share {
 }
 
 // checkpointed handles the result of a checkpoint's write. After a failure its revision is read,
-// and the next one is built from new state; the writer of a conflicting one owned the partition
-// before us.
+// and the next one is built from new state.
 func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
 	if s == nil {

@@ -25,8 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Core makes all decisions of a drainer: its lease, the partitions it owns, and the valves of their
-// policies. It is pure: events go in, actions come out.
+// Core makes all decisions of a drainer.
 type Core struct {
 	options    Options
 	Lease      lease
@@ -91,12 +90,9 @@ type Options struct {
 	Crews   func() map[string]record.Crew // nil: not published
 }
 
-const (
-	// tick is the interval of checks of leases and ownership without events.
-	tick = 100 * time.Millisecond
-	// allEvery is the interval of visits to all shares.
-	allEvery = time.Second
-)
+// tick is the interval of checks of leases and ownership without events, and allEvery of visits to
+// all shares.
+const tick, allEvery = 100 * time.Millisecond, time.Second
 
 func New(o Options) *Core {
 	c := &Core{
@@ -109,7 +105,7 @@ func New(o Options) *Core {
 	return c
 }
 
-// part returns a partition for an event, and marks its valve to be visited; nil: it is not owned.
+// part returns an owned partition for an event, and marks its valve to be visited.
 func (c *Core) part(name handle.Partition) *partition {
 	if s := c.share(name); s != nil && s.part.Owned() {
 		c.valve(name.Policy)
@@ -118,7 +114,6 @@ func (c *Core) part(name handle.Partition) *partition {
 	return nil
 }
 
-// share returns the share of a partition, even while it is being released.
 func (c *Core) share(name handle.Partition) *share {
 	s := c.shares[record.ShareKey(name.Policy, name.Number)]
 	if s == nil || s.part == nil || s.part.Partition != name {
@@ -127,7 +122,7 @@ func (c *Core) share(name handle.Partition) *share {
 	return s
 }
 
-// valve returns a policy's valve for an event, and marks it to be visited; nil: there is none.
+// valve returns a policy's valve for an event, and marks it to be visited.
 func (c *Core) valve(name string) *livePolicy {
 	v := c.valves[name]
 	if v != nil {
@@ -136,8 +131,7 @@ func (c *Core) valve(name string) *livePolicy {
 	return v
 }
 
-// rouse has every iteration visit a valve until it is idle, so that ten thousand policies without
-// jobs cost nothing.
+// rouse has every iteration visit a valve until it is idle.
 func (c *Core) rouse(v *livePolicy) {
 	if v.awake {
 		return
@@ -158,8 +152,7 @@ func (c *Core) rouseAll() {
 	c.awake = append(c.awake[:0], c.sorted...)
 }
 
-// rest drops idle valves from further iterations, except those of shared limits, which every start
-// of a sharing policy affects.
+// rest drops idle valves from further iterations, except those of shared limits.
 func (c *Core) rest() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
 		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
@@ -175,14 +168,14 @@ func (c *Core) nonce() uint64 {
 }
 
 // Open reports whether jobs may start at now. Without a connection, a job's end could not be
-// acknowledged, and it would run again after a takeover.
+// acknowledged.
 func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 
 // Ready reports whether this process knows the others' records and may start jobs.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
 // Fence is the instant before which jobs may start. Workers compare it with their own reading of
-// the clock, since time passes between a decision and its start (law 2).
+// the clock (law 2).
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
@@ -190,7 +183,7 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// sortedShares returns the shares in a fixed order, so that a seed of the simulation reproduces one
+// sortedShares returns the shares in a fixed order, so that a seed of the simulation reproduces a
 // run.
 func (c *Core) sortedShares() []*share {
 	if !c.stale {
@@ -216,7 +209,7 @@ func (c *Core) sortedShares() []*share {
 }
 
 // Events missed without a connection are unknown, so the wait for other leases and the opening of
-// backlogs begin again. Resting backlogs have none to miss: queue.Broker.Rouse finds their jobs.
+// backlogs begin again, except of resting ones.
 func (e Connected) apply(c *Core, now pace.Instant) {
 	c.Connected = e.Up
 	c.most = cmp.Or(e.Most, c.most)
@@ -240,8 +233,7 @@ func (Synced) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// After a conflict or an unknown result the record is read: the conflict may be with an earlier
-// write of this process, and an unknown write may be applied.
+// After a conflict or an unknown result the record is read, because a write may be applied.
 func (e Written) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 	switch p := e.Put; {
@@ -268,10 +260,9 @@ type Record struct {
 	seen pace.Instant
 }
 
-// vanished reports whether there is not even a deletion marker: the table was deleted, and
-// recreated by the next process to start, with higher revisions. The owner of a lost record writes
-// it again, within its fence. Others leave the partition alone for a lease, and the last contents
-// remain in effect; so does a process that starts then, if the policy is older than the table.
+// vanished reports whether there is not even a deletion marker: the table was deleted and
+// recreated, with higher revisions. The owner of a lost record writes it again, within its fence.
+// Others leave the partition alone for a lease, and the last contents remain in effect.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -328,8 +319,7 @@ func (Stopped) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Left reports whether nothing remains owned, running or to be reported. Otherwise the next owner
-// would run jobs again (law 3).
+// Left reports whether nothing remains owned, running or to be reported (law 3).
 func (c *Core) Left() bool {
 	for _, s := range c.shares {
 		if s.state != shareIdle {
@@ -340,8 +330,7 @@ func (c *Core) Left() bool {
 }
 
 // Decide does all work due at now, except checkpoints: the lease, on which all depends; ownership;
-// starts. Valves hear of a lapse before they start again, since their clocks must not make up for
-// it.
+// starts. Valves hear of a lapse before they start again.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)
@@ -375,8 +364,8 @@ func (c *Core) Decide(now pace.Instant) {
 	c.rest()
 }
 
-// Checkpoint works on due checkpoints, after the starts of Decide have gone to their workers.
-// Without the lease it writes nothing, because a successor may have written its own.
+// Checkpoint works on due checkpoints. Without the lease it writes nothing, because a successor may
+// have.
 func (c *Core) Checkpoint(now pace.Instant) {
 	if !c.wasOpen {
 		return

@@ -9,13 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and
-// Ravishankar, 1996), which moves few partitions when a drainer comes or goes, with a quota of
-// ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that know the same leases and
-// policies agree; that matters only for balance. Load is counted in the order of keys.
+// prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and Ravishankar,
+// 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that
+// know the same leases and policies agree; that matters only for balance.
 //
 // Policies that share a limit are assigned to one drainer, of those eligible for most of them.
-// Until their partitions have moved there, only policies on the limit's drainer start jobs.
 func (c *Core) prefer() {
 	some, every := map[string][]string{}, []string(nil)
 	drainers := map[string]bool{}
@@ -88,9 +86,8 @@ func weight(id, key string) uint64 {
 	return x ^ x>>33
 }
 
-// distribute takes and releases partitions, ten times a second and after any relevant change. Other
-// code only updates state and triggers it. Calm shares are visited once a second, and after stir:
-// thousands of them would take percents of a core.
+// distribute takes and releases partitions, ten times a second and after any relevant change. Calm
+// shares are visited once a second, and after stir.
 func (c *Core) distribute(now pace.Instant) {
 	all := c.changed || now >= c.allAt
 	if c.changed {
@@ -114,8 +111,7 @@ func (c *Core) distribute(now pace.Instant) {
 	}
 }
 
-// isCalm reports whether a share needs no decision until something happens to it: it stays here, or
-// another drainer owns it.
+// isCalm reports whether a share needs no decision until something happens to it.
 func (c *Core) isCalm(s *share, now pace.Instant) bool {
 	switch {
 	case s.state == shareOwned:
@@ -190,7 +186,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 
 // considerRelease decides whether to open, retake or hand over an owned partition: only to a
 // recently live favourite, after the set of drainers was stable for some time, and not within half
-// a lease of its taking. Otherwise it would move back and forth while drainers' knowledge differs.
+// a lease of its taking.
 func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
 	case s.part.unopened: // this epoch has no results yet: it can be reused
@@ -223,7 +219,6 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 	}
 }
 
-// othersMay reports whether another drainer may succeed in opening a partition that fails here.
 func (c *Core) othersMay(s *share, now pace.Instant) bool {
 	if s.failures < mostFailures {
 		return false
@@ -238,7 +233,7 @@ func (c *Core) othersMay(s *share, now pace.Instant) bool {
 
 // letGo gives up a partition that cannot be opened, and reports whether it did. If its stream may
 // still exist, finished jobs must be acknowledged, so it is opened again later. State that was not
-// taken over is given back unchanged. If the partition returns, that is not before reopenMost.
+// taken over is given back.
 func (c *Core) letGo(s *share, now pace.Instant) bool {
 	switch {
 	case s.part.fresh:
@@ -260,14 +255,12 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
 // canGo reports whether a partition that this drainer gives up can be released: there is an heir
-// for the outcomes of its runs, or nothing to hand over. Otherwise it is kept, without starts,
-// until all are acknowledged (law 6: a shutdown costs no attempt).
+// for the outcomes of its runs, or nothing to hand over (law 6: a shutdown costs no attempt).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)
 }
 
-// quiet quiesces a partition, and reports whether nothing of it is in progress here.
 func (c *Core) quiet(s *share) bool {
 	c.valve(s.policy)
 	s.part.Quiesce()

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Event is an input of the core: a value that refers to the core's state by handles, so that a
-// history of events can be written down.
+// Event is an input of the core, which refers to the core's state by handles.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }

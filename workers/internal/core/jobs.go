@@ -6,7 +6,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Each epoch has its own backlog, and late deliveries of an earlier one would count as this one's.
 func (e Arrived) apply(c *Core, now pace.Instant) {
 	p := c.part(e.Part)
 	if p == nil || p.Epoch != e.Epoch {
@@ -35,7 +34,6 @@ func (e Confirmed) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Finish returns the event for the end of a run.
 func Finish(r valve.Run, o record.Outcome) Finished { return Finished{r.Part.Policy, r.Number, o} }
 
 func (e Finished) apply(c *Core, now pace.Instant) {
@@ -79,15 +77,13 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// The job is acknowledged. If its partition has a new backlog, it arrives there, and is
-// acknowledged then.
+// The job is acknowledged, now or when it arrives in its partition's new backlog.
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.Acks = append(c.out.Acks, e.Ref)
 	c.questions.Noted(e.Ending)
 }
 
-// Progress returns a report that a run continues, for its partition's new owner, and whether the
-// partition was handed over.
+// Progress returns a report that a run continues, and whether its partition was handed over.
 func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
 	if v := c.valves[r.Part.Policy]; v != nil {
 		return v.Progress(r)
@@ -95,8 +91,7 @@ func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
 	return goesOn, false
 }
 
-// Matters reports whether a report may find a receiver. Otherwise a stopping drainer would repeat
-// it until the end of its grace period.
+// Matters reports whether a report may find a receiver.
 func (c *Core) Matters(r record.Report) bool {
 	s := c.shares[record.ShareKey(r.Policy, r.Partition)]
 	return c.known[r.Policy] && s != nil && !s.over
@@ -110,7 +105,7 @@ func (e Delivered) apply(c *Core, _ pace.Instant) {
 }
 
 // reported handles the outcome of a job that another process ran when it handed the partition over.
-// False: the partition is not ours, or may have another owner by now.
+// False: the partition is not ours.
 func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
 	s := c.shares[record.ShareKey(policy, number)]
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {

@@ -10,11 +10,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lease proves that this process is alive, and bounds its starts by a fence.
-//
-// Law 2 rests here on clocks that are never compared. The owner counts from when a renewal was
-// sent; other processes count from when they saw it. All count the same duration, and the owner a
-// margin less, so it has stopped before others may declare it dead.
+// lease proves that this process is alive, and bounds its starts by a fence. Law 2 rests here on
+// clocks that are never compared. The owner counts from when a renewal was sent; other processes
+// count from when they saw it. The owner counts a margin less, so it has stopped before others may
+// declare it dead.
 type lease struct {
 	Id       string
 	revision uint64
@@ -25,8 +24,7 @@ type lease struct {
 	damaged  []byte // the record's bytes if unreadable: the next renewal replaces them
 	renewAt  pace.Instant
 	told     []string // the policies of the last renewal
-	// The last sixteen renewals whose results may be unknown. They are sent at least a margin
-	// apart, so these cover most of a lease.
+	// The last sixteen renewals whose results may be unknown, which cover most of a lease.
 	sends []send
 }
 
@@ -51,8 +49,7 @@ type peer struct {
 }
 
 // renew sends the next renewal, over the revision last written by this process. So it fails over a
-// tombstone: a process declared dead must not return under its name. A second one in flight would
-// conflict with the first.
+// tombstone: a process declared dead must not return under its name.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = true
@@ -83,7 +80,7 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// The renewal says nothing of the time since the clocks jumped.
+	// It says nothing of the time since the clocks jumped.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
@@ -91,7 +88,7 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 
 // extend extends the lease by a stored renewal, from when it was sent. A fence never goes back, as
 // answers, reads and the watch come in any order. Renewal after a third of the lease leaves room
-// for two lost renewals.
+// for two lost ones.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -103,9 +100,8 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// After a suspended laptop, a paused virtual machine or a live migration, the lease may have ended
-// long ago by all other clocks. Nothing starts until a renewal sent from now on is seen, which
-// proves that this process is alive, and tells the time (laws 2 and 3).
+// After a suspended laptop or a live migration, the lease may have ended long ago by all other
+// clocks. Nothing starts until a renewal sent from now on is seen (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
@@ -116,15 +112,14 @@ func (Jumped) apply(c *Core, now pace.Instant) {
 func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
 
 // leaseRead handles the read of our own lease after a renewal with an unknown result. If its nonce
-// is ours, the lease counts from when that renewal was sent. Assuming success would move the fence
-// past the instant at which others count this process as dead.
+// is ours, the lease counts from when that renewal was sent.
 func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return
 	}
 	l := &c.Lease
 	l.inFlight = false
-	// A server that refuses at once is not asked without a pause.
+	// without a pause, a server that refuses would be asked at once
 	again := max(now, p.sent.Add(c.margin()))
 	l.renewAt = again
 	if !found.Exists {
@@ -145,7 +140,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 		l.damaged = found.Value
 		return
 	}
-	// Any of the renewals may match: each counts from its own sending.
+	// Any of the renewals may match.
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
 			c.extend(found.Revision, s.at)
@@ -154,9 +149,8 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles a declaration of death. This process continues under a new name: under the old
-// one it could not tell its records from those of its former self. That becomes a dead peer, whose
-// partitions are free for this process as well.
+// loseLease handles a declaration of death. This process continues under a new name, because it
+// could not tell its records from those of its former self, which becomes a dead peer.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {
@@ -231,14 +225,13 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 }
 
 // deleted reports whether others deleted the lease: a leaving drainer announces that. The drainer
-// may run on until its fence, so taking its partitions at once would allow two owners (law 2).
+// may run on until its fence (law 2).
 func (p *peer) deleted(found Record) bool {
 	return !found.Exists && found.Revision > p.revision && p.revision > 0 &&
 		!p.record.Leaving && !p.strange
 }
 
-// peer returns the state of a drainer. A new one counts as alive from now, since the age of its
-// lease is unknown.
+// peer returns the state of a drainer. A new one counts as alive from now.
 func (c *Core) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
@@ -248,7 +241,6 @@ func (c *Core) peer(id string, now pace.Instant) *peer {
 	return p
 }
 
-// duration returns how long the peer's lease lasts: drainers may be configured differently.
 func (p *peer) duration(ours time.Duration) time.Duration {
 	if p.record.Lease > 0 {
 		return time.Duration(p.record.Lease) * time.Millisecond
@@ -256,21 +248,17 @@ func (p *peer) duration(ours time.Duration) time.Duration {
 	return ours
 }
 
-// alive reports whether a peer was seen within half a lease. Partitions are handed only to such
-// peers.
+// alive reports whether a peer was seen within half a lease.
 func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
 
 // buryPeers writes tombstones over expired leases, and removes old ones that no record names.
 //
-// An expired lease alone gives no right to a partition. The tombstone is written over the last
-// revision seen, so it fails if the peer has renewed, and then makes the peer's renewals fail: all
-// observers agree on its death.
-//
-// A tombstone named by a record must stay, or a drainer that starts later would wait for a lease.
-// Others are removed after ten leases; a process frozen for longer finds no lease, and gives up as
-// well.
+// The tombstone is written over the last revision seen, so it fails if the peer has renewed, and
+// then makes the peer's renewals fail: all observers agree on its death. A tombstone named by a
+// record must stay, or a drainer that starts later would wait for a lease. Others are removed after
+// ten leases.
 func (c *Core) buryPeers(now pace.Instant) {
 	var due []string
 	for id, p := range c.peers {
@@ -288,8 +276,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
-			// the record to overwrite is gone
-			if p.vanished {
+			if p.vanished { // the record to overwrite is gone
 				revision = 0
 			}
 			c.out.puts = append(c.out.puts, Put{
@@ -306,17 +293,14 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// entombedRead handles the read after a tombstone's write with an unknown result. If it is not
-// stored, the peer has renewed and lives.
+// entombedRead handles the read after a tombstone's write with an unknown result.
 func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
-	peer := c.peer(p.Key, now)
-	peer.inFlight = false
+	c.peer(p.Key, now).inFlight = false
 	c.leaseSeen(p.Key, found, now)
 }
 
-// serverClock bounds the lead of JetStream's clock over instants, in Unix ns. That clock is shared
-// by all drainers, and stamps the jobs. A renewal bounds it between its sending and the sight of
-// its stamp.
+// serverClock bounds the lead of JetStream's clock, which stamps the jobs, over instants, in Unix
+// ns. A renewal bounds it between its sending and the sight of its stamp.
 type serverClock struct {
 	least, most int64
 	known       bool
@@ -330,17 +314,16 @@ type serverClock struct {
 const (
 	// datesOff is the change of JetStream's clock from which all dates are converted again.
 	datesOff = 100 * time.Millisecond
-	// mostVague is the number of slow renewals in a row after which slowness is accepted: a drainer
-	// behind a slow link must not stand still forever.
+	// mostVague is the number of slow renewals in a row after which slowness is accepted.
 	mostVague = 3
 	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the PHI
 	// of NTP (RFC 5905).
 	clockDrift = 200e-6
 )
 
-// stamped handles JetStream's time of storage of a renewal, which lies between its sending and its
-// sight. All bounds are intersected; a contradiction means another leader's clock, or one that was
-// set. If the new bounds are too wide, a renewal is sent at once to get better ones.
+// stamped handles JetStream's time of storage of a renewal. All bounds are intersected; a
+// contradiction means another leader's clock, or one that was set. If the new bounds are too wide,
+// a renewal is sent at once to get better ones.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server
@@ -368,16 +351,14 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	}
 }
 
-// Wall returns the time by JetStream's clock, because a host's clock may be wrong.
+// Wall returns the time by JetStream's clock.
 func (c *Core) Wall(now pace.Instant) time.Time {
 	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
 }
 
-// clock returns Wall, and by how much it may be wrong.
 func (c *Core) clock(now pace.Instant) (at time.Time, off time.Duration) {
 	s := &c.server
 	return c.Wall(now), time.Duration((s.most-s.least)/2 + drifted(now.Since(s.at)))
 }
 
-// drifted bounds how far two clocks drift apart within a time, in ns.
 func drifted(within time.Duration) int64 { return int64(float64(within.Abs()) * clockDrift) }

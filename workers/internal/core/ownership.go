@@ -15,7 +15,6 @@ import (
 )
 
 // share is one partition of a policy as all drainers see it, and this process's progress with it.
-//
 // The record is the truth, but knowledge of it may be late, so state and part are kept apart from
 // it. Every write names the revision on which it was decided.
 type share struct {
@@ -50,7 +49,6 @@ type share struct {
 	listed    bool          // in Core.order
 }
 
-// partition is one that this drainer owns or releases.
 type partition struct {
 	*valve.Part
 	fresh        bool // the predecessor's state was not taken over yet
@@ -69,8 +67,7 @@ const (
 	shareReleasing // part is set, its record is being written
 )
 
-// predecessor is the record that a taking replaced. It is read once the backlog is open, and given
-// back if that never succeeds.
+// predecessor is the record that a taking replaced, given back if the backlog cannot be opened.
 type predecessor struct {
 	exists   bool
 	record   record.Owner
@@ -80,32 +77,29 @@ type predecessor struct {
 }
 
 const (
-	// favouriteFirst is how long a free partition is left to its preferred drainer, so that not all
-	// take it at once.
+	// favouriteFirst is how long a free partition is left to its preferred drainer.
 	favouriteFirst = time.Second
-	// steadyFor is how long the set of drainers must be stable before partitions move: in a rolling
-	// restart, each would move what the next one moves again.
+	// steadyFor is how long the set of drainers must be stable before partitions move.
 	steadyFor = 500 * time.Millisecond
-	// reopenAfter is the wait before a backlog that failed to open is retried, doubled for each
-	// further failure up to reopenMost.
+	// reopenAfter is the wait before a backlog that failed to open is retried, doubled up to
+	// reopenMost.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
 	// releaseAgain is the wait before an unapplied release is repeated, doubled for each failure.
 	releaseAgain = 100 * time.Millisecond
-	// mostFailures is the number of failed openings in a row after which a partition is left to
-	// another drainer, after some 15 s: 0.5 + 1 + 2 + 4 + 8.
+	// mostFailures failed openings in a row leave a partition to another drainer, after some 15 s:
+	// 0.5 + 1 + 2 + 4 + 8.
 	mostFailures = 5
 	// overFor is the interval of checks for the missing stream of a retired policy.
 	overFor = 10 * time.Minute
 )
 
-// stir has distribute visit a share again.
 func (c *Core) stir(s *share) { s.calm, c.calm = false, false }
 
 func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
-// free reports whether any drainer may take the partition. A late owner's is not free, however
-// late: only its tombstone stops it from renewing.
+// free reports whether any drainer may take the partition. A late owner's is not free: only its
+// tombstone stops it from renewing.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
 		// A drainer that took it just before its record vanished will write it again.
@@ -124,8 +118,8 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	return unknown || c.peer(s.record.Owner, now).gone
 }
 
-// named reports whether an ownership record names a drainer. Then its tombstone must stay: a new
-// owner tells by it a crashed holder from one that still runs a handed-over job.
+// named reports whether an ownership record names a drainer. A new owner tells by its tombstone a
+// crashed holder from one that still runs a handed-over job.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -142,7 +136,7 @@ func (c *Core) named(id string) bool {
 
 // take takes a partition, or a new epoch of our own. It repeats the runs and finished jobs of the
 // record it overwrites: if this process crashes before its first checkpoint, the next owner finds
-// nothing else, and would start jobs that still run in a third process (law 3).
+// nothing else (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// The time of its release must be known: read it first.
@@ -173,8 +167,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 	c.write(s, r, whyTake, now)
 }
 
-// write writes an ownership record. Of two takings decided on one revision, one fails. A missing
-// record, or one lost with its table, is created: revision 0.
+// write writes an ownership record. Of two takings decided on one revision, one fails.
 func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // Fit sorts them
 	r.Fit(c.most)
@@ -219,7 +212,7 @@ func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 }
 
 // takeUp acts on a stored record of ours. It must be correct in every state, because a write may be
-// applied long after it was given up.
+// applied late.
 func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
@@ -249,7 +242,7 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 }
 
 // ownerRead handles the read after a taking or release with an unknown result. An unapplied write
-// is repeated, a release unchanged: this process has started nothing of the partition since.
+// is repeated.
 func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -282,7 +275,6 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 
 // ownerSeen handles an ownership record from the watch or a read. One that vanished with its table
 // stays in effect: its owner writes it again, and others leave the partition alone for a lease.
-// Otherwise there would soon be two owners.
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	c.stir(s)
 	if found.vanished() && s.exists {
@@ -345,7 +337,6 @@ func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pac
 	}
 }
 
-// Newer reports the ownership records and leases of a newer format.
 func (c *Core) Newer(tell func(t Table, key string)) {
 	for _, s := range c.sortedShares() {
 		if s.strange {
@@ -360,7 +351,7 @@ func (c *Core) Newer(tell func(t Table, key string)) {
 }
 
 // closeBacklog closes the backlog of a partition that this process gives up, and cancels a pending
-// opening, which would refuse all questions to the owner.
+// opening.
 func (c *Core) closeBacklog(p *partition) {
 	c.valve(p.Policy)
 	c.out.opens = slices.DeleteFunc(c.out.opens,
@@ -368,8 +359,7 @@ func (c *Core) closeBacklog(p *partition) {
 	c.out.closes = append(c.out.closes, p.Partition)
 }
 
-// dropShare drops a partition that is no longer ours. Its running jobs continue without effect: the
-// new owner has counted them as crashed.
+// dropShare drops a partition that is no longer ours. Its running jobs continue without effect.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
@@ -378,8 +368,7 @@ func (c *Core) dropShare(s *share) {
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
 
-// release hands a partition over, once none of its jobs is on its way to a worker. The valve stops
-// starting; the last jobs pass their final check or return; then the runs are written. Otherwise an
+// release hands a partition over, once none of its jobs is on its way to a worker: otherwise an
 // unrecorded job could start, and the new owner would start it too (laws 2 and 3).
 func (c *Core) release(s *share, now pace.Instant) {
 	c.valve(s.policy)
@@ -405,7 +394,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 		Handover: h}, whyRelease, now)
 }
 
-// giveBack restores the record that a taking replaced: none of its state was used here.
+// giveBack restores the record that a taking replaced.
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// livePolicy is a policy whose jobs this drainer runs, or recently ran.
 type livePolicy struct {
 	*valve.Valve
 	ending  bool      // this drainer may no longer own it
@@ -101,7 +100,6 @@ func (c *Core) pruneEnding() {
 	c.sortValves()
 }
 
-// QueuePolicy is a policy with a queue, as passed to the core.
 type QueuePolicy struct {
 	policy.Policy
 	Paused  bool
@@ -114,9 +112,8 @@ type QueuePolicy struct {
 	shared   bool // it stands for a limit that policies share
 }
 
-// The event lists all policies each time; a missing one is gone. One that is as it was costs a
-// glance, as long as none shares a limit. A partition of a removed policy stays until it is
-// released, because it cannot be taken from a live process.
+// The event lists all policies each time. One that is as it was costs a glance, as long as none
+// shares a limit. A partition of a removed policy stays until it is released.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}

@@ -11,9 +11,8 @@ import (
 )
 
 // A limit that policies share is owned like a partition, by a record of its own, and has a valve
-// without jobs (see together.go of package valve). A single process at a time may start jobs under
-// it, whoever owns the policies' partitions. Policies connected by shared limits form a line, which
-// one drainer should own: see prefer.
+// without jobs. A single process at a time may start jobs under it. Policies connected by shared
+// limits form a line, which one drainer should own: see prefer.
 
 // withShared returns the policies with another one for each shared limit, and their lines.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
@@ -55,12 +54,12 @@ func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]str
 	return all, lines
 }
 
-// says orders policies by precedence in defining a shared limit: during a change they differ.
+// says orders policies by precedence in defining a shared limit.
 func (p QueuePolicy) says(other QueuePolicy) int {
-	if p.Retired != other.Retired {
-		if p.Retired {
-			return -1
-		}
+	if p.Retired && !other.Retired {
+		return -1
+	}
+	if other.Retired && !p.Retired {
 		return 1
 	}
 	return cmp.Or(p.Stored.Compare(other.Stored), cmp.Compare(p.Name, other.Name))
@@ -79,7 +78,6 @@ func joinLines(lines map[string]string, a, b string) {
 	}
 }
 
-// link passes the valves their shared limits, and forms the lines.
 func (c *Core) link() {
 	lines := map[string][]*valve.Valve{}
 	for _, v := range c.sorted {
@@ -103,7 +101,6 @@ func (c *Core) link() {
 	}
 }
 
-// ableOf returns the drainers eligible for most of a line.
 func (c *Core) ableOf(line string, able func(name string) []string) (ids []string) {
 	count := map[string]int{}
 	for name, in := range c.lines {

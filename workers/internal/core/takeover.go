@@ -9,7 +9,7 @@ import (
 )
 
 // Opened reports that a backlog was opened, and the state found. The records were read before the
-// consumer was created: otherwise a job could arrive without its record.
+// consumer was created.
 type Opened struct {
 	Opening
 	// last sequence of the stream: all jobs up to it are delivered first
@@ -26,8 +26,7 @@ type Opened struct {
 	Attempts map[uint64]StoredAttempt
 }
 
-// Damaged records that the checkpoint is unreadable: there was an owner, but not even the time of
-// its writing is known.
+// Damaged records that the checkpoint is unreadable.
 func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
@@ -73,9 +72,8 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 // for some seconds after a server was cut off or frozen, it can answer as the former leader, and
 // deliver removed jobs.
 //
-// The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4): a stream restored from a
-// backup stays behind. A server was seen to answer so 8 s after its return. Accepting the first
-// would repeat finished jobs.
+// The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4), because a stream restored
+// from a backup stays behind. A server was seen to answer so 8 s after its return.
 func (c *Core) Behind(found Opened) bool {
 	s := c.share(found.Part)
 	if s == nil || s.failures >= mostFailures-1 {
@@ -98,8 +96,7 @@ func (c *Core) Behind(found Opened) bool {
 // were lost, and an owner may start jobs for another lease. A released record is complete. After a
 // crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
 // replaced epoch, or of any in a row of owners that crashed or took another epoch (After), is newer
-// than the record if it was built later. An owner that crashed before its first checkpoint leaves
-// an earlier owner's, whose runs are outdated.
+// than the record if it was built later.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
 	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
@@ -154,8 +151,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	return in
 }
 
-// another reports whether a record is about another stream of this name, whose sequences restart at
-// 1: a waiting job would be taken for a running or finished one (law 3).
+// another reports whether a record is about another stream of this name (law 3).
 func (found Opened) another(stream int64, stored time.Time) bool {
 	if stream == 0 {
 		return stored.Before(found.Created)
@@ -168,8 +164,9 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 // was set in between. Waits therefore use the least that any clock shows: this process's own if it
 // saw the record live, else also the drainers' estimate of JetStream's clock, and this machine's
 // wall clock. Checks for possible events use the most.
-func (c *Core) elapsed(found Opened, stored time.Time, at int64,
-	seen, now pace.Instant) (least, most time.Duration) {
+func (c *Core) elapsed(
+	found Opened, stored time.Time, at int64, seen, now pace.Instant,
+) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
 		return 0, pace.Forever
 	}
@@ -179,10 +176,9 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	if at != 0 {
 		most = max(most, found.Taken.Sub(told), c.Wall(now).Sub(told))
 	}
-	switch {
-	case seen > 0:
+	if seen > 0 {
 		least = min(least, now.Since(seen))
-	default:
+	} else {
 		if at != 0 {
 			least = min(least, c.Wall(now).Sub(told))
 		}
@@ -193,7 +189,7 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	return max(0, least), max(0, min(most, pace.Forever))
 }
 
-// A failed opening is not retried at once: each attempt deletes and creates a consumer.
+// A failed opening is not retried at once.
 func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Next returns the bucket whose turn it is now or soon.
 func (c *Core) Next(name string) valve.NextTurn {
 	if v := c.valves[name]; v != nil {
 		return v.Next()
@@ -29,7 +28,6 @@ func (e Refused) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Decide gives the worker the next job, or refuses it.
 func (e Claimed) apply(c *Core, _ pace.Instant) {
 	if v := c.valve(e.Policy); v != nil {
 		v.Claimed(e.Claim)
@@ -38,14 +36,12 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker that runs a job for another drainer's valve; the zero value is
-// none.
+// Reservation is a local worker that runs a job for another drainer's valve.
 type Reservation struct {
 	policy string
 	valve  uint64 // its tenure
 }
 
-// Reserve takes a local worker for another drainer's valve.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	v := c.valve(name)
 	if v == nil || c.Leaving || !v.Reserve() {
@@ -54,14 +50,13 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	return Reservation{name, v.tenure}, true
 }
 
-// Release returns a worker, unless its policy and valve have gone meanwhile.
+// Release returns a worker, unless its valve has gone meanwhile.
 func (c *Core) Release(r Reservation) {
 	if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
 		v.Release()
 	}
 }
 
-// Workers returns the busy and free local workers of a policy, and whether it has a valve.
 func (c *Core) Workers(name string) (busy, free int, known bool) {
 	v := c.valves[name]
 	if v == nil {
@@ -70,7 +65,6 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 	return v.Busy + v.Reserved, v.Free(), true
 }
 
-// Running counts the jobs that run, here or elsewhere.
 func (c *Core) Running() (jobs int) {
 	for _, v := range c.valves {
 		jobs += v.Running()
@@ -96,8 +90,7 @@ func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers
 	}
 }
 
-// Lowered reports per policy, when it has changed, how many buckets have learnt a rate below their
-// outflow.
+// Lowered reports changed numbers of buckets that have learnt a rate below their outflow.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
 		if n := v.Lowered(); n != v.toldLowered && !v.shared {
@@ -107,8 +100,8 @@ func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	}
 }
 
-// LimitsLeft reports the balances of limits over all buckets of a policy, as far as their state is
-// here, and once when none is any more.
+// LimitsLeft reports the balances of limits over all buckets whose state is here, and once when
+// none is any more.
 func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
 	for _, v := range c.sorted {
 		if left := v.LeftOfAll(now); !v.shared && (left != nil || v.toldLeft) {
@@ -118,14 +111,12 @@ func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.
 	}
 }
 
-// TakeHeld reports how long start limits have held buckets since the last call.
 func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeHeld(now, func(limit string, held time.Duration) { tell(v.Policy.Name, limit, held) })
 	}
 }
 
-// TakeLost reports the delay of starts beyond their buckets' rates since the last call.
 func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeLost(func(cause string, lost time.Duration) { tell(v.Policy.Name, cause, lost) })

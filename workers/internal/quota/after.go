@@ -14,8 +14,8 @@ type Ahead struct {
 // mostWindows bounds the calendar windows that are looked up one by one.
 const mostWindows = 64
 
-// After returns how long the limits delay a job once debts are paid and the jobs ahead have started
-// as early as they may. These count as equal in cost.
+// After returns how long the limits delay a job once debts are paid and the jobs ahead, equal in
+// cost, have started as early as they may.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none
@@ -33,7 +33,6 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 	return wait
 }
 
-// after is After for one limit.
 func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64) time.Duration {
 	st, most, each := &s.states[i], of.Most(), max(own, 1)
 	at := l.asked(now).of(of)
@@ -69,7 +68,6 @@ type upcoming struct {
 	quiet time.Duration // the end of a window, in which nothing starts
 }
 
-// after waits for the end of the window, and of as many more windows as are needed.
 func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	left, end := f.left(st, at), f.end(at)
 	switch {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// After a crash, the starts since the last stored checkpoint are unknown. A budget keeps these few:
-// once its units are charged without a stored checkpoint, the next job waits for one.
+// After a crash, the starts since the last stored checkpoint are unknown. Once a budget's units are
+// charged without a stored checkpoint, the next job waits for one.
 
 // Noted counts checkpoints: the number begun, and the number of the last one stored.
 type Noted struct{ Begun, Stored uint32 }
@@ -38,7 +38,6 @@ func (u *untold) add(units int64, n Noted) {
 	u.since += units
 }
 
-// Started counts a start outside of all checkpoints.
 func (l *Limits) Started(s *Set, c Cost, n Noted) {
 	for i := range l.all {
 		s.states[i].untold.add(c.Of(l.all[i].cost), n)
@@ -80,7 +79,6 @@ func budgetOf(most int64, interval time.Duration) int64 {
 	return some
 }
 
-// Least returns the smaller budget for each cost.
 func Least(a, b Units) Units {
 	smaller := Units{}
 	for _, all := range []Units{a, b} {

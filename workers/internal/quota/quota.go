@@ -1,6 +1,5 @@
-// Package quota decides when a bucket's next job may start under all limits of its policy, with
-// the algorithms of package algorithms. It is pure: instants and states in, waits and states
-// out.
+// Package quota decides when a bucket's next job may start under all limits of its policy, with the
+// algorithms of package algorithms. It is pure.
 //
 // # Arrivals
 //
@@ -53,10 +52,10 @@ type limit struct {
 	budget   int64 // see Budgets
 }
 
-// New returns the limits of each bucket of a policy; nil: none.
+// New returns the limits of each bucket of a policy, or nil.
 func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 
-// Together returns the limits over all its buckets; nil: none.
+// Together returns the limits over all its buckets, or nil.
 func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
@@ -88,7 +87,6 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	return l
 }
 
-// bears reports whether clock windows leave time for starts after latency doublings of the lag.
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
 		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.length()/2 {
@@ -103,7 +101,6 @@ func (l *Limits) quiet(s *Set, now Now) time.Duration {
 	return 2*l.guard + l.late(s) + 2*l.off(now)
 }
 
-// off returns the error of JetStream's clock, at most a quarter of a window.
 func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
 // Now is an instant by two clocks.
@@ -136,8 +133,7 @@ type Set struct {
 	latency uint8     // how often the lag is doubled, after recent overruns
 }
 
-// newSet returns an unused set. Most are allocated together with their states, since memory is what
-// takes time.
+// newSet returns an unused set, allocated together with its states.
 func (l *Limits) newSet() *Set {
 	if len(l.all) > 3 {
 		return &Set{states: make([]state, len(l.all))}
@@ -157,13 +153,11 @@ type Charge struct {
 	few [3]charged
 }
 
-// charged is the units a start took of a limit, and the limit's total charge after it.
 type charged struct{ units, by int64 }
 
 // notCharged marks a limit that did not exist at the start.
 var notCharged = charged{units: -1}
 
-// mostLatency bounds the doublings of the lag.
 const mostLatency = 5
 
 // Lag returns the longest delay between a decision and its final check: half of the guard. On
@@ -176,10 +170,9 @@ func (l *Limits) Lag(s *Set) time.Duration {
 	return lag
 }
 
-// late returns how much the lag exceeds half of the guard.
 func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 
-// own converts an instant of the process's clock for the rules. Its origin is arbitrary.
+// own converts an instant of the process's clock for the rules.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
 // times is an instant by the clocks of the limits.
@@ -192,13 +185,12 @@ func (t times) of(l *limit) time.Time {
 	return t.own
 }
 
-// asked returns the instant at which limits are evaluated.
 func (l *Limits) asked(now Now) times {
 	return times{own(now.Own), now.Wall.Add(-l.guard - l.off(now))}
 }
 
 // charges returns the instant at which limits are charged. It never goes back by the process's
-// clock, since a rule moves to any later instant it finds.
+// clock.
 func (l *Limits) charges(s *Set, asked times) times {
 	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
@@ -213,8 +205,7 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 }
 
 // Ask is Next, and for a start without a wait also returns until when it is allowed if nothing else
-// is charged. After a wait for one limit, the others are evaluated again at its end, because
-// windows may have ended.
+// is charged. After a wait for one limit, the others are evaluated again at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
@@ -258,7 +249,6 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	}
 }
 
-// pay charges debts as far as there is room.
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
@@ -273,8 +263,7 @@ func (l *Limits) pay(s *Set, asked times) {
 	}
 }
 
-// Take charges a start that Next allows now. It returns the set, allocated if nil, and the
-// charge for Return or Done.
+// Take charges a start that Next allows now, and returns the set and the charge for Return or Done.
 func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
@@ -305,8 +294,7 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 }
 
 // Done settles a run that has ended. Of usage reported by name, the rest is refunded and an excess
-// charged, even beyond a limit, so that the next job waits for it. noted tells which checkpoints
-// have it.
+// charged, even beyond a limit. noted tells which checkpoints have it.
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
@@ -400,7 +388,6 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	return wait
 }
 
-// MostLag returns the longest lag.
 func (l *Limits) MostLag() time.Duration { return l.guard / 2 << l.most }
 
 // Longest returns how long it takes until no current charge counts.

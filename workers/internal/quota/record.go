@@ -16,7 +16,6 @@ func (l *Limits) Names() string {
 	return l.names
 }
 
-// places returns the indices of names in among; −1: missing.
 func places(among, names string) (found []int) {
 	all := strings.Fields(among)
 	for name := range strings.FieldsSeq(names) {
@@ -54,8 +53,8 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reads the result of Encode, for limits of these names, at now. Other limits start empty;
-// if the text is unreadable, all count as used up.
+// Decode reads the result of Encode, for limits of these names, at now. If the text is unreadable,
+// all count as used up.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil
@@ -88,7 +87,6 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 	return s
 }
 
-// reader reads numbers until the first bad one.
 type reader struct {
 	data []byte
 	bad  bool

@@ -19,16 +19,13 @@ type state struct {
 	untold  untold
 }
 
-// rule is one of the five algorithms, with operations that only this package needs. An operation
-// is evaluated at t, and its units count from at, which is not earlier.
+// rule is one of the five algorithms, with operations that only this package needs. An operation is
+// evaluated at t, and its units count from at, which is not earlier.
 type rule interface {
 	Most() int64
 	// clamp limits a state from before JetStream's clock was set back to one more window.
-	// Otherwise a bucket would wait until the clock has caught up.
 	clamp(s *state, t time.Time)
-	// left returns how many units may start at t.
 	left(s *state, t time.Time) int64
-	// wait returns how long n units must wait at t.
 	wait(s *state, t time.Time, n int64) time.Duration
 	// take charges n units, and reports whether there was room.
 	take(s *state, t, at time.Time, n int64) bool
@@ -45,16 +42,15 @@ type rule interface {
 	resetAfter(s *state, t time.Time) time.Duration
 }
 
-// windows are the rules whose windows are aligned to the clock.
 type windows interface {
 	// end returns the end of the window around t.
 	end(t time.Time) time.Time
 	length() time.Duration
 }
 
-// crashed bounds another process's unknown starts: at most most units between two instants,
-// which count from at. Recorded charges may be older by up to slack, and loose of their units
-// may have been refunded and charged again.
+// crashed bounds another process's unknown starts: at most most units between two instants, which
+// count from at. Recorded charges may be older by up to slack, and loose of their units may have
+// been charged again.
 type crashed struct {
 	from, to, at time.Time
 	slack        time.Duration
@@ -81,7 +77,6 @@ func ruleOf(r policy.Rule) (rule, time.Duration) {
 	}
 }
 
-// adapted is a rule of package algorithms with its state in the common form.
 type adapted[S any] struct {
 	algorithms.Rule[S]
 	read  func(*state) S
@@ -130,7 +125,7 @@ func meterOf(capacity int64, refill algorithms.Rate) meter {
 }
 
 // refund gives back no more than if the units had never been charged: the bucket might then have
-// been full before later charges, and have overflowed. All later charges count as charged last.
+// overflowed. All later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	if since > m.of.Capacity {
 		return
@@ -157,14 +152,12 @@ func (m meter) within(d time.Duration) int64 {
 	return m.of.Capacity + 1 + int64(min(d.Seconds()*m.of.Refill.PerSecond(), 1e15))
 }
 
-// charged returns a full bucket after a charge of n units.
 func (m meter) charged(at time.Time, n int64) algorithms.TokenBucketState {
 	s, _ := m.Take(algorithms.TokenBucketState{}, at, n)
 	return s
 }
 
-// crashed empties the bucket if there is no room, as the remaining fraction of a unit is
-// unknown.
+// crashed empties the bucket if there is no room, as the remaining fraction is unknown.
 func (m meter) crashed(s *state, c crashed) {
 	if m.takeUpTo(s, c.to, c.at, c.most) < c.most {
 		m.write(s, m.charged(c.at, m.of.Capacity))
@@ -175,7 +168,6 @@ func later(a, b algorithms.TokenBucketState) bool {
 	return a.FullAt > b.FullAt || a.FullAt == b.FullAt && a.Frac > b.Frac
 }
 
-// log is a sliding log.
 type log struct {
 	adapted[algorithms.SlidingLogState]
 	of algorithms.SlidingLog
@@ -224,7 +216,7 @@ func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
 }
 
 // crashed replaces the oldest units in place of refunded ones, and of ones that expired earlier
-// than recorded. Whichever those were, no other unit counts for longer than charged.
+// than recorded.
 func (l log) crashed(s *state, c crashed) {
 	c.loose += l.left(s, c.to.Add(min(c.slack, l.of.Window))) - l.left(s, c.to)
 	n := c.most - l.takeUpTo(s, c.to, c.at, c.most)
@@ -233,8 +225,7 @@ func (l log) crashed(s *state, c crashed) {
 	l.record(s, c.to, c.at, n)
 }
 
-// fixed is a fixed window. It caches the last window, because looking up days or months of a time
-// zone takes longer than the rest of a decision.
+// fixed is a fixed window. It caches the last window, because calendars take long to look up.
 type fixed struct {
 	adapted[algorithms.FixedWindowState]
 	of   algorithms.FixedWindow
@@ -249,7 +240,6 @@ func fixedOf(r policy.Rule) *fixed {
 		func(s *state, to window) { s.a, s.b = to.Start, to.Used }}, of: of}
 }
 
-// span is a window, in Unix microseconds.
 type span struct{ start, end int64 }
 
 func (f *fixed) window(t time.Time) span {
@@ -260,8 +250,8 @@ func (f *fixed) window(t time.Time) span {
 	return f.last
 }
 
-// used returns the used units of the window at t; known is false if the clock stepped back out
-// of the state's window.
+// used returns the used units of the window at t; known is false if the clock stepped back out of
+// the state's window.
 func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	switch in = f.window(t); {
 	case s.a < in.start || s.b <= 0:
@@ -272,7 +262,6 @@ func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	return 0, in, false
 }
 
-// left returns the remaining time of the window.
 func (w span) left(t time.Time) time.Duration {
 	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
 }
@@ -318,7 +307,6 @@ func (f *fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).e
 
 func (f *fixed) length() time.Duration { return f.of.Window }
 
-// counter is a sliding counter, with windows aligned like fixed ones.
 type counter struct {
 	adapted[algorithms.SlidingCounterState]
 	windows

@@ -7,11 +7,9 @@ import (
 )
 
 // Candidates are shadow limits, which delay nothing. Each is simulated by itself: starts join a
-// virtual queue, which the limit drains, and the time in that queue is the delay it would have
-// caused.
+// virtual queue, which the limit drains.
 type Candidates struct{ each []*Limits }
 
-// NewCandidates returns a policy's shadow limits; nil: none.
 func NewCandidates(p policy.Policy) *Candidates {
 	c := &Candidates{}
 	for _, l := range p.Candidates() {
@@ -52,7 +50,6 @@ func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]tim
 	return t, delays
 }
 
-// FreshIn returns how long it takes until a trial is as good as new.
 func (c *Candidates) FreshIn(t *Trial, now Now) (wait time.Duration) {
 	if t == nil {
 		return 0

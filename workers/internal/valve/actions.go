@@ -30,7 +30,7 @@ type Actions struct {
 	Vanished  int             // number of jobs removed from the stream by others
 }
 
-// Reset empties the lists, keeping the memory of the long ones.
+// Reset empties the lists, keeping the memory of long ones.
 func (a *Actions) Reset() {
 	clear(a.Starts)
 	clear(a.Elsewhere)
@@ -40,14 +40,13 @@ func (a *Actions) Reset() {
 		Accepted: a.Accepted[:0]}
 }
 
-// Seen is a job with its headers; nil: none here.
+// Seen is a job with its headers, if held here.
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
 }
 
-// Run is a job given to a worker. Its final check happens outside of the loop, when the job may
-// already wait again or belong to another owner.
+// Run is a job given to a worker. Its final check happens outside of the loop.
 type Run struct {
 	handle.Ref
 	Stored  time.Time

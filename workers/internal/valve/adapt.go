@@ -16,7 +16,6 @@ const (
 	tuneEvery = 5 * time.Second
 )
 
-// bounds returns the lowest and highest rate that a bucket may learn.
 func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	most = p.Rate.PerSecond()
 	if min := v.Policy.AdaptiveRate.Min; !min.IsZero() {
@@ -58,7 +57,7 @@ func (v *Valve) remember(b *bucket, l *learnt) {
 }
 
 // tune sets a bucket's rate to the current, rising one. The clock keeps the slots for which it
-// waits, so even many changes let a bucket start no more than its outflow allows.
+// waits, so many changes let a bucket start no more than its outflow allows.
 func (v *Valve) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {
@@ -95,7 +94,6 @@ func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l.under, b.limits = b.limits, &slower
 }
 
-// tunedAt returns when a bucket that waits until an instant needs attention.
 func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	if b.learnt == nil {
 		return at

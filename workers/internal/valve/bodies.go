@@ -22,7 +22,7 @@ const (
 )
 
 // keepBody counts the body of a waiting job, from the beginning of its read, until detach or
-// unload. Otherwise a thousand due buckets would read into the same room.
+// unload.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -40,8 +40,7 @@ func (v *Valve) freeBody(j *heldJob) {
 	v.bodies -= int64(j.Size)
 }
 
-// unload drops the bodies of a bucket that does not start soon: a pause may last for hours, and
-// others need the room.
+// unload drops the bodies of a bucket that does not start soon.
 func (v *Valve) unload(b *bucket) {
 	for _, j := range b.ready {
 		if b.bodies == 0 {
@@ -54,9 +53,8 @@ func (v *Valve) unload(b *bucket) {
 	}
 }
 
-// fetch requests the bodies of the next jobs, approximately: the first items of the heap. Once half
-// of the room is used it reads only the head; otherwise a fast bucket would keep others from their
-// first (law 5).
+// fetch requests the bodies of the next jobs: the first items of the heap. Once half of the room is
+// used it reads only the head; otherwise a fast bucket would keep others from their first (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
@@ -73,8 +71,7 @@ func (v *Valve) fetch(b *bucket) {
 }
 
 // readAhead requests bodies in the order in which buckets get workers, while there is room. Buckets
-// that may not take a worker give up theirs, so that targets that hang for some keys do not keep
-// others from free workers.
+// that may not take a worker give up theirs, so that hanging targets do not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {
@@ -91,7 +88,6 @@ func (v *Valve) readAhead(now pace.Instant) {
 	}
 }
 
-// ahead returns how many jobs the bucket can start within lead.
 func (b *bucket) ahead() int {
 	if b.pace == nil {
 		return mostFetches
@@ -113,8 +109,7 @@ func (v *Valve) readOn(b *bucket) {
 }
 
 // makeRoom unloads a due bucket that cannot take a worker and comes after the first unread one, and
-// reports whether there is room. It runs in every iteration, so it examines only the end of the
-// heap, which is about the end of the order.
+// reports whether there is room. It examines only the end of the heap, about the end of the order.
 func (v *Valve) makeRoom(now pace.Instant) bool {
 	if v.Free() <= 0 {
 		return false
@@ -130,15 +125,13 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	return false
 }
 
-// Read sets the headers of a job that were left out.
 func (j *heldJob) Read(header map[string][]string) {
 	if j.headless {
 		j.Header, j.headless = header, false
 	}
 }
 
-// Loaded sets a requested body, unless the job was purged or unloaded meanwhile. gone: another
-// client removed the job from the stream.
+// Loaded sets a requested body. gone: another client removed the job from the stream.
 func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {
@@ -157,7 +150,7 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	v.place(j.Bucket, now)
 }
 
-// Unreadable buries a job whose text turned out to be malformed: a retry would not help.
+// Unreadable buries a job whose text turned out to be malformed.
 func (v *Valve) Unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {

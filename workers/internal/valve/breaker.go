@@ -10,9 +10,9 @@ import (
 )
 
 // breaker is a circuit breaker for a target that is down, during which attempts do not count. A
-// bucket's opens when several different jobs in a row have found the target down, which rules out
-// the jobs as the cause; the valve's opens when several buckets have. It lets one probe per backoff
-// through, and closes when a probe finds the target up.
+// bucket's opens when several different jobs in a row have found the target down; the valve's opens
+// when several buckets have. It lets one probe per backoff through, and closes when one finds the
+// target up.
 type breaker struct {
 	open     bool
 	since    pace.Instant // when it opened: jobs that began later are probes
@@ -45,14 +45,13 @@ const (
 	mostProbeWait = time.Minute
 )
 
-// probing reports whether a probe runs. Probes of partitions that were handed over or lost never
-// report, and would keep the breaker open forever.
+// probing reports whether a probe runs. Probes of partitions that were handed over never report.
 func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning &&
 		k.probe.Bucket.Part.state <= partitionLive
 }
 
-// due returns the time of the next probe. It waits for a running probe, up to mostProbeWait.
+// due returns the time of the next probe. It waits for a running one, up to mostProbeWait.
 func (k *breaker) due() pace.Instant {
 	if k.probing() {
 		return max(k.at, k.probe.began.Add(mostProbeWait))
@@ -63,9 +62,8 @@ func (k *breaker) due() pace.Instant {
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt: until a breaker opens, since the cause is not known before (law 6), and then only while
-// other buckets get answers, since then the job itself fails. The job moves behind those that have
-// not found the target down, which are better probes.
+// attempt: until a breaker opens (law 6), and then only while other buckets get answers, since then
+// the job itself fails. The job moves behind those that have not found the target down.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -116,8 +114,7 @@ func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	v.wait(&b.target.breaker, now)
 }
 
-// wait opens a breaker until its next probe, one backoff of the policy from now. Jitter keeps many
-// breakers from probing at once.
+// wait opens a breaker until its next probe, one jittered backoff of the policy from now.
 func (v *Valve) wait(k *breaker, now pace.Instant) {
 	most := min(time.Duration(v.Policy.Retry.MaxBackoff), mostProbeWait)
 	backoff := pace.Doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
@@ -161,8 +158,7 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 	b.target = nil
 }
 
-// recovered closes the breaker over all buckets, whose clocks restart, spread out: otherwise the
-// target would get the first job of every bucket in one instant.
+// recovered closes the breaker over all buckets, whose clocks restart, spread out.
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
@@ -173,7 +169,7 @@ func (v *Valve) recovered(now pace.Instant) {
 				v.clear(b, now)
 			}
 			v.missed(b, byBreaker, since, now)
-			if b.pace != nil { // spread, so that buckets do not all begin at once
+			if b.pace != nil {
 				b.pace.Hold(&b.clock, now.Add(spread(b.key, min(b.pace.Interval, mostSpread))))
 			}
 			v.probeNow(b, now)
@@ -189,8 +185,7 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 }
 
 // nextDue returns the due bucket whose turn it is; while the valve's breaker is open, the able
-// bucket that has waited longest. By the usual order, a bucket whose own target hangs could probe
-// each time, and the breaker would never close.
+// bucket that has waited longest, so that a bucket whose own target hangs cannot probe each time.
 func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	first := v.due[0].bucket
 	if !v.breaker.open {
@@ -206,13 +201,11 @@ func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	return cmp.Or(longest, first)
 }
 
-// Breakers is the state of a policy's breakers.
 type Breakers struct {
 	Buckets int  // buckets with an open breaker
 	All     bool // the breaker over all buckets is open
 }
 
-// Open counts the open breakers.
 func (b Breakers) Open() int {
 	if b.All {
 		return b.Buckets + 1
@@ -221,7 +214,7 @@ func (b Breakers) Open() int {
 }
 
 // Down reports whether an open breaker holds the jobs of a key, and whether their attempts count
-// nevertheless, because the target answers other keys.
+// nevertheless.
 func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {

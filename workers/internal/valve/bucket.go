@@ -88,14 +88,13 @@ var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
-// ran reports whether a job that is being buried had started. Otherwise any process can judge it
-// again.
+// ran reports whether a job that is being buried had started.
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
-// enter moves a job to another stage. Checkpoints list the begun jobs four times a second, and must
-// not search a million waiting ones.
+// enter moves a job to another stage. Checkpoints list the begun jobs, and must not search a
+// million waiting ones.
 func (j *heldJob) enter(next stage) {
 	if j.call != nil {
 		j.stage = next
@@ -121,11 +120,8 @@ func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank())
 func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
 // rank is the order of a bucket's jobs. Jobs that found the target down go last, until one finds it
-// up; jobs that operators moved to the front go first. The rest go by priority, then by sequence,
-// the stream's order of acceptance (law 4). With a priority step, a job instead counts as having
-// arrived one step earlier per level of its priority.
-//
-// A job keeps its place when it is retried or handed over.
+// up; jobs that operators moved to the front go first. The rest go by priority, then by sequence
+// (law 4). With a priority step, a job instead counts as having arrived one step earlier per level.
 type rank struct {
 	tried uint16
 	front int64
@@ -184,7 +180,7 @@ func (j timedJob) Moved(i int)            { j.inTimers = i }
 
 // bucket holds one key's jobs and clock.
 type bucket struct {
-	// Fields read by full scans are grouped for cache locality.
+	// Fields read by full scans come first, for cache locality.
 	*limits
 	*near
 	key  job.Key
@@ -208,7 +204,7 @@ type bucket struct {
 }
 
 // near is the state of a bucket with jobs in memory. Others share an empty one, which saves 300
-// bytes for each of a million keys whose jobs are all deep.
+// bytes for each key whose jobs are all deep.
 type near struct {
 	ready   heap.Heap[orderedJob] // jobs that wait for a slot, except deep ones
 	later   heap.Heap[laterJob]   // jobs that back off or are not due yet
@@ -250,7 +246,7 @@ func newBucket(p *Part, key job.Key, l *limits) *bucket {
 	return &bucket{key: key, Part: p, limits: l, near: nothingNear}
 }
 
-// own returns the bucket's private state, allocating it on first use.
+// own returns the bucket's private state.
 func (b *bucket) own() *near {
 	if b.near == nothingNear {
 		b.near = &near{}
@@ -258,8 +254,7 @@ func (b *bucket) own() *near {
 	return b.near
 }
 
-// lane counts the slots of a bucket's jobs of one priority, so that the length of the queue is
-// known without a scan.
+// lane counts the slots of a bucket's jobs of one priority.
 type lane struct {
 	priority int
 	waiting  int64     // slots of ready and deep jobs
@@ -291,7 +286,6 @@ func (b *bucket) join(j *heldJob) {
 	}
 }
 
-// note records the arrival of a job that is already counted.
 func (l *lane) note(at int64) {
 	if l.trail == nil {
 		l.trail = &trail{}
@@ -360,8 +354,7 @@ func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 }
 
 // slotsBefore counts the slots of stored jobs before a waiting job: exactly while all later jobs of
-// its priority wait, else a lower bound. It takes no walk, since every publisher gets an expected
-// start.
+// its priority wait, else a lower bound.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
 		return 0 // or the few moved to the front after it
@@ -377,7 +370,6 @@ func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	return slots
 }
 
-// slotsFor counts the slots before a new job of a priority, at now in Unix ns.
 func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	now = max(now, b.Part.arrivals.last)
 	for i := range b.lanes {
@@ -386,7 +378,6 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	return slots + b.slotsOfCalls(slots)
 }
 
-// slotsOfCalls returns the slots of waiting calls that go before a number of slots of jobs.
 func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	if b.callers == nil {
 		return 0
@@ -430,8 +421,7 @@ func (b *bucket) blocked() bool {
 
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
-// learnt is the learnt limit of a bucket's target. It only lowers the rate, so it cannot break law
-// 2.
+// learnt is the learnt limit of a bucket's target. It only lowers the rate (law 2).
 type learnt struct {
 	adapt.State
 	under *limits // the limits of its key
@@ -476,8 +466,7 @@ func (b dueBucket) Moved(i int) { b.index = int32(i) }
 // mostSpread is the largest limit passed to spread.
 const mostSpread = 250 * time.Millisecond
 
-// spread returns a fraction of limit chosen by the key's hash, so that buckets do not all start
-// together after a crash or an outage.
+// spread returns a fraction of limit by the key's hash, so that buckets do not all start together.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

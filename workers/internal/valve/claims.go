@@ -9,11 +9,9 @@ import (
 )
 
 // claims finds workers in other processes. The valve offers that a job is due; workers with room
-// claim it; when a claim arrives, the valve picks the next job. Offers go out slightly ahead, so
-// that remote workers start as punctually as local ones.
+// claim it; when a claim arrives, the valve picks the next job. Offers go out slightly ahead.
 //
-// An offer carries no job: a silent worker would delay it, and its final check could not run in
-// order.
+// An offer carries no job: a silent worker would delay it.
 type claims struct {
 	offering int // offers without an answer
 	// no worker at all has had a free slot since the last offer
@@ -24,8 +22,7 @@ type claims struct {
 	wakeAt   pace.Instant // when to recompute the demand
 	held     []Claim
 
-	// Buckets that a worker with room refused. Until the next claim, offers are for those behind
-	// them.
+	// Buckets that a worker with room refused. Until the next claim, offers are for those behind.
 	crowded map[job.Key]bool
 }
 
@@ -38,19 +35,16 @@ type Claim struct {
 
 const (
 	// ClaimWindow is the validity of a claim, counted by the valve from its offer and by the worker
-	// from its claim. The worker counts from later, so it still waits when the valve gives up. It
-	// is short because a waiting worker does nothing else.
+	// from its claim, which is later. It is short because a waiting worker does nothing else.
 	ClaimWindow = 50 * time.Millisecond
 	// mostOffers bounds the open offers and claims of one policy.
 	mostOffers = 8
-	// busyPause is the wait after a worker had no room, nobodyPause after no answer. Slots come and
-	// go with each job, processes rarely.
+	// busyPause is the wait after a worker had no room, nobodyPause after no answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
 	// ahead is how long before a job is due the search for a worker begins.
 	ahead = 20 * time.Millisecond
-	// HoldFor is how long after its offer a claim is kept. The job must still reach the worker in
-	// time.
+	// HoldFor is how long after its offer a claim is kept, to reach the worker in time.
 	HoldFor = ClaimWindow - 10*time.Millisecond
 )
 
@@ -71,7 +65,7 @@ type NextTurn struct {
 }
 
 // Next returns the bucket whose turn it is now or soon, for workers that refuse a bucket with too
-// many running jobs. The job is picked when the claim arrives.
+// many running jobs.
 func (v *Valve) Next() NextTurn {
 	switch {
 	case len(v.due) > 0:
@@ -87,8 +81,7 @@ func (v *Valve) Next() NextTurn {
 	return NextTurn{}
 }
 
-// uncrowded returns the first due bucket that no worker has refused, in the heap below index i. It
-// descends only below refused buckets, which are few.
+// uncrowded returns the first due bucket that no worker has refused, in the heap below index i.
 func (v *Valve) uncrowded(i int) *bucket {
 	switch {
 	case i >= len(v.due):
@@ -103,7 +96,6 @@ func (v *Valve) uncrowded(i int) *bucket {
 	return a
 }
 
-// Refused records that a worker with room refused a bucket.
 func (v *Valve) Refused(key job.Key) {
 	if v.claims.crowded == nil {
 		v.claims.crowded = map[job.Key]bool{}
@@ -111,19 +103,16 @@ func (v *Valve) Refused(key job.Key) {
 	v.claims.crowded[key] = true
 }
 
-// Claimed records that a remote worker waits for Advance.
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
 // fits reports whether a worker that claimed for one bucket may serve another. Workers refuse a
-// bucket that runs very many jobs, as when its target hangs, and it must not reach them under
-// another key. Even one job more than offered may be too many: the last of two workers is for
-// buckets that run none.
+// bucket that runs very many jobs, which must not reach them under another key. Even one job more
+// than offered may be too many: the last of two workers is for buckets that run none.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.running <= t.Running
 }
 
 // offer looks for remote workers if jobs are due now or soon and no local worker may serve them.
-// Held claims count.
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
 	if v.Free() > 0 {
@@ -140,8 +129,7 @@ func (v *Valve) offer(now pace.Instant) {
 	}
 }
 
-// wanted returns how many remote workers are useful now or soon, and when that number grows: one
-// for a breaker's probe, and under a total outflow as many as it lets start in time.
+// wanted returns how many remote workers are useful now or soon, and when that number grows.
 func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	next = pace.Never
 	if v.Free() > 0 && len(v.due) == 0 {
@@ -177,7 +165,6 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	return n, next
 }
 
-// Offered handles the end of an offer.
 func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	v.claims.offering--
 	if result == OfferClaimed {
@@ -208,7 +195,7 @@ func (v *Valve) serve(now pace.Instant) {
 }
 
 // match pairs a bucket with a claim: the bucket whose turn it is, or else one that a worker claimed
-// for, so that no worker idles while jobs are due.
+// for.
 func (v *Valve) match() (b *bucket, claim int) {
 	held := v.claims.held
 	fitting := func(b *bucket) int {
@@ -228,8 +215,7 @@ func (v *Valve) match() (b *bucket, claim int) {
 	return nil, 0
 }
 
-// refuseLate rejects expired claims, or all of them, since other drainers may have jobs for these
-// workers.
+// refuseLate rejects expired claims, or all of them.
 func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c := &v.claims
 	n := 0

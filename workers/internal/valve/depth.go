@@ -12,15 +12,11 @@ import (
 )
 
 // When memory is short, jobs far from their turn are kept deep: as small records, without headers
-// and body, which are read from the stream again before they start. A job whose turn comes near is
-// raised to a held one.
-//
-// A job can go deep if nothing is known of it beyond its headers, and if it came after all deep
-// ones. Some held jobs may come after deep ones, but before a job starts, all that precede it are
-// held: see surface.
+// and body, which are read from the stream again before they start. A job can go deep if nothing is
+// known of it beyond its headers, and if it came after all deep ones. Before a job starts, all that
+// precede it are held: see surface.
 
-// Memory is a budget for the waiting jobs of all valves of a process, not a bound: some jobs must
-// be in memory.
+// Memory is a budget for the waiting jobs of all valves of a process, not a bound.
 type Memory struct {
 	most int64 // bytes; 0: unlimited
 	near int64 // approximate bytes of buckets and held jobs
@@ -32,7 +28,6 @@ type Memory struct {
 // NewMemory returns a budget of most bytes; 0: unlimited.
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-// Share makes the valve use m. Call it first.
 func (v *Valve) Share(m *Memory) { v.memory = m }
 
 const (
@@ -48,14 +43,12 @@ const (
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep if they can: held jobs may take half of the memory.
+// short reports whether new jobs go deep: held jobs may take half of the memory.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
-// tight reports whether waiting jobs exceed the budget.
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
-// strip drops the body of one held job of a bucket, selected by seq, while memory is tight. Call it
-// when a job goes deep.
+// strip drops the body of one held job of a bucket, selected by seq, while memory is tight.
 func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	if !v.memory.tight() {
 		return
@@ -105,8 +98,7 @@ func (v *Valve) unweigh(j *heldJob) {
 	j.weight = 0
 }
 
-// weighNothing stops counting the memory of a partition that is left. Running jobs may keep some of
-// it for long.
+// weighNothing stops counting the memory of a partition that is left.
 func (p *Part) weighNothing() {
 	for _, j := range p.jobs {
 		p.v.freeBody(j)
@@ -123,7 +115,6 @@ type deepLane struct {
 	priority int
 }
 
-// sinks reports whether a new job goes deep; later: it is not due yet.
 func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
@@ -174,8 +165,7 @@ func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64
 	b.countNamed(cost, named, int64(sign))
 }
 
-// lift removes a deep job and returns it as a held one that is counted only in its bucket; nil:
-// there is none.
+// lift removes a deep job and returns it as a held one that is counted only in its bucket, or nil.
 func (p *Part) lift(seq uint64) *heldJob {
 	j := p.fathom(seq)
 	if j != nil {
@@ -190,7 +180,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 	return j
 }
 
-// fathom returns a read-only copy of a deep job as a held one; nil: there is none.
+// fathom returns a read-only copy of a deep job as a held one, or nil.
 func (p *Part) fathom(seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
@@ -212,7 +202,6 @@ func (p *Part) fathom(seq uint64) *heldJob {
 	return j
 }
 
-// seek returns a job, held or a copy of a deep one.
 func (p *Part) seek(seq uint64) *heldJob {
 	if j := p.jobs[seq]; j != nil {
 		return j
@@ -237,8 +226,7 @@ func (p *Part) raise(seq uint64) *heldJob {
 }
 
 // surface raises a bucket's next jobs, as far ahead as bodies are read. It runs before the first
-// held job is examined, so that this is the bucket's first (law 4). More are raised only while a
-// deep job precedes the last held one.
+// held job is examined (law 4). More are raised only while a deep job precedes the last held one.
 func (v *Valve) surface(b *bucket, now pace.Instant) {
 	for b.deep > 0 {
 		first, expires := b.firstDeep()
@@ -253,7 +241,6 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 	}
 }
 
-// firstDeep returns the first of a bucket's deep jobs, which must exist, and its expiry.
 func (b *bucket) firstDeep() (first rank, expires int64) {
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -270,8 +257,7 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 	return first, expires
 }
 
-// seen reports whether a delivered job is deep already. Another job of the same sequence is gone:
-// the stream was restored without it.
+// seen reports whether a delivered job is deep already. Another job of the same sequence is gone.
 func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false
@@ -287,8 +273,8 @@ func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	return false
 }
 
-// sweepDeep drops deep jobs that were not redelivered, and returns their buckets. Place these only
-// afterwards, because that raises jobs.
+// sweepDeep drops deep jobs that were not redelivered, and returns their buckets, to be placed
+// later.
 func (p *Part) sweepDeep() (of []*bucket) {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := p.lift(seq)
@@ -301,7 +287,7 @@ func (p *Part) sweepDeep() (of []*bucket) {
 	return of
 }
 
-// loseDeep drops all deep jobs of a partition whose stream is gone.
+// loseDeep drops all deep jobs of a partition.
 func (p *Part) loseDeep() {
 	p.v.out.Vanished += p.deep.Len()
 	p.v.memory.deep -= int64(p.deep.Len())
@@ -327,8 +313,7 @@ func (b *bucket) unline() {
 	}
 }
 
-// purges returns a batch of a bucket's jobs up to a sequence, and raises deep ones; empty: there
-// are no more.
+// purges returns a batch of a bucket's jobs up to a sequence, and raises deep ones.
 func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]
@@ -357,7 +342,6 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 
 func (v *Valve) dateAt(date int64) pace.Instant { return v.wall.instant(time.Unix(0, date), 0) }
 
-// lapse makes deep jobs due, or expires them.
 func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
@@ -398,7 +382,6 @@ func (p *Part) ripen(d deep.Job, now pace.Instant) {
 	p.v.place(of.bucket, now)
 }
 
-// laterAt returns when a bucket's next dated job needs attention.
 func (v *Valve) laterAt(b *bucket) pace.Instant {
 	at := pace.Never
 	if len(b.later) > 0 {

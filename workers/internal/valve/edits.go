@@ -2,6 +2,7 @@ package valve
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,15 +14,14 @@ import (
 // MostEdits bounds the edited jobs of a partition, all of which are in every record of its owner.
 const MostEdits = 1000
 
-// edits are operators' changes to jobs of a partition. A stored job is immutable, so its owner
-// keeps them and hands them over.
+// edits are operators' changes to jobs of a partition, which its owner keeps and hands over.
 type edits struct {
 	jobs  map[uint64]record.Edit
 	front int64  // of the job moved last
 	noted uint32 // the first checkpoint, by number, that has all of them
 }
 
-// of returns a job's edit. An edit with another stamp is for a stream since restored.
+// of returns a job's edit. One with another stamp is for a stream since restored.
 func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
 	if edit, known := e.jobs[seq]; known && edit.Job == stored {
 		return edit, true
@@ -38,14 +38,11 @@ func (e *edits) inherit(list []record.Edit) {
 }
 
 func (e *edits) records() (list []record.Edit) {
-	for _, edit := range e.jobs {
-		list = append(list, edit)
-	}
-	slices.SortFunc(list, func(a, b record.Edit) int { return cmp.Compare(a.Seq, b.Seq) })
-	return list
+	return slices.SortedFunc(maps.Values(e.jobs), func(a, b record.Edit) int {
+		return cmp.Compare(a.Seq, b.Seq)
+	})
 }
 
-// edited returns a job with its edit, if any, applied.
 func (p *Part) edited(a *job.Arrived) (*job.Arrived, record.Edit) {
 	edit, known := p.edits.of(a.Seq, a.Stored.UnixNano())
 	if !known {

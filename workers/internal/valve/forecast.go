@@ -11,8 +11,7 @@ import (
 )
 
 // forecast estimates, under an outflow_total, the slots that go to other buckets before a bucket's
-// turn. Counting them per question would walk all buckets each time, in the loop that starts jobs;
-// one walk serves all questions for some time.
+// turn. One walk over all buckets serves all questions for some time.
 //
 // Every bucket is assumed to take its turns evenly, by weight, in jobs of its average cost. Turns
 // are exact to one part in 64. The estimate is late rather than early, by at most one job of each
@@ -45,7 +44,7 @@ const (
 	turnBins = 48 << turnBits
 )
 
-// The buckets examined, and the expected starts computed, in a piece of work of about 10 µs.
+// The buckets examined, and the expected starts computed, in about 10 µs.
 const walkPiece, expectPiece = 256, 16
 
 // turnBin returns the bin of a number of turns. Bins widen as floating-point numbers do.
@@ -67,7 +66,6 @@ func (f *forecast) add(b *bucket, turns float64) {
 	f.line(last, last*weight, -weight)
 }
 
-// line adds a straight line that begins at a turn. sum makes each question read a single bin.
 func (f *forecast) line(from, fixed, slope float64) {
 	bin := turnBin(from)
 	f.fixed[bin] += fixed
@@ -81,7 +79,6 @@ func (f *forecast) sum() {
 	}
 }
 
-// slotsBefore returns the slots that all buckets, including the asking one, take before a turn.
 func (f *forecast) slotsBefore(turn float64) float64 {
 	ahead := max(0, turn-f.turns)
 	bin := turnBin(ahead)
@@ -96,15 +93,13 @@ func (v *Valve) newForecast(now pace.Instant) *forecast {
 	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
 
-// foresees reports whether questions about a partition need no walk.
 func (p *Part) foresees(now pace.Instant) bool {
 	buckets, f := p.list.Len(), p.v.forecast
 	return !p.v.takesTurns() || buckets <= mostExact ||
 		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket)
 }
 
-// foreseen is foresees, but continues the walk for the next forecast. One walk serves all
-// concurrent questions; an abandoned one restarts.
+// foreseen is foresees, but continues the walk for the next forecast, which serves all questions.
 func (p *Part) foreseen(now pace.Instant) bool {
 	if p.foresees(now) {
 		return true
@@ -134,7 +129,6 @@ type coming struct {
 	lookedAt pace.Instant // abandoned questions leave it unfinished
 }
 
-// unitsOf returns the cost of a number of a bucket's slots, as if all its jobs cost the same.
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
 	if b.waiting == 0 {
 		return quota.Ahead{}
@@ -149,7 +143,6 @@ func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
 		}}
 }
 
-// unitsOfAll is unitsOf for slots of all buckets, judged by the first ones.
 func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	var waiting, queued int64
 	named, looked := map[string]int64{}, 0
@@ -170,9 +163,9 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 
 // limited returns when the start limits allow a job of cost c, after a number of the bucket's own
 // slots and of others'.
-func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
-	now pace.Instant) pace.Instant {
-
+func (v *Valve) limited(
+	b *bucket, slots, others int64, c quota.Cost, now pace.Instant,
+) pace.Instant {
 	wait := time.Duration(0)
 	if v.quota != nil {
 		wait = v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c)
@@ -187,7 +180,7 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 }
 
 // expectBucket returns the ms until a bucket starts a job of cost c after a number of its own
-// slots; nil: that depends on a person or a target, or there is no worker or forecast.
+// slots, or nil if that is unpredictable.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	if v.Free() <= 0 && v.claims.declined {
 		return nil
@@ -220,8 +213,9 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 
 // slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket has
 // taken a number of slots and starts another job.
-func (v *Valve) slotsOfOthers(b *bucket, slots int64,
-	now pace.Instant) (others int64, from pace.Instant, known bool) {
+func (v *Valve) slotsOfOthers(
+	b *bucket, slots int64, now pace.Instant,
+) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
 	if b.Part.list.Len() > mostExact {
 		f := v.forecast
@@ -243,7 +237,6 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	return others, from, from < pace.Never
 }
 
-// slotsOfLine estimates the slots of other policies before this one has taken a number of slots.
 func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	for _, u := range v.line.valves {
 		if u == v {
@@ -266,7 +259,6 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	return others
 }
 
-// slotsUntil returns the slots that a bucket takes until a turn.
 func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	if !b.competes() {
 		return 0
@@ -279,8 +271,7 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	return 0
 }
 
-// expectJob is expectBucket for a waiting job after a number of slots of stored jobs; also nil for
-// a due job without a worker.
+// expectJob is expectBucket for a waiting job after a number of slots; also nil without a worker.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
@@ -308,11 +299,11 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 	return 0, true
 }
 
-// unknownRoom is the assumed time to a free place if the next start is unpredictable.
+// unknownRoom is the Retry-After if the next start is unpredictable.
 const unknownRoom = time.Second
 
 // room returns the Retry-After of a full bucket (law 7): the time until its next start, and at
-// least one interval. A return before it is refused again; a later one costs little.
+// least one interval.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	l, b := p.v.limitsOf(key), p.buckets[key]
 	if b != nil {

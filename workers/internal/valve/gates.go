@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A gate holds jobs back, until an instant or an event. Everything that asks when a job may start
-// asks the gates: the schedule (place), a start (admits, stillWithin), forecasts, inspection (held)
-// and lateness (note). A new reason to hold jobs back is one more gate.
+// A gate holds jobs back, until an instant or an event. All code that asks when a job may start
+// asks the gates. A new reason to hold jobs back is one more gate.
 
 type reason uint8
 
@@ -30,24 +29,20 @@ const (
 	reasons
 )
 
-// reasonNames are the reasons' names in metrics and answers.
 var reasonNames = [reasons]string{byProcessor: job.LateByProcessor,
-	byNoWorker:    job.BlockedByNoWorker,
-	byWorkersBusy: job.BlockedByWorkersBusy, byTotalRate: job.BlockedByTotalRate,
-	byLimit: job.LateByLimit, byConcurrency: job.BlockedByConcurrency,
-	byPaused:  job.BlockedByPaused,
+	byNoWorker: job.BlockedByNoWorker, byWorkersBusy: job.BlockedByWorkersBusy,
+	byTotalRate: job.BlockedByTotalRate, byLimit: job.LateByLimit,
+	byConcurrency: job.BlockedByConcurrency, byPaused: job.BlockedByPaused,
 	byCooling: job.BlockedByThrottled, byBreaker: job.BlockedByBreaker,
-	byStorage: job.BlockedByStorage,
-	byRate:    job.BlockedByRate}
+	byStorage: job.BlockedByStorage, byRate: job.BlockedByRate}
 
-// hold is what a gate answers. It is in force before until.
+// hold is a gate's answer. It is in force before until.
 type hold struct {
 	by    reason
 	limit string       // its name, if by is byLimit
 	until pace.Instant // Never: until some event
 }
 
-// or returns the longer of two holds, or the first of equals.
 func (h hold) or(other hold) hold {
 	if other.until > h.until {
 		return other
@@ -167,7 +162,6 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	return by, h.until
 }
 
-// held returns what a delayed job waits for.
 func (j *heldJob) held() string {
 	if j.Attempts > 0 {
 		return job.BlockedByBackoff
@@ -175,7 +169,7 @@ func (j *heldJob) held() string {
 	return job.BlockedByNotBefore
 }
 
-// heldJob is held for a single job. A job that is not due waits for its date, unless it is paused.
+// heldJob is held for a single job.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
@@ -189,7 +183,6 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 	return by, until
 }
 
-// untilWhen formats the result of held.
 func (v *Valve) untilWhen(by string, until pace.Instant) job.Hold {
 	if until == 0 {
 		return job.Hold{By: by}
@@ -198,7 +191,6 @@ func (v *Valve) untilWhen(by string, until pace.Instant) job.Hold {
 	return job.Hold{By: by, Until: &at}
 }
 
-// losses account for the time that a valve's buckets lose.
 type losses struct {
 	left struct { // when due buckets were last left waiting, and why
 		by reason
@@ -243,7 +235,6 @@ func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
 
-// noteLost records time that a bucket has lost.
 func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
 	if d <= 0 {
 		return
@@ -259,7 +250,7 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 }
 
 // note records what keeps a bucket from starting waiting jobs. Its clock runs on while it waits for
-// a limit or a checkpoint, so the next start accounts for that time: see noteStart.
+// a limit or a checkpoint, so the next start accounts for that: see noteStart.
 func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
@@ -285,16 +276,15 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
-// missed records the time a bucket lost because nothing started since an instant (0: nothing ever
-// did). Call it before the bucket's clock is held.
+// missed records the time a bucket lost because nothing started since an instant; 0: nothing ever
+// did. Call it before the bucket's clock is held.
 func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }
 
-// noteStart records how late a start is by the bucket's rate. Call it before the start takes its
-// slot.
+// noteStart records how late a start is. Call it before the start takes its slot.
 func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
@@ -318,8 +308,7 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	b.own().late.behind = behind
 }
 
-// why returns why a due bucket fell behind: the last cause for which due buckets were left, or else
-// the processor.
+// why returns the last cause for which due buckets were left, or else the processor.
 func (v *Valve) why(b *bucket, since pace.Instant) reason {
 	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
 		return v.left.by
@@ -327,7 +316,6 @@ func (v *Valve) why(b *bucket, since pace.Instant) reason {
 	return byProcessor
 }
 
-// noteLeft records why due buckets are left waiting.
 func (v *Valve) noteLeft(now pace.Instant) {
 	if len(v.due) == 0 {
 		return
@@ -362,7 +350,6 @@ func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
 	return ms
 }
 
-// late returns the bucket's recent lost time, including its current loss.
 func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	if b.late.lost != nil {
 		sum = *b.late.lost
@@ -382,8 +369,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld reports how long start limits have held waiting buckets since the last call, summed over
-// buckets.
+// TakeHeld reports how long start limits have held waiting buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
 	since := now.Since(v.heldTold)
 	if v.heldTold == 0 {
@@ -398,7 +384,6 @@ func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Dur
 	}
 }
 
-// TakeLost reports the time its buckets have lost since the last call.
 func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
 	for by, lost := range v.lost {
 		if lost > 0 {

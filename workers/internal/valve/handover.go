@@ -10,16 +10,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// Gathering collects the clocks of a partition's buckets in pieces, as there may be many. Clocks
-// read early stay true: listed ones allow no start before the fence, and starts made meanwhile are
-// part of the next checkpoint.
+// Gathering collects the clocks of a partition's buckets in pieces. Clocks read early stay true:
+// listed ones allow no start before the fence, and starts made meanwhile are part of the next
+// checkpoint.
 type Gathering struct {
 	Of     *Part
 	Walk   *walk.Walk[*bucket]
 	pieces [][]heldClock // separate, so that growth copies nothing
 }
 
-// heldClock is a bucket's clock as a record needs it, in instants.
 type heldClock struct {
 	record.Clock // without its times, which are the fields below
 	pace         *pace.Pace
@@ -30,7 +29,6 @@ type heldClock struct {
 	interval     int64 // between two starts, in µs; 0: the bucket is unpaced
 }
 
-// Gather begins a gathering.
 func (p *Part) Gather() *Gathering {
 	p.gathered()
 	return &Gathering{Of: p, Walk: p.list.Walk()}
@@ -38,8 +36,7 @@ func (p *Part) Gather() *Gathering {
 
 // Some reads up to n more buckets, and reports whether those were the last. after is the instant
 // from which clocks matter: the fence, since a successor after a crash cannot come sooner; or now,
-// to list every bucket that is not in its initial state. After a crash, an unlisted bucket waits
-// for one interval.
+// to list every bucket that is not in its initial state.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {
@@ -56,7 +53,6 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	return done
 }
 
-// heldClock returns a copy of what a successor must know of a bucket, and whether that is anything.
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
 	c.Key, c.pace = b.key, b.pace
 	if b.cool > after {
@@ -82,8 +78,7 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 	return c, matters
 }
 
-// Records returns the clocks in order, with durations from now, since processes cannot compare
-// clocks. It reads no state that changes.
+// Records returns the clocks in order, with durations from now. It reads no state that changes.
 func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
 	all := slices.Concat(g.pieces...)
 	for i := range all {
@@ -98,8 +93,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// A start that is due is due now. Otherwise the next owner would make up for the gap of
-			// the handover.
+			// A start that is due is due now, so that the next owner does not make up for the gap.
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -119,9 +113,8 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-// compareClocks orders clocks by the cost of omitting them, a wait of one interval or of the
-// longest omitted wait: the longest waits first, so that few buckets wait for others' sake, then
-// the buckets that are due soonest.
+// compareClocks orders clocks by the cost of omitting them: the longest waits first, then the
+// buckets that are due soonest.
 func compareClocks(a, b heldClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
@@ -136,7 +129,7 @@ func compareClocks(a, b heldClock) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// Handover returns a successor's record. It lists only clocks later than atLeast from now.
+// Handover returns a successor's record with the clocks later than atLeast from now.
 func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover {
 	g := p.Gather()
 	g.Some(p.list.Len(), now, now.Add(atLeast))
@@ -148,9 +141,8 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut returns a successor's record without the clocks of buckets; the clock of all buckets
-// goes first and is never left out. A crash is reported for as long as an unlisted bucket may be
-// affected: one interval of the slowest key, and its spread.
+// HandoverBut returns a successor's record without the clocks of buckets. A crash is reported for
+// as long as an unlisted bucket may be affected.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}
@@ -171,7 +163,6 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	return h
 }
 
-// slowest returns the longest interval of any key.
 func (v *Valve) slowest() (longest time.Duration) {
 	if v.base.pace != nil {
 		longest = v.base.pace.Interval
@@ -185,8 +176,8 @@ func (v *Valve) slowest() (longest time.Duration) {
 }
 
 // doneJobs lists jobs whose acknowledgement the stream may not have applied, unconfirmed ones
-// first, because those will be redelivered. The stream's leader applies confirmed ones later, or
-// never if the next owner deletes the consumer first: the jobs would run twice.
+// first, because those will be redelivered. Confirmed ones are applied later, or never if the next
+// owner deletes the consumer first.
 func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
@@ -209,8 +200,7 @@ func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	return append(done, slices.Compact(confirmed)...)
 }
 
-// runningJobs lists jobs that have started and have no recorded outcome, including those that ran
-// and whose dead letter is being stored.
+// runningJobs lists jobs that have started and have no recorded outcome.
 func (p *Part) runningJobs() []record.Run {
 	var running []record.Run
 	for _, j := range p.begun {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Own adds a partition. Its jobs arrive, and start after GoLive; until all stored ones have arrived
-// it is sweeping, and reports no totals.
+// Own adds a partition. Its jobs start after GoLive; until all stored ones have arrived it is
+// sweeping.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // knowledge of the target and forecasts are outdated
 		v.breaker, v.suspects = breaker{}, nil
@@ -63,7 +63,6 @@ type InheritedAttempt struct {
 	Revision uint64
 }
 
-// slack returns how much older a predecessor's record may be than assumed.
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
 // unknown returns for how long a crashed predecessor may have made unrecorded starts.
@@ -75,8 +74,7 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within bounds a crashed predecessor's unrecorded units by its budget; 0: none. The last job may
-// have exceeded the rest of it.
+// within bounds a crashed predecessor's unrecorded units by its budget; 0: none.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
@@ -89,8 +87,7 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 
 // inherit applies a predecessor's record. After a crash, each bucket counts as having started a job
 // at the old owner's fence, the last possible moment, unless a checkpoint shows that it was not
-// due. This keeps law 2 without any knowledge of the old owner, and costs a bucket at most one
-// interval and its burst.
+// due. This keeps law 2, and costs a bucket at most one interval and its burst.
 func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	switch {
 	case in.Crashed || in.Handover.Partial:
@@ -152,8 +149,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		// The crash counts when the job arrives. One in the attempt record is counted already; its
-		// holder is gone even if its tombstone is unknown here.
+		// The crash counts when the job arrives. One in the attempt record is counted already.
 		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
 			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
@@ -174,8 +170,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 // notInherited stands for nearly every job. It is read-only.
 var notInherited = &inheritedJob{}
 
-// takeIn returns the inherited state of an arrived job, except what is about another job: in a
-// stream restored from a backup, jobs get sequences of lost ones.
+// takeIn returns the inherited state of an arrived job, except state of another job: in a stream
+// restored from a backup, jobs get sequences of lost ones.
 func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
@@ -199,8 +195,9 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 //
 // Waits use the minimum elapsed time, so that none ends early; the check for possible starts uses
 // the maximum, so that none is overlooked.
-func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
-	now pace.Instant) {
+func (in Inheritance) wind(
+	c *pace.Clock, left record.Clock, p, before *pace.Pace, now pace.Instant,
+) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
 		c.Set(at.Add(time.Duration(left.Due)*time.Microsecond),
 			at.Add(time.Duration(left.Tat)*time.Microsecond))
@@ -219,7 +216,7 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	c.Set(due, tat)
 }
 
-// Opened records that a backlog was opened. left is the predecessor's state; nil: it was reopened.
+// Opened records that a backlog was opened, with the predecessor's state unless it was reopened.
 func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pace.Instant) {
 	p.last = last
 	switch {
@@ -250,7 +247,6 @@ func (p *Part) placeAll(now pace.Instant) {
 	}
 }
 
-// NotedFirst releases buckets that wait for the first checkpoint of a partition of valve of.
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
@@ -261,8 +257,7 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	}
 }
 
-// restart handles a recreated stream, whose sequences restart from 1. Clocks, cool-downs and
-// breakers stay, since a target's limits do not change with a stream (law 2).
+// restart handles a recreated stream. Clocks, cool-downs and breakers stay (law 2).
 func (p *Part) restart(now pace.Instant) {
 	for _, j := range p.jobs {
 		p.v.lose(j, now)
@@ -277,7 +272,7 @@ func (p *Part) restart(now pace.Instant) {
 }
 
 // lose drops a job that is no longer in the stream. A local run holds its bucket's concurrency
-// until it ends; a remote one will never report, and releases it now.
+// until it ends; a remote one will never report.
 func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.detach(j)
 	switch {
@@ -293,13 +288,12 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.remove(j, now)
 }
 
-// Reopen prepares for a reopened backlog, which redelivers every stored job. Running jobs must not
-// start twice, and a leader that was cut off may still store finished ones.
+// Reopen prepares for a reopened backlog, which redelivers every stored job.
 func (p *Part) Reopen(epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
 	p.sweeping = true
-	if p.finished == nil { // else the predecessor's finished jobs are still to be delivered
+	if p.finished == nil {
 		p.finished = map[uint64]int64{}
 	}
 	for _, f := range p.recent {
@@ -309,8 +303,7 @@ func (p *Part) Reopen(epoch uint64) {
 
 // Swept records that all jobs stored at the opening have been delivered. A held job that was not is
 // gone: its acknowledgement was applied unnoticed, or another client purged it. It would block its
-// bucket's head, its concurrency, or the end of the process forever (law 5). A run in progress is
-// left alone.
+// bucket forever (law 5). A run in progress is left alone.
 func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -357,7 +350,7 @@ func (p *Part) Swept(now pace.Instant) {
 }
 
 // saw counts an inherited run that has arrived, or never will. While one is missing, every bucket's
-// concurrency may be in use, because runs are recorded by sequence and not by key.
+// concurrency may be in use: runs are recorded by sequence.
 func (p *Part) saw(now pace.Instant) {
 	if p.unseen == 0 {
 		return // the wait for it ended, after the longest time of an attempt
@@ -370,8 +363,7 @@ func (p *Part) saw(now pace.Instant) {
 // Looks reports whether inherited runs are awaited.
 func (p *Part) Looks() bool { return p.unseen > 0 }
 
-// LookFor ends the wait for inherited runs that do not arrive, which would block every bucket
-// forever.
+// LookFor ends the wait for inherited runs that do not arrive.
 func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
@@ -379,8 +371,8 @@ func (p *Part) LookFor(now pace.Instant) {
 	}
 }
 
-// Resume handles the return of permission to start. Missed starts are not due at once, or each
-// lapse would end in a clump (law 2); nor does the gap earn a burst.
+// Resume handles the return of permission to start. Missed starts are not due at once (law 2), and
+// the gap earns no burst.
 func (v *Valve) Resume(now pace.Instant) {
 	v.total.Hold(&v.total.clock, now)
 	for _, p := range v.parts {
@@ -426,8 +418,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	}
 }
 
-// HolderGone handles the crash of a process that may run handed-over jobs. They count a crash, so
-// that a job that kills its process is detected wherever it runs.
+// HolderGone handles the crash of a process that may run handed-over jobs. They count a crash.
 func (v *Valve) HolderGone(holder string, now pace.Instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// bucketState describes a bucket. A key without one is like a new bucket.
+// bucketState describes a bucket; a key without one is like a new bucket.
 func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	l := p.v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
@@ -60,7 +60,6 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	return s
 }
 
-// headStored returns when a bucket's next job was accepted, if any waits.
 func (b *bucket) headStored() (stored time.Time, waits bool) {
 	if len(b.ready) > 0 {
 		return b.ready[0].Stored, true
@@ -87,7 +86,6 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 	return all
 }
 
-// listed orders buckets for a list of the largest, the smallest first.
 type listed struct {
 	*bucket
 	size int64 // by the list's criterion, when found
@@ -98,8 +96,8 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is an unfinished list of a partition's largest buckets, which are found and described in
-// pieces: in one, 40,000 buckets cost a drainer its lease.
+// listing is an unfinished list of a partition's largest buckets. In one piece, 40,000 buckets cost
+// a drainer its lease.
 type listing struct {
 	part          *Part
 	by            string       // job.ByDepth, job.ByAge or job.ByLate
@@ -112,8 +110,7 @@ type listing struct {
 	states        []job.BucketState // descriptions of page
 }
 
-// listBuckets begins a list without the first offset buckets. Its walk also makes the forecast for
-// the expected starts.
+// listBuckets begins a list without the first offset buckets. Its walk may also make the forecast.
 func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
@@ -126,7 +123,6 @@ func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *list
 	return l
 }
 
-// size returns a bucket's sort key in a list.
 func (v *Valve) size(b *bucket, l *listing) int64 {
 	switch l.by {
 	case job.ByAge:
@@ -140,7 +136,6 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 	return int64(b.held + b.inCalls())
 }
 
-// inCalls returns how many calls wait and run in a bucket.
 func (b *bucket) inCalls() int {
 	if b.callers == nil {
 		return 0
@@ -148,7 +143,6 @@ func (b *bucket) inCalls() int {
 	return b.callers.len() + b.callers.running
 }
 
-// find examines more buckets, and reports whether those were the last.
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held+b.inCalls() > 0 {
@@ -166,7 +160,7 @@ func (v *Valve) find(l *listing) (done bool) {
 	return done
 }
 
-// pick keeps the largest buckets, by their sizes as found.
+// pick keeps the largest buckets.
 func (l *listing) pick(b listed) {
 	if len(l.page) < l.offset+l.limit {
 		l.page.Push(b)
@@ -176,7 +170,6 @@ func (l *listing) pick(b listed) {
 	}
 }
 
-// tell describes more buckets, and reports whether those were the last.
 func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
@@ -191,7 +184,6 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 	return false
 }
 
-// jobState describes a job; nil: it is not held.
 func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	j := p.seek(seq)
 	if j == nil {
@@ -233,8 +225,8 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	return s
 }
 
-// position returns how many stored jobs and slots of its bucket start before a waiting job: an
-// estimate for a long queue, since counting in a heap needs a walk.
+// position returns how many stored jobs and slots of its bucket start before a waiting job, or an
+// estimate for a long queue.
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
@@ -251,7 +243,6 @@ func (j *heldJob) position() (jobs int, slots int64) {
 	return jobs, slots
 }
 
-// jobsBefore converts slots before a job into jobs, as if all cost the same.
 func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
@@ -286,7 +277,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	return 1
 }
 
-// waiting returns a copy of the list of a bucket's jobs that do not run: dropping one moves others.
+// waiting returns a copy of the list of a bucket's jobs that do not run.
 func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
@@ -304,8 +295,7 @@ func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	return jobs
 }
 
-// purge drops jobs of one bucket, unless they run by now. The bucket is placed once, at the end:
-// its next job would only be dropped as well.
+// purge drops jobs of one bucket, unless they run by now.
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)
@@ -316,7 +306,6 @@ func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	return removed
 }
 
-// Clip truncates a text to most bytes.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s

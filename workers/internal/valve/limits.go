@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// limits are the numbers that buckets obey, from a policy or a key's override. They are immutable,
-// and buckets without an override share one value.
+// limits are the numbers that buckets obey. They are immutable and mostly shared.
 type limits struct {
 	pace        *pace.Pace // nil: jobs start unpaced
 	concurrency int        // 0: no limit
@@ -48,15 +47,14 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
-// Change calls setPolicy if something differs. Policies arrive in sets, mostly unchanged.
+// Change applies a policy, which mostly is unchanged.
 func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 	if paused != v.paused || !reflect.DeepEqual(p, v.Policy) {
 		v.setPolicy(p, paused, now)
 	}
 }
 
-// setPolicy changes the numbers of a policy, also for waiting jobs, except their max_age. A new
-// policy may mean a new target, so breakers probe at once.
+// setPolicy changes the numbers of a policy, also for waiting jobs, except their max_age.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
@@ -88,8 +86,8 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// relimit gives a bucket its key's current limits. Its clock is adjusted and not reset, since each
-// reset would be worth a burst (law 2).
+// relimit gives a bucket its key's current limits. Its clock is adjusted: a reset would be worth a
+// burst (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
@@ -109,7 +107,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	v.place(b, now)
 }
 
-// SetOverrides sets the initial overrides, also of keys without a bucket.
+// SetOverrides sets the initial overrides.
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
 	maps.Copy(v.overrides, overrides)
 }

@@ -36,7 +36,6 @@ type Part struct {
 	holder string
 }
 
-// holding is the jobs that a partition holds.
 type holding struct {
 	buckets map[job.Key]*bucket
 	list    walk.List[*bucket] // the same buckets
@@ -64,7 +63,6 @@ type stream struct {
 	arrivals arrivals
 }
 
-// legacy is what a predecessor left, until the jobs arrive.
 type legacy struct {
 	// when a crashed owner's partition was taken over; 0: it was handed over
 	crashedAt  pace.Instant
@@ -77,7 +75,6 @@ type legacy struct {
 	unseenUntil pace.Instant // … until then, as they may be gone
 }
 
-// acknowledged are the ended jobs that a backlog may still deliver.
 type acknowledged struct {
 	// by sequence, with their time of storage (0: judge by through)
 	finished map[uint64]int64
@@ -113,23 +110,18 @@ type finishedJob struct {
 }
 
 const (
-	// staleFor is how long the backlog may redeliver a finished job: on three nodes a place stays
-	// taken up to 5 ms after its acknowledgement.
+	// staleFor is how long the backlog may redeliver a finished job.
 	staleFor = 100 * time.Millisecond
-	// finishedFor is how long a reopened backlog may redeliver a finished job. The consumer
-	// confirms an acknowledgement, but the stream's leader applies it later: by seconds after an
-	// outage of that server, and never if the consumer is deleted first.
+	// finishedFor is how long a reopened backlog may redeliver a finished job: the stream's leader
+	// applies an acknowledgement later than the consumer confirms it, by seconds after an outage.
 	finishedFor = 30 * time.Second
-	// mostFinished bounds the finished jobs kept: half a minute's at 4,000 a second.
+	// mostFinished is half a minute's finished jobs at 4,000 a second.
 	mostFinished = 1 << 17
 )
 
 // arrivals assigns arrival times, in Unix ns: the time of storage, but never before an earlier
-// job's. Stamps step back with the clock of the stream's leader, or to another server's; equal
-// priorities must stay in the order of sequences (law 4).
-//
-// A new owner lacks the stamps of removed jobs, so it may assign earlier times. Equal priorities
-// keep their order even then.
+// job's, because stamps step back with the clock of the stream's leader, and equal priorities must
+// stay in the order of sequences (law 4).
 type arrivals struct {
 	seq   uint64 // of the last job
 	last  int64  // its arrival time
@@ -142,7 +134,6 @@ type flat struct {
 	at          int64
 }
 
-// mostFlats bounds the runs kept. Beyond it the first two are merged, at the later time.
 const mostFlats = 100
 
 func (a *arrivals) came(seq uint64, stored int64) int64 {
@@ -174,19 +165,15 @@ func (a *arrivals) comes(seq uint64, stored int64) int64 {
 	return a.last
 }
 
-// Owned reports whether this drainer owns the partition.
 func (p *Part) Owned() bool { return p.state <= partitionLive }
 
-// Lost reports whether another process took it.
 func (p *Part) Lost() bool { return p.state == partitionLost }
 
-// Live reports whether its jobs may start.
 func (p *Part) Live() bool { return p.state == partitionLive }
 
-// Buckets counts its buckets.
 func (p *Part) Buckets() int { return len(p.buckets) }
 
-// Stream returns the stream's creation time, which tells it from others of its name; 0: unknown.
+// Stream returns the stream's creation time; 0: unknown.
 func (p *Part) Stream() int64 {
 	if p.created.IsZero() {
 		return 0
@@ -194,7 +181,7 @@ func (p *Part) Stream() int64 {
 	return p.created.UnixNano()
 }
 
-// Held returns the job with this reference; nil: it is no longer held.
+// Held returns the job with this reference, or nil.
 func (p *Part) Held(name handle.Ref) *heldJob {
 	if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.Stamp {
 		return j
@@ -202,7 +189,6 @@ func (p *Part) Held(name handle.Ref) *heldJob {
 	return nil
 }
 
-// finish records a confirmed acknowledgement for finishedFor.
 func (p *acknowledged) finish(seq uint64, stored int64, now pace.Instant) {
 	p.stale = max(p.stale, len(p.recent)-mostFinished)
 	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
@@ -215,7 +201,6 @@ func (p *acknowledged) finish(seq uint64, stored int64, now pace.Instant) {
 	p.recent = append(p.recent, finishedJob{seq, stored, now})
 }
 
-// finishedLately reports whether a job's acknowledgement was confirmed a moment ago.
 func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	for _, f := range slices.Backward(p.recent[p.stale:]) {
 		if f.seq == seq || now.Since(f.at) > staleFor {
@@ -226,17 +211,16 @@ func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant
 }
 
 // done reports whether a job was acknowledged before this backlog was opened. Another job may have
-// its sequence, in a stream restored from a backup, and must run (law 3).
+// its sequence, in a stream restored from a backup (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
 }
 
-// newer reports whether a job was stored after all jobs of the predecessor's record.
 func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
 // tellsThrough returns the Through of a new record; 0 while inherited state of unknown age may
-// remain: too late an instant would make later owners take new jobs for old ones.
+// remain.
 func (p *Part) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// question is a query whose answer takes the loop long, or waits for an event. It is worked on in
-// pieces of about 10 µs, because starts and the lease wait meanwhile.
+// question is a query that is worked on in pieces of about 10 µs, or waits for an event.
 type question struct {
 	job.Question
 	number uint64 // sequence number
@@ -41,13 +40,11 @@ const (
 )
 
 const (
-	// questionsFor bounds the work per iteration: half of the millisecond that timers are late
-	// anyway.
+	// questionsFor bounds the work per iteration.
 	questionsFor = 500 * time.Microsecond
 	// mostQuestions bounds the waiting questions; more are refused.
 	mostQuestions = 256
-	// mostWalks bounds a partition's concurrent walks. Further lists wait, because each holds all
-	// buckets.
+	// mostWalks bounds a partition's concurrent walks, because each holds all buckets.
 	mostWalks = 8
 	// purgePiece is the number of jobs dropped in one piece of work.
 	purgePiece = 256
@@ -74,8 +71,7 @@ type Questions struct {
 func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
-	q := &question{Question: asked, number: qs.asked, part: p, reply: reply,
-		until: pace.Never}
+	q := &question{Question: asked, number: qs.asked, part: p, reply: reply, until: pace.Never}
 	switch q.Op {
 	case job.OpExpect, job.OpJobs:
 		if len(q.Jobs) > job.MaxExpected {
@@ -116,8 +112,7 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 	qs.waiting = append(qs.waiting, q)
 }
 
-// Ponder works on questions until its time is up. They take turns, a piece each, so that a long
-// list delays no short question (law 5).
+// Ponder works on questions until its time is up. They take turns, a piece each (law 5).
 func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.behind = false
 	if len(qs.waiting) == 0 {
@@ -147,7 +142,6 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.waiting = append(qs.waiting, later...)
 }
 
-// Due returns when a question needs work even without an event.
 func (qs *Questions) Due() pace.Instant {
 	if qs.behind {
 		return 0
@@ -160,8 +154,7 @@ func (qs *Questions) Due() pace.Instant {
 }
 
 // expect answers when jobs will start. It waits for jobs that have not arrived, because publishers
-// ask at once and may overtake the delivery; not while the partition is opening, as all stored jobs
-// arrive first, and not for starts that depend on a worker, a target or a person.
+// ask at once and may overtake the delivery.
 func (q *question) expect(now pace.Instant) progress {
 	if now < q.until {
 		if q.newest > q.part.highest && q.part.state == partitionLive {
@@ -228,7 +221,7 @@ func (q *question) job(now pace.Instant) progress {
 	return answered
 }
 
-// jobs describes one job per piece, because counting the jobs before it takes long.
+// jobs describes one job per piece.
 func (q *question) jobs(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn
@@ -250,7 +243,6 @@ func (q *question) cancel(now pace.Instant) progress {
 	return q.whenNoted(a, now)
 }
 
-// edit answers once a stored checkpoint contains the edit.
 func (q *question) edit(now pace.Instant) progress {
 	if q.Edit == nil {
 		q.reply(job.Answer{Error: "no change is asked for"})
@@ -319,7 +311,7 @@ func (qs *Questions) Noted(e Ending) {
 }
 
 // whenNoted answers once all ends are recorded, or after notePatience: an operator may publish a
-// cancelled job again at once, and must not learn that it is still in progress.
+// cancelled job again at once.
 func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
 	q.until = now.Add(notePatience)
 	q.work = func(now pace.Instant) progress {

@@ -7,7 +7,7 @@ import (
 )
 
 // place schedules a bucket's next event: its start, the reading of its head's body, or its removal.
-// Call it after any state change; it does not depend on the previous position.
+// Call it after any state change.
 func (v *Valve) place(b *bucket, now pace.Instant) {
 	if b.Part.state != partitionLive {
 		return
@@ -89,8 +89,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 }
 
-// cooled ends an expired cool-down, without a burst. Until then the clock keeps the schedule of the
-// rate alone, because a cool-down may be shortened.
+// cooled ends an expired cool-down, without a burst.
 func (b *bucket) cooled(now pace.Instant) {
 	if b.cool > now || b.cool == 0 {
 		return
@@ -118,8 +117,8 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// freshAt returns when to check that no usage of a bucket's limits counts any more. Usage only
-// defers that; checks are spread, because clock windows end for all buckets at once.
+// freshAt returns when to check that no usage of a bucket's limits counts any more. Checks are
+// spread, because clock windows end for all buckets at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
@@ -132,8 +131,7 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 const mostRates = 10_000
 
 // forget removes an empty bucket once it is in its initial state: until then, its next job must
-// obey its clock, cool-down, breaker and turns. Keys come from outside, so each must be removed
-// eventually.
+// obey its clock, cool-down, breaker and turns.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
 		return // it was forgotten before
@@ -153,8 +151,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		at = max(at, b.rate.Told(b.pace))
 	}
 	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
-		// It has taken turns ahead of waiting buckets, which catch up in about as many starts as
-		// they are.
+		// It has taken turns ahead of waiting buckets, which catch up in about as many starts.
 		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
 	}

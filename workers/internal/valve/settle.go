@@ -11,9 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// crashed counts a crash of a job's holder, and records it first: otherwise, after another crash,
-// the next owner would start a job that has crashed too often. Later jobs of its bucket wait, as it
-// returns to its place (law 4).
+// crashed counts a crash of a job's holder, and records it first, for the next owner. Later jobs of
+// its bucket wait, as it returns to its place (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
@@ -24,8 +23,8 @@ func (v *Valve) crashed(j *heldJob, holder string) {
 	v.recordFailure(j, 0)
 }
 
-// Finished handles the outcome of a run. It frees the worker, and applies the outcome, passes it to
-// the partition's successor, or drops it.
+// Finished frees the worker of a run, and applies the outcome, passes it to the partition's
+// successor, or drops it.
 func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	r, known := v.runs[number]
 	if !known {
@@ -57,8 +56,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress returns a report that a run continues, for its partition's new owner, and whether the
-// partition was handed over.
+// Progress returns a report that a run continues, and whether its partition was handed over.
 func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -70,8 +68,7 @@ func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 	return goesOn, p.state == partitionSurrendered && j.stage != stageGone
 }
 
-// settle applies the outcome of a running job. Causes outside of the job count no attempt: a target
-// that asks for a pause or is down, a lost worker, a failed final check (law 6).
+// settle applies the outcome of a running job. Causes outside of the job count no attempt (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
@@ -164,7 +161,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 }
 
 // throttle pauses a bucket as its target asked, or else for the policy's backoff, doubled for each
-// pause in a row. It does not pause the job: a 429 concerns all calls for this key.
+// pause in a row.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
 	if now >= b.cool { // answers to jobs that began before the pause do not start another
@@ -188,8 +185,7 @@ func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	}
 }
 
-// recordFailure records a counted attempt or crash; then the job backs off. Otherwise a new owner
-// would not know of the attempt, and a job that always fails would never exhaust them.
+// recordFailure records a counted attempt or crash, for a new owner; then the job backs off.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded, j.snoozed = backoff, true, false
@@ -207,7 +203,6 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	}, p.records[j.Seq]})
 }
 
-// Written handles the end of the write of an attempt record.
 func (p *Part) Written(s *Save, now pace.Instant) {
 	p.records[s.Seq] = s.Revision
 	if j := p.Held(s.Ref); j != nil {
@@ -241,9 +236,6 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 // over: the record is this very write, whose answer was lost; or the job is finished; or an owner
 // of a later epoch wrote it. Otherwise an earlier owner wrote after its successor had read; its
 // counts are merged, and the record is replaced.
-//
-// A process that was declared dead may still have a write in flight, which must not undo a later
-// owner's counts.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
 		s.Revision = 0 // the oldest records go when there are too many of them
@@ -259,8 +251,8 @@ func (s *Save) Met(found []byte, revision uint64) (end bool) {
 		return true
 	}
 	if r.Stream == s.Record.Stream {
-		s.Record.Attempts, s.Record.Crashes = max(s.Record.Attempts,
-			r.Attempts), max(s.Record.Crashes, r.Crashes)
+		s.Record.Attempts = max(s.Record.Attempts, r.Attempts)
+		s.Record.Crashes = max(s.Record.Crashes, r.Crashes)
 	}
 	return false
 }
@@ -269,8 +261,8 @@ func (v *Valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
-// bury stores a job's dead letter before its acknowledgement; in the other order a crash in between
-// would lose it (law 3). Dead letters have message ids, so a second one is harmless.
+// bury stores a job's dead letter before its acknowledgement (law 3). Dead letters have message
+// ids, so a second one is harmless.
 func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
@@ -279,23 +271,22 @@ func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 		Detail: detail})
 }
 
-// Buried handles a stored dead letter.
 func (v *Valve) Buried(j *heldJob) {
 	if j != nil && j.stage == stageBurying {
 		v.ack(j)
 	}
 }
 
-// ack requests a job's acknowledgement. Until that is confirmed the job occupies the stream and may
-// be redelivered, so it is kept, without its text.
+// ack requests a job's acknowledgement. Until that is confirmed the job may be redelivered, so it
+// is kept, without its text.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.Acks = append(v.out.Acks, j.ref())
 }
 
-// Confirmed handles a confirmed acknowledgement: the job's place is free. The job is remembered
-// briefly, as the stream's leader may not have applied the acknowledgement.
+// Confirmed handles a confirmed acknowledgement. The job is remembered briefly, as the stream's
+// leader may not have applied it.
 func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {
@@ -304,7 +295,6 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	stored := j.Stored.UnixNano()
 	p.finish(seq, stored, now)
 	if p.sweeping && p.finished != nil {
-		// The newly opened backlog may still deliver it.
 		p.finished[seq] = stored
 	}
 	p.v.remove(j, now)
@@ -327,7 +317,6 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	}
 }
 
-// ended describes a job's end, if it has an Idempotency-Key.
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 	if j.headless {
 		return job.Ended{How: how, Accepted: j.Stored}, j.keyed

@@ -15,17 +15,16 @@ import (
 // Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
 // refunded if its final check sends it back; the guard of the limits covers the delay in between.
 //
-// After a crash, only starts since the last stored checkpoint are unknown. To keep these few,
-// nothing starts under limits before an owner's first checkpoint; nor while some start older than
-// mostUnnoted is in none; nor if the job costs more than any in a checkpoint; nor beyond the budget
-// that a stored checkpoint names, as a successor relies on it.
+// To keep the unknown starts few after a crash, nothing starts under limits before an owner's first
+// checkpoint; nor while some start older than mostUnnoted is in none; nor if the job costs more
+// than any in a checkpoint; nor beyond the budget that a stored checkpoint names.
 
 const (
 	// mostUnnoted is how long jobs start under limits without a checkpoint that has them.
 	mostUnnoted = 2 * time.Second
 	// askAgain is when a bucket checks again for a stored checkpoint.
 	askAgain = 100 * time.Millisecond
-	// askAgainPerBucket is added to askAgain, as large partitions have rarer checkpoints.
+	// askAgainPerBucket is added, as large partitions have rarer checkpoints.
 	askAgainPerBucket = 10 * time.Microsecond
 )
 
@@ -48,11 +47,9 @@ type unnoted struct {
 	telling bounds // as being written
 }
 
-// bounds are a checkpoint's bounds on later starts: the costs of a job, and the budgets of each
-// bucket and of all together.
+// bounds are a checkpoint's bounds on later starts: the costs of a job, and the budgets.
 type bounds struct{ costs, each, all quota.Units }
 
-// costing records the cost of a job, or its usage.
 func (u *unnoted) costing(cost string, n int64) {
 	if u.costs == nil {
 		u.costs = quota.Units{}
@@ -60,7 +57,7 @@ func (u *unnoted) costing(cost string, n int64) {
 	u.costs[cost] = max(u.costs[cost], n)
 }
 
-// gathered records that a checkpoint begins. It has all starts until now.
+// gathered records that a checkpoint begins, with all starts until now.
 func (p *Part) gathered() {
 	u := &p.unnoted
 	if u.writing == 0 {
@@ -75,8 +72,7 @@ func (p *Part) gathered() {
 	u.noted.Begun++
 }
 
-// Noted records that the last checkpoint begun was stored; false: unknown. It reports whether it is
-// the first.
+// Noted records whether the last checkpoint begun was stored, and reports whether it is the first.
 func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
@@ -90,7 +86,6 @@ func (p *Part) Noted(stored bool) (first bool) {
 	return first
 }
 
-// gap returns the age of the first start outside of stored checkpoints.
 func (u *unnoted) gap(now pace.Instant) time.Duration {
 	switch {
 	case u.writing != 0:
@@ -118,7 +113,6 @@ func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bo
 	return known
 }
 
-// knows reports whether a stored checkpoint covers jobs of this cost.
 func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	n := c.Of(cost)
 	if n <= max(u.told.costs[cost], 1) {
@@ -128,7 +122,7 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a set has used up its budget, and if so requests another checkpoint.
+// spent reports whether a set has used up its budget, and if so requests a checkpoint.
 func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
@@ -175,8 +169,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
-// stillWithin checks a due bucket again, which may have waited for a worker: some permissions end,
-// as with a clock window.
+// stillWithin checks again a due bucket that may have waited for a worker: some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -190,7 +183,6 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	return v.fits(b, now)
 }
 
-// againWithin reevaluates limits after JetStream's clock was set.
 func (v *Valve) againWithin(now pace.Instant) {
 	for _, t := range v.common {
 		t.callBack(now)
@@ -237,7 +229,6 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	}
 }
 
-// try returns the delays that shadow limits would have caused a start.
 func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
 	if v.candidates != nil {
 		b := j.Bucket
@@ -246,7 +237,6 @@ func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Durati
 	return delays
 }
 
-// account corrects a start's charges by its outcome.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	b, c := j.Bucket, j.charged
 	j.charged = nil
@@ -284,9 +274,9 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 }
 
 // recharge converts the charges of runs when their limits are replaced.
-func (v *Valve) recharge(by *together, from, to *quota.Limits,
-	used func(c *charged, b *bucket) *quota.Set) {
-
+func (v *Valve) recharge(
+	by *together, from, to *quota.Limits, used func(c *charged, b *bucket) *quota.Set,
+) {
 	adapt := func(j *heldJob) {
 		for c := j.charged; c != nil; c = c.next {
 			if c.by == by && c.of != nil {
@@ -306,7 +296,6 @@ func (v *Valve) recharge(by *together, from, to *quota.Limits,
 	}
 }
 
-// noteUsed records what a run has used of limits with a budget: others may use as much.
 func (p *Part) noteUsed(l *quota.Limits, used quota.Units) {
 	for cost := range l.Budgets() {
 		if n := used[cost]; n > 0 {
@@ -365,7 +354,6 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	return min(most, paced+max(in.Handover.Cost, 1))
 }
 
-// mostPaced bounds the slots that a pace allows within a time.
 func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 	slots := p.Rate.PerSecond()*max(2, peak)*(within+time.Second).Seconds() + float64(p.Burst)
 	return int64(min(slots, 1e15))
@@ -418,7 +406,6 @@ func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	}
 }
 
-// inheritUsed restores the usage of a bucket's limits from a predecessor's record.
 func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.Instant) {
 	if v.quota == nil {
 		return
@@ -465,7 +452,6 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	h.Gap = record.Micros(mostUnnoted + lag)
 }
 
-// costsTooMuch buries a job that exceeds what a limit ever allows.
 func (v *Valve) costsTooMuch(j *heldJob) bool {
 	limit, cost, most := v.Policy.BeyondLimits(j.Cost, j.Costs)
 	if limit == "" {

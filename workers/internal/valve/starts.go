@@ -10,12 +10,10 @@ import (
 )
 
 // Advance starts what may start at now in the valve's line. fence is also the deadline for the
-// final checks: after it, this process may have another lease, which does not cover the same
-// partitions.
+// final checks.
 //
-// The order matters. Timeouts come first, because ended jobs make room; local workers precede
-// remote ones, which cost two more messages; bodies are read last, when it is known which buckets
-// lack a worker.
+// Timeouts come first, because ended jobs make room; local workers precede remote ones, which cost
+// two more messages; bodies are read last, when it is known which buckets lack a worker.
 func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		v.arrange(now, fence)
@@ -67,7 +65,6 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	v.all = hold{}
 }
 
-// next returns the bucket that gets the next local worker; nil: none.
 func (v *Valve) next(now pace.Instant) *bucket {
 	for len(v.due)+len(v.callers) > 0 {
 		if !v.admits(now) {
@@ -103,8 +100,8 @@ func (v *Valve) lookBack() {
 // here stands for a local worker in place of a claim.
 const here = -1
 
-// startBy starts the head of a bucket, unless it must wait after all: here, or by a remote worker's
-// claim.
+// startBy starts the head of a bucket, here or by a remote worker's claim, unless it must wait
+// after all.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	switch c := &v.claims; {
 	case !v.stillWithin(b, now):
@@ -117,7 +114,6 @@ func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	}
 }
 
-// admits reports whether the gates of all buckets let a due one start.
 func (v *Valve) admits(now pace.Instant) bool {
 	if !v.total.awake {
 		v.total.awake = true
@@ -127,8 +123,8 @@ func (v *Valve) admits(now pace.Instant) bool {
 	return v.all.until <= now
 }
 
-// start gives the head of a bucket to a worker. Its clocks advance at once, for the next decision;
-// a returned job gives its slots back.
+// start gives the head of a bucket to a worker. Its clocks advance at once; a returned job gives
+// its slots back.
 func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	due := b.nextAt
 	j := b.ready[0].heldJob
@@ -196,7 +192,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 }
 
 // Idle reports whether Advance has no effect until the next event. In a line of several valves none
-// is idle, because their turns advance.
+// is idle.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {
@@ -210,11 +206,9 @@ func (v *Valve) Idle() bool {
 	return true
 }
 
-// Rested sets when an idle valve could last have started jobs.
 func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 
-// Wake returns when Advance next has work without another event. While starts are not allowed, only
-// timers count.
+// Wake returns when Advance next has work without another event.
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {

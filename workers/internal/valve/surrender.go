@@ -8,12 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Drop ends a partition that another process took, which now judges its runs.
+// Drop ends a partition that another process took.
 func (p *Part) Drop() { p.leave(partitionLost) }
 
 // Surrender ends a partition in order and returns its next owner's record. Outcomes that are not
-// recorded yet are reported to that owner: otherwise a counted attempt would be lost, or a job that
-// is due to become a dead letter would run again.
+// recorded yet are reported to that owner.
 func (p *Part) Surrender(now pace.Instant) record.Handover {
 	h := p.Handover(now, 0)
 	for _, j := range p.jobs {
@@ -22,14 +21,11 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 			p.v.report(j,
 				record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
 		case j.stage == stageSaving:
-			p.v.report(j, record.Outcome{
-				Seq: j.Seq, Kind: record.OutcomeFailed, Error: j.LastError, Attempts: j.Attempts,
-			})
+			p.v.report(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeFailed, Error: j.LastError,
+				Attempts: j.Attempts})
 		case j.stage == stageBurying && j.ran():
-			p.v.report(j, record.Outcome{
-				Seq: j.Seq, Kind: record.OutcomePermanent, Error: j.LastError, Reason: j.reason,
-				Attempts: j.Attempts,
-			})
+			p.v.report(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomePermanent,
+				Error: j.LastError, Reason: j.reason, Attempts: j.Attempts})
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
@@ -46,8 +42,8 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 }
 
 // Unreported counts the jobs whose outcome we will report to the next owner. It must match the
-// reports of Surrender and Finished exactly: one too many and this process never ends; one too few
-// and the last of these jobs runs again.
+// reports of Surrender and Finished exactly, or this process never ends, or the last of these jobs
+// runs again.
 func (p *Part) Unreported() (n int) {
 	for _, j := range p.jobs {
 		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
@@ -63,10 +59,8 @@ func (p *Part) Unreported() (n int) {
 	return n
 }
 
-// Undecided reports whether jobs are on their way to a worker, or a crash is being recorded.
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
 
-// Quiet reports whether nothing of the partition, and no job of its policy, is in progress.
 func (p *Part) Quiet() bool {
 	if p.v.Busy+p.v.claims.running > 0 {
 		return false
@@ -79,7 +73,7 @@ func (p *Part) Quiet() bool {
 	return true
 }
 
-// Quiesce stops a partition's starts. It still handles outcomes and acknowledgements.
+// Quiesce stops a partition's starts.
 func (p *Part) Quiesce() {
 	if !p.Quiesced {
 		p.leave(partitionOpening)
@@ -87,21 +81,18 @@ func (p *Part) Quiesce() {
 	}
 }
 
-// report sends a job's outcome to the next owner, with the run's holder and the stream: another
-// run, or another job of the sequence, may exist by then.
+// report sends a job's outcome to the next owner, with the run's holder and the stream.
 func (v *Valve) report(j *heldJob, o record.Outcome) {
 	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
 	j.Bucket.Part.passOn(o)
 }
 
-// passOn sends an outcome to the next owner of a partition.
 func (p *Part) passOn(o record.Outcome) {
 	p.v.out.Reports = append(p.v.out.Reports,
 		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
 }
 
-// leave takes a partition out of all decisions. A quiesced one keeps its buckets' clocks for the
-// handover.
+// leave takes a partition out of all decisions. A quiesced one keeps its buckets' clocks.
 func (p *Part) leave(state partitionState) {
 	p.v.leaveCalls(p)
 	p.state = state

@@ -7,12 +7,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// This file holds all state that the core shares with its workers, which run concurrently. Nothing
-// else in the core needs atomics or locks.
+// This file holds all state that the core shares with its workers, which run concurrently.
 
 // Ticket is a job's place in the order of starts. Each worker makes its final check after the
-// previous one's, and a job that would overtake a returned one is returned too. Otherwise the
-// second of two jobs could pass while the first one's goroutine waits for the processor (law 4).
+// previous one's, and a job that would overtake a returned one is returned too (law 4).
 type Ticket struct {
 	rank     rank // without the times it found the target down
 	cost     int64
@@ -35,8 +33,7 @@ type undecided struct{ jobs atomic.Int32 }
 
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
-// ticket appends a job to its bucket's order, and counts it in its partition, whose handover waits
-// until none is undecided.
+// ticket appends a job to its bucket's order, and counts it in its partition.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	r := j.rank()
 	r.tried = 0
@@ -49,22 +46,19 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	return t
 }
 
-// cameBack handles a job's return. Until then it counts as undecided, because nothing may start
-// before it has its place again.
+// cameBack handles a job's return. Until then it counts as undecided.
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
 }
 
-// Passed waits for the final check, and reports its result.
 func (t *Ticket) Passed() bool {
 	t.decided.Wait()
 	return t.passed
 }
 
 // takeSlots takes the job's slots at now, if the clocks allow it. The bucket's own clock goes
-// first, since only the valve can move it meanwhile: so no slot of all buckets is lost to a job
-// that may not start.
+// first, since only the valve can move it meanwhile: so no slot of all buckets is lost.
 func (t *Ticket) takeSlots(now pace.Instant) bool {
 	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&
 		t.own.Start(now, t.cost)
@@ -79,18 +73,16 @@ const (
 	ReturnOrder Return = "order" // an earlier job of its bucket was returned
 )
 
-// Returned returns why the job did not pass; empty: it did. Only the checking goroutine may call
-// it.
+// Returned returns why the job did not pass. Only the checking goroutine may call it.
 func (t *Ticket) Returned() Return { return t.why }
 
 // Decide makes the final check of a start, after all earlier starts of its bucket are decided. gate
 // returns the fence and then the clock, so that a freeze in between is noticed. begin, if not nil,
-// starts the job before any later one is decided.
-//
-// The check is made where the job runs, because the fence and the rate bound starts and not
-// decisions: in between, a goroutine may wait for the processor, or the machine may sleep.
-func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
-	begin func()) (now pace.Instant, passed bool) {
+// starts the job before any later one is decided. It runs where the job runs, because the fence and
+// the rate bound starts and not decisions.
+func (t *Ticket) Decide(
+	gate func() (fence, now pace.Instant), begin func(),
+) (now pace.Instant, passed bool) {
 	if t.previous != nil {
 		t.previous.decided.Wait()
 		t.back = t.previous.back

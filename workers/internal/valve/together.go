@@ -15,7 +15,7 @@ import (
 //
 // A job that costs more than the current balance lets cheaper jobs pass, but only until it could
 // have started without them, and for at most mostPassed buckets at a time. Then the others wait for
-// it, so that cheap jobs cannot starve it.
+// it.
 type together struct {
 	*quota.Limits
 	host   *Valve // the valve that owns it; nil: none here
@@ -31,15 +31,14 @@ type together struct {
 type order struct {
 	total totalRate
 	// turns is the virtual time, in starts by weight, of start-time fair queueing (Goyal, Vin and
-	// Cheng, 1996). A bucket that becomes active starts from here, so idle time earns no credit.
+	// Cheng, 1996). A bucket that becomes active starts from here.
 	turns     float64
 	mostTurns float64 // maximum turns over all buckets
 	line      *line   // group of policies that share turns
 	taken     float64 // turns this valve has used in its group
 }
 
-// totalRate is the rate of all buckets together. As a limit it would cost a guard for each start,
-// and its starts would wait for checkpoints.
+// totalRate is the rate of all buckets together. As a limit it would cost a guard and a checkpoint.
 type totalRate struct {
 	*pace.Pace // nil: there is none
 	clock      pace.Clock
@@ -60,13 +59,12 @@ func (t *totalRate) change(to *pace.Pace, now pace.Instant) {
 	t.Pace = to
 }
 
-// passer is a bucket that lets others pass.
 type passer struct {
 	*bucket
 	of *Valve
 }
 
-// mostPassed bounds these buckets, as each may be checked needlessly.
+// mostPassed bounds these buckets.
 const mostPassed = 64
 
 // takesTurns reports whether some limit covers all buckets.
@@ -90,7 +88,6 @@ func (v *Valve) nextTurn(now pace.Instant) hold {
 	return h
 }
 
-// turnEvery returns the average time between two turns.
 func (v *Valve) turnEvery() (every time.Duration) {
 	if v.total.Pace != nil {
 		every = v.total.Interval
@@ -126,9 +123,9 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 }
 
 // commonWait returns how long limits over all buckets delay a job of this cost, and by which limit.
-func (v *Valve) commonWait(c quota.Cost,
-	now pace.Instant) (wait time.Duration, by string, of *together) {
-
+func (v *Valve) commonWait(
+	c quota.Cost, now pace.Instant,
+) (wait time.Duration, by string, of *together) {
 	for _, t := range v.common {
 		if more, limit := t.Next(t.used, v.instant(now), c); more > wait {
 			wait, by, of = more, limit, t
@@ -137,7 +134,6 @@ func (v *Valve) commonWait(c quota.Cost,
 	return wait, by, of
 }
 
-// contested reports whether a bucket waits for its turn.
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
 	return len(v.due)+len(v.unread)+len(v.callers) > 0 || v.untold > now ||
@@ -149,7 +145,6 @@ func (v *Valve) takeTurn(b *bucket, cost int64) {
 	if !v.takesTurns() {
 		return
 	}
-	// A bucket that was held back has missed turns.
 	v.turns = max(v.turns, b.turns)
 	b.turns = v.turns + float64(cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
@@ -159,7 +154,7 @@ func (v *Valve) takeTurn(b *bucket, cost int64) {
 }
 
 // setTogether replaces the limits over all buckets, and converts their usage and the charges of
-// runs, except runs of policies that share a limit.
+// runs.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -227,19 +222,15 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
-// A limit that several policies share has a valve of its own, without jobs: its limit over all
-// buckets holds the state, which moves with its only partition. The sharing policies' valves query
-// and charge it while this process owns that partition; otherwise they start nothing.
-//
-// These policies form a line and take turns by weight, so one with many keys gets no more than one
-// with a single key.
+// A limit that several policies share has a valve of its own, without jobs, which moves with its
+// only partition. The sharing policies' valves query and charge it while this process owns that
+// partition; otherwise they start nothing. These policies form a line and take turns by weight.
 
 type line struct {
 	valves []*Valve
 	turns  float64 // virtual time, as in a valve
 }
 
-// weight returns the policy's share of the turns of its line.
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
 // late is a cost correction (estimated and actual) for a run that ended late.
@@ -257,7 +248,6 @@ type SharedLimit struct {
 	Of   *Valve
 }
 
-// ShareLimits sets the limits that the policy shares with others.
 func (v *Valve) ShareLimits(all []SharedLimit) {
 	v.shared = v.shared[:0]
 	for _, l := range all {
@@ -278,7 +268,6 @@ func (v *Valve) gatherCommon() {
 	}
 }
 
-// here returns the partition of a shared limit; nil: this process does not own it.
 func (t *together) here() *Part {
 	if t.part != nil && t.part.Live() {
 		return t.part
@@ -286,7 +275,6 @@ func (t *together) here() *Part {
 	return nil
 }
 
-// elsewhere reports whether a limit is shared and its state is not here.
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
 // covers reports whether stored checkpoints, of the partition and of shared limits, allow a job of
@@ -340,10 +328,10 @@ func Join(valves []*Valve) {
 	}
 }
 
-// Leads reports whether the valve is the first of its line, all of which its Advance advances.
+// Leads reports whether the valve is the first of its line, which its Advance advances.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts jobs in a line of several valves, one by one in order of turns.
+// start starts jobs in a line of several valves, in order of turns.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve

@@ -1,6 +1,5 @@
-// Package valve schedules the jobs of one policy in this drainer. The caller reports events (an
-// arrival, the end of a run, the passing of time, the loss of a partition), and the valve
-// appends the resulting work to its Actions. It does no I/O and reads no clock.
+// Package valve schedules the jobs of one policy in this drainer. The caller reports events, and
+// the valve appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target;
@@ -30,12 +29,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// Valve schedules the jobs of one policy in the partitions that this drainer owns. It is a pure
-// state machine.
+// Valve schedules the jobs of one policy in the partitions that this drainer owns.
 //
 // Each bucket is in at most one heap: of scheduled buckets, due ones, or those that lack only a
-// body. An iteration of the loop therefore costs as much as its events, whatever the number of
-// buckets or jobs.
+// body. So an iteration of the loop costs as much as its events, whatever the number of buckets or
+// jobs.
 type Valve struct {
 	settings
 	startLimits
@@ -60,7 +58,6 @@ type Valve struct {
 	all   hold         // what held all buckets when last asked in this iteration
 }
 
-// agenda orders buckets and jobs by when they need attention.
 type agenda struct {
 	sched   heap.Heap[scheduledBucket]
 	due     heap.Heap[dueBucket]
@@ -71,7 +68,6 @@ type agenda struct {
 	lapsed  pace.Instant // no work for lapse before this instant
 }
 
-// crew is the workers that run the valve's jobs.
 type crew struct {
 	Local    bool   // there are local workers
 	Busy     int    // local workers with jobs of this valve
@@ -91,10 +87,9 @@ type run struct {
 
 const (
 	// MostCrashes is the number of owner crashes after which a running job becomes a dead letter:
-	// it ran in all of them, and is most likely the cause.
+	// it most likely is the cause.
 	MostCrashes = 3
-	// mostLooks bounds the buckets examined per iteration to count jobs that are due soon. The
-	// first items of the heap are among the earliest.
+	// mostLooks bounds the buckets examined per iteration to count jobs that are due soon.
 	mostLooks = 32
 )
 
@@ -106,12 +101,10 @@ func (c wallClock) at(now pace.Instant) time.Time {
 	return at
 }
 
-// instant converts a date.
 func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
 	return now.Later(date.Sub(c.at(now)))
 }
 
-// instant converts to the clocks used by limits.
 func (v *Valve) instant(now pace.Instant) quota.Now {
 	wall, off := v.wall(now)
 	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
@@ -140,7 +133,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 }
 
 // Arrive accepts delivered jobs. Jobs in order advance the highest sequence seen, which identifies
-// redeliveries; one out of order would make all later jobs look redelivered.
+// redeliveries.
 func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	highest := p.highest
 	for i := range jobs {
@@ -153,10 +146,7 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 
 // arrive accepts a delivered job, which may come again: after its backlog was reopened, before its
 // acknowledgement is applied, or from concurrent deliveries. The same sequence with another storage
-// time is a different job.
-//
-// The checks go by precedence: a finished job is only acknowledged; then come malformed jobs,
-// outcomes that arrived first, too many crashes, a new crash, and runs elsewhere.
+// time is a different job. The checks go by precedence.
 func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
@@ -246,12 +236,10 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	}
 }
 
-// date sets when a job expires, so that later decisions need no wall clock.
 func (v *Valve) date(j *heldJob, now pace.Instant) {
 	j.expires = v.wall.instant(v.expiry(j), now)
 }
 
-// expiry returns the earlier of a job's deadline and its maximum age.
 func (v *Valve) expiry(j *heldJob) time.Time {
 	at := j.Stored.Add(time.Duration(v.Policy.MaxAge))
 	if !j.Deadline.IsZero() && j.Deadline.Before(at) {
@@ -260,8 +248,8 @@ func (v *Valve) expiry(j *heldJob) time.Time {
 	return at
 }
 
-// Redate recomputes the instants of all jobs, and reevaluates limits with windows in JetStream's
-// time, after that clock changed or this process's clock stood still.
+// Redate recomputes the instants of all jobs after JetStream's clock was set or this process's
+// clock stood still.
 func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
@@ -292,8 +280,7 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 }
 
 // bucket returns the bucket of a key, creating it if needed. In a partition taken over after a
-// crash, a new bucket begins as if a job had just started: its previous owner may have started an
-// unrecorded one.
+// crash, a new bucket begins as if a job had just started.
 func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
@@ -315,7 +302,6 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	return b
 }
 
-// makeReady adds a job to those that wait for a slot.
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	if j.call != nil {
 		v.await(j, now)
@@ -345,7 +331,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	v.lookAt(j, j.expires)
 }
 
-// delay defers a job until an instant, which may be hours away: a large body is dropped.
+// delay defers a job until an instant; a large body is dropped.
 func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.enter(stageDelayed)
 	if j.Size > leanSize {
@@ -355,7 +341,6 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.Bucket.own().later.Push(laterJob{j})
 }
 
-// lookAt sets the job's only timer.
 func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 	j.at = at
 	if j.inTimers >= 0 {
@@ -388,7 +373,6 @@ func (v *Valve) detach(j *heldJob) {
 	}
 }
 
-// noteHeld records which start limit holds a bucket's next job; empty: none.
 func (v *Valve) noteHeld(b *bucket, by string) {
 	if b.heldBy == by {
 		return
@@ -401,7 +385,6 @@ func (v *Valve) noteHeld(b *bucket, by string) {
 	}
 }
 
-// Free returns the number of idle local workers.
 func (v *Valve) Free() int {
 	if !v.Local {
 		return 0
@@ -409,7 +392,6 @@ func (v *Valve) Free() int {
 	return v.Policy.Workers - v.Busy - v.Reserved
 }
 
-// Reserve takes a local worker for another drainer's valve.
 func (v *Valve) Reserve() bool {
 	if v.Free() <= 0 {
 		return false
@@ -418,15 +400,14 @@ func (v *Valve) Reserve() bool {
 	return true
 }
 
-// Release returns a worker taken by Reserve.
 func (v *Valve) Release() { v.Reserved-- }
 
 // Running counts the jobs that run, here or elsewhere, including those of other drainers here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 
-// mayTakeWorker keeps one bucket from taking all workers, as when a target hangs for one key: it
-// may run three times as many jobs as workers stay free. (Choudhury and Hahne, "Dynamic queue
-// length thresholds for shared-memory packet switches", 1998.)
+// mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
+// workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+// switches", 1998).
 func (v *Valve) mayTakeWorker(b *bucket) bool {
 	free := v.Free()
 	return free > 0 && b.running <= 3*(free-1)
