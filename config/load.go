@@ -23,10 +23,10 @@ const (
 	configEnv  = envPrefix + "CONFIG"
 )
 
-// Flags defines --config, the file for [LoadFile], and the flags of settings.
+// Flags defines --config and the flags of settings.
 func Flags(flags *pflag.FlagSet) { define(flags) }
 
-// DrainerFlags is [Flags] without the flags of the embedded server, the limits and the gateways.
+// DrainerFlags leaves out the embedded server, the limits and the gateways.
 func DrainerFlags(flags *pflag.FlagSet) { define(flags, "nats.embedded.", "state.", "envoy.") }
 
 func define(set *pflag.FlagSet, without ...string) {
@@ -40,7 +40,7 @@ func define(set *pflag.FlagSet, without ...string) {
 	}
 }
 
-// FileName returns the file named by --config or PENSTOCK_CONFIG, or "".
+// FileName returns the file of --config or PENSTOCK_CONFIG.
 func FileName(flags *pflag.FlagSet) string {
 	if f := flags.Lookup(configFlag); f != nil && f.Changed {
 		return f.Value.String()
@@ -65,14 +65,13 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, or nil. Environment variables PENSTOCK_<KEY>, such as PENSTOCK_NATS_URL
-// or PENSTOCK_NATS_EMBEDDED_DIR, override it, and flags, which may be nil, override these. An empty
-// variable is ignored. Policies and schedules come only from the file.
+// Load reads a YAML file, or nil. Environment variables such as PENSTOCK_NATS_URL override it, and
+// flags, which may be nil, override these. An empty variable is ignored. Policies and schedules
+// come only from the file.
 //
-// The error joins all problems in the order of the file, each with its line and place:
-// `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" if the file has no Name method
-// like [*os.File]. An unknown variable beginning with PENSTOCK_ is only a warning, because
-// orchestrators set some: Kubernetes sets PENSTOCK_PORT for a service called penstock.
+// The error joins all problems in the order of the file: `penstock.yaml:7: policies[2].outflow:
+// "10/x": …`, or "line 7: …" if the file has no name. An unknown PENSTOCK_ variable is only a
+// warning, because Kubernetes sets PENSTOCK_PORT for a service called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	f, err := strict.Read(file)
 	if err != nil {
@@ -111,7 +110,6 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// possible returns why this installation cannot have a policy.
 func (c Config) possible(p policy.Policy) []policy.Problem {
 	problems := p.CheckPrefix(c.NATS.Prefix)
 	if c.State.Store == "redis" {

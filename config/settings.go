@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// flags lists the settings with flags.
 var flags = []struct{ key, name, usage string }{
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`"},
 	{"http.tokens", "http-tokens",
@@ -59,7 +58,7 @@ var flags = []struct{ key, name, usage string }{
 	{"grace", "grace", "`duration` that jobs and requests may take to finish at the end"},
 }
 
-// Changed lists the keys of the settings that differ, without policies and routes.
+// Changed lists the keys of differing settings, without policies and routes.
 func Changed(before, after Config) (keys []string) {
 	was := strict.Fields(&before)
 	for i, is := range strict.Fields(&after) {
@@ -82,12 +81,11 @@ func unrouted(all []Outbound) []Outbound {
 	return all
 }
 
-// env returns the environment variable of a key.
 func env(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// override applies environment variables, then flags. An empty variable is ignored.
+// An empty variable is ignored.
 func override(f *strict.File, given *pflag.FlagSet) {
 	for _, s := range strict.Fields(new(Config)) {
 		if text := os.Getenv(env(s.Place)); text != "" {
@@ -104,11 +102,10 @@ func override(f *strict.File, given *pflag.FlagSet) {
 	}
 }
 
-// clients are the variables of cmd/penstock.
+// of cmd/penstock
 var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
 	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
 
-// strangers warns of unknown environment variables with our prefix.
 func strangers(environ []string) (warnings []string) {
 	names := append(slices.Clone(clients), configEnv)
 	for _, s := range strict.Fields(new(Config)) {

@@ -22,10 +22,10 @@ var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$
 // leastMemory is the least value of drain.memory.
 const leastMemory = policy.MiB
 
-// leastStore is the smallest store with room for the records that processes need.
+// room for the records that processes need
 const leastStore = 16 * policy.MiB
 
-// checker checks values that were parsed; policies validate themselves.
+// Policies validate themselves.
 type checker struct{ *strict.File }
 
 func (found checker) config(c Config) {
@@ -68,7 +68,6 @@ func (p checker) between(place string, d, least, most time.Duration) {
 	}
 }
 
-// address checks an address to listen on; empty is fine.
 func (p checker) address(place, value string) {
 	if value != "" {
 		if reason := badAddress(value); reason != "" {
@@ -168,7 +167,6 @@ func (p checker) ofNATS(n NATS) {
 	}
 }
 
-// badAddress returns the problem of an address to listen on, or "".
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -180,8 +178,7 @@ func badAddress(address string) string {
 	return ""
 }
 
-// badServers returns the problem of a list of NATS URLs, without quoting them, since they may hold
-// passwords.
+// URLs are not quoted, since they may hold passwords.
 func badServers(servers string) string {
 	if servers == "" {
 		return ""
@@ -201,7 +198,7 @@ func badServers(servers string) string {
 	return ""
 }
 
-// ofRedis checks the settings of Redis, without quoting passwords.
+// Passwords are not quoted.
 func (p checker) ofRedis(r Redis) {
 	add := func(field, format string, args ...any) {
 		p.Add("state.redis."+field, format, args...)

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// exitFailed means that the operation failed, as opposed to wrong usage.
+// the operation failed, as opposed to wrong usage
 const exitFailed = 1
 
 const notInIt = `not in it: leases and locks, which end by themselves; which jobs were done, for repeats of their
@@ -60,7 +60,6 @@ func restore(args []string, stdout, stderr io.Writer) int {
 		})
 }
 
-// tell describes a backup.
 func tell(to io.Writer, what string, c backup.Contents) {
 	fmt.Fprintln(to, what+":")
 	for _, s := range c.Streams {
@@ -68,7 +67,6 @@ func tell(to io.Writer, what string, c backup.Contents) {
 	}
 }
 
-// writeWhole writes a backup under a temporary name, and renames it when complete.
 func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Contents, error) {
 	dir, name := filepath.Split(file)
 	part, err := os.CreateTemp(cmp.Or(dir, "."), name+".*.partial") // readable only by its owner
@@ -90,7 +88,7 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 	return c, err
 }
 
-// overInstallation runs a command on the whole stored state, and returns the exit status.
+// It returns the exit status.
 func overInstallation(name, does string, args []string, stderr io.Writer,
 	do func(ctx context.Context, b *queue.Broker, file string) error) int {
 	flags := pflag.NewFlagSet("admitter "+name, pflag.ContinueOnError)
@@ -137,8 +135,8 @@ func overInstallation(name, does string, args []string, stderr io.Writer,
 	return exitMade
 }
 
-// reach connects to the NATS of a configuration. It starts an embedded server on its directory, or
-// with running set connects to the admitter that has it open.
+// reach starts an embedded server on its directory, or with running set connects to the admitter
+// that has it open.
 func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 	if c.NATS.URL != "" {
 		login, err := c.NATS.Credentials.Options()
@@ -174,7 +172,6 @@ func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 	return nc, func() { nc.Close(); server.Shutdown() }, nil
 }
 
-// ask connects to a running admitter's server.
 func ask(e config.Embedded) (*nats.Conn, func(), error) {
 	listen := e.Listen
 	if _, port, err := net.SplitHostPort(listen); err != nil || port == "0" {

@@ -16,10 +16,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// mostShown bounds the shown part of a body.
+// bytes of a body
 const mostShown = 60
 
-// echo is a target for trials: it prints a line per request.
+// echo is a target for trials.
 func echo(out io.Writer) http.Handler {
 	var mu sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,6 @@ func banner(address, nats string, set policy.Entries) string {
 	return b.String()
 }
 
-// numbers summarizes the limits of a policy.
 func numbers(p policy.Policy) string {
 	switch {
 	case len(p.Limits) > 0:

@@ -17,13 +17,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// checkEnvoy checks the files of limits for gateways.
 func checkEnvoy(c config.Config) error {
 	_, err := envoy.Load(c.Envoy.Files)
 	return err
 }
 
-// gateways serves Envoy's rate limit service; the zero value serves nothing.
+// gateways serves Envoy's rate limit service, or nothing (zero).
 type gateways struct {
 	files    []string
 	service  *envoy.Service // nil: not served
@@ -33,7 +32,6 @@ type gateways struct {
 	process  *daemon.Process
 }
 
-// openGateways listens if that is configured.
 func openGateways(process *daemon.Process, limits *limiter.Factory,
 	metrics *telemetry.Registry) (g gateways, err error) {
 	c := process.Config
@@ -79,15 +77,13 @@ func (g gateways) reload() error {
 	return g.guard.Reload()
 }
 
-// gatewayLimits is the kind of the limits' files for a [follow.Status].
 const gatewayLimits = "gateway limits"
 
 func (g gateways) reloadLimits() error {
 	return g.process.Files.Note(gatewayLimits, g.service.Reload())
 }
 
-// serving returns the parts that outlive the process's work. Health checks report the end of
-// stopping at once.
+// The parts outlive the process's work. Health checks report the end of stopping at once.
 func (g gateways) serving(stopping context.Context) []func(context.Context) error {
 	if g.service == nil {
 		return nil
@@ -97,7 +93,6 @@ func (g gateways) serving(stopping context.Context) []func(context.Context) erro
 		follow.Files(gatewayLimits, g.files, g.reloadLimits, g.process.Log)}
 }
 
-// ready returns the addition to the ready line.
 func (g gateways) ready() string {
 	if g.listener == nil {
 		return ""

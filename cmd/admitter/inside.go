@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// inside is the embedded NATS server with the contents of its files.
+// inside is the embedded NATS server and the contents of its files.
 type inside struct {
 	config.Embedded
 	users []embedded.User // nil: no access control
@@ -21,13 +21,12 @@ type inside struct {
 	files *follow.Status
 }
 
-// Kinds of the server's files for a [follow.Status].
 const (
 	userFiles        = "nats users"
 	certificateFiles = "nats certificates"
 )
 
-// openInside reads the files, unless the server is external.
+// An external server has no files here.
 func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 	i.Embedded, i.files = c.Embedded, files
 	if c.URL != "" {
@@ -71,12 +70,10 @@ func (i inside) reloadTLS() error {
 	return i.files.Note(certificateFiles, i.tls.Reload())
 }
 
-// reload reads the files again. Invalid ones change nothing.
 func (i inside) reload(p *penstock.Penstock) error {
 	return errors.Join(i.reloadUsers(p), i.reloadTLS())
 }
 
-// follow reloads changed files until ctx ends.
 func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
 	return []func(context.Context) error{
 		follow.Files(userFiles, []string{i.Users},

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natsusers"
 )
 
-// natsUser makes a user of the embedded NATS server. It prints the seed, which is stored nowhere,
-// and the entry for the file of nats.embedded.users, and returns the exit status.
+// natsUser prints a new user's seed, which is stored nowhere, and its entry for the file of
+// nats.embedded.users. It returns the exit status.
 func natsUser(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("admitter nats-user", pflag.ContinueOnError)
 	flags.SetOutput(stderr)

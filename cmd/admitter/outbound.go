@@ -23,7 +23,6 @@ type outlets struct {
 	proxies   []*outbound.Proxy
 }
 
-// openOutlets listens where that is configured.
 func openOutlets(process *daemon.Process) (o *outlets, err error) {
 	c := process.Config
 	o = &outlets{}
@@ -47,8 +46,7 @@ func (o *outlets) close() {
 	}
 }
 
-// reload reads the files of clients and certificates again, and replaces the routes unless there
-// are other listeners, which need a restart.
+// reload replaces the routes unless there are other listeners, which need a restart.
 func (o *outlets) reload(next []config.Outbound) error {
 	var problems []error
 	for i, g := range o.guards {
@@ -60,8 +58,7 @@ func (o *outlets) reload(next []config.Outbound) error {
 	return errors.Join(problems...)
 }
 
-// serving returns the parts that outlive the process's work. Requests that have started at the end
-// of stopping go on, and others are refused.
+// The parts outlive the process's work: requests that have started go on, and others are refused.
 func (o *outlets) serving(stopping context.Context, process *daemon.Process, p *penstock.Penstock,
 	metrics *telemetry.Registry, traces *tracing.Tracer) (parts []func(context.Context) error,
 	err error) {
@@ -88,7 +85,6 @@ func (o *outlets) serving(stopping context.Context, process *daemon.Process, p *
 	return parts, nil
 }
 
-// ready returns the addition to the ready line.
 func (o *outlets) ready() (line string) {
 	for _, listener := range o.listeners {
 		line += " outbound=" + listener.Addr().String()

@@ -15,18 +15,17 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// redisLog logs messages of the Redis client at level Debug; the breaker logs outages.
+// The breaker logs outages.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
-// dialTimeout bounds making a connection; decisions have a shorter timeout.
+// decisions have a shorter timeout
 const dialTimeout = 5 * time.Second
 
-// openRedis returns the client of the store of limits, without connecting. Certificates are read
-// for each connection.
+// openRedis does not connect. Certificates are read for each connection.
 func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	if _, err := secure(c.TLS); err != nil {
 		return nil, fmt.Errorf("state.redis.tls: %w", err)
@@ -58,7 +57,6 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	}), nil
 }
 
-// secure returns the TLS settings of a connection, or nil.
 func secure(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// serve runs an admitter until ctx ends, and a target at echoAt if that is set.
+// serve also runs a target at echoAt, if set.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) (err error) {
 	metrics := telemetry.NewRegistry()
 	process.Files.Observe = metrics.FileRead()
@@ -100,7 +100,6 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
 }
 
-// sharedLimits are limits in Redis, shared by all admitters.
 func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 	metrics *telemetry.Registry) *limiter.Factory {
 
@@ -110,7 +109,6 @@ func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 		Shared: inredis.New(rdb, inredis.Options{Prefix: c.Prefix, Timeout: c.Timeout})})
 }
 
-// options converts the configuration.
 func options(process *daemon.Process, server embedded.Options) penstock.Options {
 	c := process.Config
 	o := penstock.Options{
@@ -148,7 +146,6 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 	return o
 }
 
-// reloadable sets the options that a reload may change.
 func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
 	o.Schedules = c.Schedules
@@ -158,7 +155,6 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	return o
 }
 
-// announce prints the ready line.
 func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock, more string,
 	toTry bool) error {
 	select {

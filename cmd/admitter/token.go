@@ -17,8 +17,8 @@ const (
 	exitInvalid = 2
 )
 
-// token makes a token. It prints the token, which is stored nowhere, and the entry for the file of
-// http.tokens, and returns the exit status.
+// token prints a new token, which is stored nowhere, and its entry for the file of http.tokens. It
+// returns the exit status.
 func token(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("admitter token", pflag.ContinueOnError)
 	flags.SetOutput(stderr)

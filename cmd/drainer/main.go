@@ -1,16 +1,11 @@
-// Command drainer runs the jobs of Penstock's queues at the rates of their policies. Any number of
-// drainers share the work.
+// Command drainer runs the jobs of policies with a target; programs with package workers run
+// others. Any number of drainers share the work.
 //
-//	drainer --config FILE --nats-url nats://127.0.0.1:4222
-//	drainer validate FILE
-//	drainer healthcheck --http-listen 127.0.0.1:8081
-//
-// It runs the jobs of policies with a target; programs with package workers run the others. With
-// http.listen it serves /healthz, /readyz and /metrics. It prints a line beginning with "ready "
-// when it takes part. SIGHUP reloads the configuration: the log level and drain.policies apply,
+// With http.listen it serves /healthz, /readyz and /metrics. It prints a line beginning with "ready
+// " when it takes part. SIGHUP reloads the configuration: the log level and drain.policies apply,
 // other settings need a restart. On SIGTERM or SIGINT it hands over its partitions, lets running
-// jobs finish within the grace period, and exits with status 0. A second signal ends it
-// immediately. Status 1 means that it failed, 2 that its configuration or arguments are wrong.
+// jobs finish within the grace period, and exits with status 0; a second signal ends it. Status 1
+// means that it failed, 2 that its configuration or arguments are wrong.
 package main
 
 import (

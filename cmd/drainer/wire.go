@@ -26,7 +26,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// serve drains until ctx ends. It checks ports and options before it takes partitions.
+// serve checks ports and options before it takes partitions.
 func serve(ctx context.Context, p *daemon.Process) (err error) {
 	c, log := p.Config, p.Log
 	metrics := telemetry.NewRegistry()
@@ -111,7 +111,6 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 	return lifecycle.Run(ctx, lifecycle.InTurn(c.HTTP.LameDuck, work, serving))
 }
 
-// parts returns the health of a drainer's parts.
 func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 	files *follow.Status) []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
@@ -127,7 +126,6 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 		files.Part()}
 }
 
-// routes serves health and metrics.
 func routes(parts func() []health.Part, clients func() *access.Clients,
 	metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -160,8 +158,8 @@ func routes(parts func() []health.Part, clients func() *access.Clients,
 	return mux
 }
 
-// mayRead serves next to clients with the right to read, under one of the process's names; to all
-// without access control.
+// mayRead requires the right to read, and one of the process's names; nothing without access
+// control.
 func mayRead(clients func() *access.Clients, known hosts.Known, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !known.Has(r.Host) {

@@ -87,7 +87,6 @@ func (a *app) searching() func(done, of int) {
 	}
 }
 
-// advised prints the frontier and the chosen policy.
 func (a *app) advised(t traced, found advice.Advice) error {
 	chosen := found.Tried[found.Chosen]
 	if a.json {
@@ -188,7 +187,6 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 	return p.write(file)
 }
 
-// frontierCharts plots refusals and p99 wait against the starts that a policy allows.
 func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
 	x := "most starts in " + spell(a.Per)
 	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {

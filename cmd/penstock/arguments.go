@@ -31,7 +31,6 @@ var wants = map[string]string{
 	"bool": "true or false", "duration": "a time with a unit, such as 30s",
 }
 
-// flagError rewords the errors of the flag library.
 func flagError(cmd *cobra.Command, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		want, known := wants[bad.GetFlag().Value.Type()]

@@ -19,17 +19,17 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Lines are submitted in batches. Refused lines wait while other buckets go on; no line is sent
-// before an earlier one of its bucket that waits.
+// Refused lines wait while other buckets go on; no line overtakes an earlier one of its bucket that
+// waits.
 
 const (
 	batchLines = 1000
 	batchBytes = 4 << 20
-	// lineBytes bounds a line: a body of 1 MiB, and room for base64 and escapes.
+	// a body of 1 MiB, and room for base64 and escapes
 	lineBytes = 3 << 20
-	// mostRefused waiting lines stop the reading.
+	// waiting lines stop the reading
 	mostRefused = 10_000
-	// patience is the default time without an accepted line.
+	// without an accepted line
 	patience = 5 * time.Minute
 	told     = 20
 )
@@ -51,8 +51,8 @@ type numbered struct {
 	text   []byte
 }
 
-// gate limits a bucket after a refusal. Its limit follows the number accepted last time, and
-// doubles when all were.
+// gate limits a bucket after a refusal, to what was accepted last time; the limit doubles when all
+// were.
 type gate struct {
 	until         time.Time
 	allow         int
@@ -118,7 +118,6 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 	return nil
 }
 
-// load sends all lines, and refused ones again.
 func (l *loader) load(ctx context.Context) error {
 	for {
 		batch, err := l.batch()
@@ -212,7 +211,6 @@ func (l *loader) batch() (batch []numbered, err error) {
 	return batch, nil
 }
 
-// settle adjusts the gates after a batch.
 func (l *loader) settle() {
 	for bucket, g := range l.gates {
 		switch {
@@ -242,7 +240,7 @@ func (l *loader) bad(n int, why string) {
 
 var errLong = fmt.Errorf("is longer than %d bytes", lineBytes)
 
-// readLine skips a line that is too long and returns errLong.
+// readLine skips a line that is too long.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	long := false
 	for {
@@ -264,7 +262,7 @@ func readLine(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// job adds defaults and an Idempotency-Key to a line, and returns its bucket.
+// job adds defaults and an Idempotency-Key, and returns the bucket.
 func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err error) {
 	var fields map[string]json.RawMessage
 	err = json.Unmarshal(text, &fields)
@@ -313,7 +311,7 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 	return object(fields), string(fields["policy"]) + string(fields["key"]), nil
 }
 
-// object encodes fields without reformatting their text, unlike [json.Marshal].
+// Unlike [json.Marshal], object does not reformat values.
 func object(fields map[string]json.RawMessage) []byte {
 	var b bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -323,7 +321,7 @@ func object(fields map[string]json.RawMessage) []byte {
 	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')
 }
 
-// send submits a batch. Unanswered lines wait again; their Idempotency-Keys make that safe.
+// Unanswered lines wait again; their Idempotency-Keys make that safe.
 func (l *loader) send(ctx context.Context, batch []numbered) error {
 	defer l.settle()
 	var body bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// inks remain distinct with red-green colour blindness (Okabe and Ito, 2008).
+// distinct with red-green colour blindness (Okabe and Ito, 2008)
 var inks = []color.RGBA{rgb(0x0072b2), rgb(0xd55e00), rgb(0x009e73), rgb(0xcc79a7), rgb(0xe69f00),
 	rgb(0x56b4e9)}
 
@@ -124,7 +124,6 @@ func drawn(p *plot.Plot) (string, error) {
 	return string(text), err
 }
 
-// plainTicks are the default ticks without trailing zeros.
 type plainTicks struct{ plot.DefaultTicks }
 
 // Ticks implements [plot.Ticker].

@@ -63,7 +63,6 @@ func (a *app) checked(answer []byte) error {
 	return a.printf("%s\n", text)
 }
 
-// refused prints a limiter's refusal.
 func (a *app) refused(p *problem) error {
 	err := a.show(p.body, func() error {
 		return a.printf("refused, come back in %s\n", short(milliseconds(p.RetryAfterMS)))

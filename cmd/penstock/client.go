@@ -25,7 +25,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// settings identify the server and the client.
 type settings struct {
 	server, token, tokenFile string
 	caCert, cert, certKey    string
@@ -45,8 +44,7 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
 }
 
-// environment fills in what no flag gives. A flag for the token or the certificate overrides both
-// of its variables.
+// A flag for the token or the certificate overrides both of its variables.
 func (s *settings) environment(flags *pflag.FlagSet) {
 	fill := func(to *string, variable string, names ...string) {
 		if value := os.Getenv(variable); value != "" && !slices.ContainsFunc(names, flags.Changed) {
@@ -176,7 +174,7 @@ func (n *noAnswer) Error() string {
 
 func (n *noAnswer) Unwrap() error { return n.err }
 
-// largeBody is the size from which a request asks first (Expect: 100-continue).
+// largeBody is asked for first (Expect: 100-continue).
 const largeBody = 512 << 10
 
 type request struct {
@@ -202,7 +200,7 @@ func (c *client) prepare(ctx context.Context, q request) (*http.Request, error) 
 	return r, nil
 }
 
-// send returns a response with a status below 300, or an error.
+// A status of 300 or more is an error.
 func (c *client) send(r *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(r)
 	if err != nil {
@@ -235,7 +233,7 @@ func readProblem(response *http.Response) error {
 	return p
 }
 
-// ask returns the answer's body. It repeats a GET that is answered with 503 and a Retry-After.
+// ask repeats a GET that is answered with 503 and a Retry-After.
 func (c *client) ask(ctx context.Context, q request) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -272,7 +270,6 @@ func (c *client) once(ctx context.Context, q request) (answer []byte, err error)
 	return answer, nil
 }
 
-// get reads the document at a path.
 func (c *client) get(ctx context.Context, path string, into any) (answer []byte, err error) {
 	return c.askFor(ctx, request{path: path}, into)
 }
@@ -291,7 +288,7 @@ func read(answer []byte, into any) error {
 	return nil
 }
 
-// call prints the answer to a request: unchanged with --json, otherwise with words.
+// call prints an answer, unchanged with --json.
 func call[T any](ctx context.Context, a *app, q request, words func(T) error) error {
 	var answer T
 	text, err := a.askFor(ctx, q, &answer)
@@ -308,7 +305,6 @@ func (a *app) show(answer []byte, words func() error) error {
 	return words()
 }
 
-// path joins escaped segments below /v1.
 func path(segments ...string) string {
 	var b strings.Builder
 	b.WriteString("/v1")
@@ -318,7 +314,6 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// hinted adds the nearest name to an error about an unknown policy.
 func (a *app) hinted(ctx context.Context, err error) error {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || p.Status != http.StatusNotFound || a.policy == "" {

@@ -104,7 +104,7 @@ func (a *app) letter(l manage.DeadLetter) error {
 		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 
-// message prints rows, headers and the body, or its size if it is not text.
+// A body that is not text is shown by its size.
 func (a *app) message(rows []row, header map[string][]string, text *string, size int) error {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
@@ -134,7 +134,7 @@ func someFlags(cmd *cobra.Command) some {
 	return s
 }
 
-// query begins with a question mark; empty selects all.
+// empty selects all
 func (s some) query(cmd *cobra.Command) string {
 	values := url.Values{}
 	for name, value := range s {

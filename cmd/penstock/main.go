@@ -1,5 +1,4 @@
-// Command penstock is the command-line client of an admitter: it submits jobs, explains why they
-// wait, and manages policies, buckets and dead letters over the HTTP API. With --json it prints the
+// Command penstock is the command-line client of an admitter's HTTP API. With --json it prints the
 // API's own answers.
 package main
 
@@ -42,7 +41,7 @@ type app struct {
 	json     bool
 	*client  // nil until a command runs
 
-	// policy is for the hint when it does not exist.
+	// for the hint when it does not exist
 	policy string
 }
 
@@ -62,7 +61,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	return a.hinted(ctx, err)
 }
 
-// root returns the command tree; running is set once a command runs.
+// running is set once a command runs.
 func (a *app) root() (root *cobra.Command, running *bool) {
 	running = new(bool)
 	root = &cobra.Command{
@@ -115,7 +114,7 @@ func (a *app) version() *cobra.Command {
 	}
 }
 
-// group returns a command that only has subcommands.
+// group only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
 	g.AddCommand(commands...)

@@ -16,7 +16,7 @@ type meter struct {
 	bar *progressbar.ProgressBar // nil: not a terminal
 }
 
-// newMeter takes the size in bytes, -1 if unknown.
+// size is in bytes, -1 if unknown.
 func newMeter(err io.Writer, size int64, quiet bool) *meter {
 	m := &meter{err: err}
 	if file, ok := err.(*os.File); ok && !quiet && term.IsTerminal(int(file.Fd())) {

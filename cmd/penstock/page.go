@@ -19,7 +19,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// page is an HTML report in a single file.
+// page is an HTML report.
 type page struct {
 	Title, About, Version string
 	Table                 [][]string

@@ -81,7 +81,6 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 	return t, nil
 }
 
-// traced is the summary of a trace.
 type traced struct {
 	File     string          `json:"file"`
 	Format   trace.Format    `json:"format"`
@@ -124,7 +123,6 @@ func policiesOf(name string) ([]policy.Policy, error) {
 	return policies, nil
 }
 
-// play is a policy, and a trace played through it.
 type play struct {
 	Config string `json:"config"`
 	*whatif.Report
@@ -155,7 +153,7 @@ func plays(config string, only []string) (all []*play, err error) {
 	return all, nil
 }
 
-// of yields the requests that name the policy, or none.
+// Requests without a policy are of any.
 func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
 	return func(yield func(whatif.Request) bool) {
 		for i := range t.Requests {
@@ -167,7 +165,6 @@ func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
 	}
 }
 
-// playAll plays a trace through policies in parallel.
 func playAll(all []*play, t *trace.Trace, o whatif.Options) error {
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))

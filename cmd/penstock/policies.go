@@ -34,7 +34,6 @@ func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// names completes a policy's name by asking the server.
 func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -51,7 +50,7 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofPolicy makes the first argument the policy, and the only one unless cmd.Args is set.
+// ofPolicy: the first argument is the policy, and the only one unless cmd.Args is set.
 func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = exactly(1)
@@ -99,7 +98,6 @@ func (a *app) policiesList() *cobra.Command {
 	}
 }
 
-// rate summarizes the limit of a policy.
 func rate(p policy.Policy) string {
 	switch {
 	case len(p.Limits) > 0:

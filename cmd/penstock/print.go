@@ -25,7 +25,6 @@ func plain(text string) string {
 	return text
 }
 
-// line is plain for one line of at most this many characters.
 func line(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most-1]) + "…"
@@ -85,7 +84,7 @@ func (r row) text() (cells []string) {
 	return cells
 }
 
-// fields returns a row per name and value, without empty ones.
+// Empty values are left out.
 func fields(pairs ...any) (rows []row) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if r := row(pair); r.text()[1] != "" {
@@ -95,7 +94,7 @@ func fields(pairs ...any) (rows []row) {
 	return rows
 }
 
-// cells returns the text of a table. Bars separate columns; "" omits that row.
+// Bars separate columns; "" omits that row.
 func cells(columns string, rows []row) (all [][]string) {
 	if columns != "" {
 		all = append(all, strings.Split(columns, "|"))

@@ -96,7 +96,6 @@ func (a *app) askSchedule(ctx context.Context, method string, n scheduleName,
 	return answer, err
 }
 
-// hintedSchedule adds the nearest key or name to the error.
 func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) error {
 	var of schedulesAnswer
 	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {

@@ -70,7 +70,6 @@ Requests that name a policy go through that one; all others through each policy.
 	return cmd
 }
 
-// played prints the results of a simulation.
 func (a *app) played(t traced, all []*play, o whatif.Options) error {
 	if a.json {
 		out := json.NewEncoder(a.out)

@@ -30,7 +30,6 @@ const statusHelp = `Exit status:
   7    no answer, or the service is not available for now
   130  interrupted`
 
-// usageError is a mistake in the command line.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }

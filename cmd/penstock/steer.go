@@ -164,7 +164,6 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 	return cmd
 }
 
-// cancelTagged repeats the request while there may be more.
 func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) error {
 	var all manage.CancelledTagged
 	for again := true; again; again = all.Next != nil {

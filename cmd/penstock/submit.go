@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// submission holds the flags of submit.
 type submission struct {
 	key     string
 	headers []string
@@ -150,7 +149,7 @@ func (a *app) body(args []string) ([]byte, error) {
 
 const mostWait = 5 * time.Minute
 
-// submitOne repeats a refused submission, and spends the rest of --wait waiting for its end.
+// submitOne repeats a refused submission within --wait, and waits for the job's end for the rest.
 func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
 	patience := a.timeout
@@ -182,7 +181,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
-// taken prints the result; its status tells a job that ended without success.
+// The status tells a job that ended without success.
 func (a *app) taken(answer []byte) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {

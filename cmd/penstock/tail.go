@@ -66,19 +66,16 @@ func (a *app) tail() *cobra.Command {
 	return cmd
 }
 
-// event is an event with its original text.
 type event struct {
 	watch.Event
 	text []byte
 }
 
-// errEnough stops following without an error.
 var errEnough = errors.New("enough")
 
-// lost is the pause before reconnecting.
 const lost = time.Second
 
-// follow calls told for each event until ctx ends, and reconnects.
+// follow reconnects until ctx ends.
 func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
 	last := ""
 	for answered := false; ; {
@@ -106,8 +103,7 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 	}
 }
 
-// quiet is the silence after which a connection is lost; the server sends a sign of life every 15
-// s.
+// The server sends a sign of life every 15 s.
 const quiet = 45 * time.Second
 
 func (a *app) listen(ctx context.Context, query url.Values, last *string,

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	topEvery = time.Second
-	// topBuckets is the number of buckets requested.
+	topEvery   = time.Second
 	topBuckets = 100
 )
 
@@ -58,7 +57,7 @@ is no terminal.`,
 	return cmd
 }
 
-// once prints one view: the server counts from the first request on.
+// The server counts from the first request on.
 func (a *app) once(ctx context.Context) error {
 	if !wait(ctx, topEvery) {
 		return ctx.Err()
@@ -150,7 +149,6 @@ func (v *view) text(width, height int) string {
 	return cut(b.String(), width)
 }
 
-// hottest names the keys with the most checks.
 func (v *view) hottest() string {
 	var hot []string
 	for _, s := range v.stats.Policies {
@@ -223,7 +221,6 @@ type screen struct {
 	width, height int
 }
 
-// looked is the message with a new view.
 type looked struct {
 	seen *view
 	err  error

@@ -45,7 +45,6 @@ func (a *app) why() *cobra.Command {
 	return cmd
 }
 
-// reason is the answer of why with --json.
 type reason struct {
 	Job       string     `json:"job,omitempty"`
 	Policy    string     `json:"policy"`
@@ -136,7 +135,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	return err
 }
 
-// limits reads the bucket's limits, as far as the token permits.
+// as far as the token permits
 func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
@@ -187,7 +186,6 @@ func (q *question) news() string {
 		line(strings.Join(q.last.Changed, ", "), 300)
 }
 
-// in converts milliseconds from now to an instant.
 func (q *question) in(ms *int64) *time.Time {
 	if ms == nil {
 		return nil
@@ -321,7 +319,6 @@ func (q *question) dead(j *jobAnswer) string {
 	return text
 }
 
-// because returns the last error, if any.
 func (q *question) because() string {
 	if q.lastError == "" {
 		return ""

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// number is the version of builds without a tagged module.
+// of builds without a tagged module
 const number = "0.1.0"
 
-// Version returns the semantic version without a "v": the module's, or the next one with the
-// commit, such as "0.1.0+a9585c3". Uncommitted changes add ".dirty".
+// Version returns the semantic version: the module's, or the next one with the commit, such as
+// "0.1.0+a9585c3", and ".dirty" for uncommitted changes.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -22,7 +22,7 @@ func Version() string {
 
 var (
 	semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-	// pseudo matches Go's versions of commits without a tag.
+	// Go's versions of commits without a tag
 	pseudo = regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}`)
 )
 

@@ -1,5 +1,4 @@
-// Package daemon is the common frame of Penstock's commands: arguments, configuration and reloads,
-// logger, signals and exit status.
+// Package daemon is the common frame of Penstock's commands.
 package daemon
 
 import (
@@ -40,25 +39,19 @@ const (
 	exitInvalid = 2
 )
 
-// sameSignal is the time in which a repeated signal counts as the first: programs such as timeout
-// signal a process and then its group.
+// A repeated signal within it counts as the first: programs such as timeout signal a process and
+// then its group.
 const sameSignal = 100 * time.Millisecond
 
-// Command is one of Penstock's programs.
 type Command struct {
-	Name string
-	// Does describes the command for --help.
-	Does string
-	// Flags defines its flags, including those of package config.
-	Flags func(*pflag.FlagSet)
-	// Listen is the default of http.listen; empty: none.
+	Name   string
+	Does   string
+	Flags  func(*pflag.FlagSet)
 	Listen string
-	// Check returns problems of a configuration for this command; nil: none.
+	// Check checks a configuration for this command; nil: nothing.
 	Check func(config.Config) error
-	// Live are the settings that the command itself applies after a reload, so that
-	// [Process.Reloads] does not warn about them.
-	Live []string
-	// Serve runs the command until its context ends.
+	// Live are settings that the command itself applies after a reload.
+	Live  []string
 	Serve func(context.Context, *Process) error
 }
 
@@ -68,8 +61,7 @@ type Process struct {
 	HasFile bool
 	Stdout  io.Writer
 	Log     *slog.Logger
-	// Files holds the state of reloadable files.
-	Files *follow.Status
+	Files   *follow.Status
 
 	command Command
 	flags   *pflag.FlagSet
@@ -79,8 +71,8 @@ type Process struct {
 	reloads <-chan os.Signal
 }
 
-// Main runs the command and ends the process. SIGTERM and SIGINT end Serve's context, a second one
-// the process. SIGHUP reloads the configuration.
+// Main ends the process. SIGTERM and SIGINT end Serve's context, a second one the process. SIGHUP
+// reloads the configuration.
 func (c Command) Main() {
 	ctx, stop := context.WithCancel(context.Background())
 	ends, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
@@ -105,7 +97,7 @@ func (c Command) Main() {
 	os.Exit(status)
 }
 
-// stopping is called when a signal stops the process; nil: nothing to stop yet.
+// stopping: there may be nothing to stop yet.
 func (p *Process) stopping(by os.Signal) {
 	if p != nil {
 		p.Log.Info("stopping", "signal", by.String(), "grace", p.Config.Grace,
@@ -120,7 +112,7 @@ func (p *Process) cutOff(by os.Signal) {
 	}
 }
 
-// run is Main without signals and exit; the end of ctx stops it.
+// run is Main without signals and exit.
 func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer,
 	reloads <-chan os.Signal,
 	running *atomic.Pointer[Process]) (status int) {
@@ -224,13 +216,12 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	return exitStopped
 }
 
-// Commands other than serving.
 const (
 	wordValidate    = "validate"
 	wordHealthcheck = "healthcheck"
 )
 
-// arguments accepts nothing, healthcheck, or validate with an optional file.
+// nothing, healthcheck, or validate with an optional file
 func arguments(flags *pflag.FlagSet) error {
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:
@@ -267,9 +258,8 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	return cfg, err
 }
 
-// statusOf returns the exit status for an error. Errors about policies that only their stored state
-// reveals count as errors of the configuration; files that cannot be opened and ports that are
-// taken do not.
+// Errors about policies that only their stored state reveals are of the configuration; files that
+// cannot be opened and ports that are taken are not.
 func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
 	_, taken := errors.AsType[*net.OpError](err)
@@ -288,13 +278,11 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 	return level.UnmarshalText([]byte(c.Log.Level))
 }
 
-// configuration is the kind of the configuration file in Process.Files.
 const configuration = "configuration"
 
-// Reloads returns a part that rereads the configuration on SIGHUP and when its file changes,
-// validates it, and passes it to apply. An invalid one, also by apply's judgement, changes nothing
-// and is logged with all problems. It applies the log level itself, and warns about settings that
-// need a restart.
+// Reloads returns a part that passes the configuration to apply on SIGHUP and when its file
+// changes. An invalid one, also by apply's judgement, changes nothing. It applies the log level
+// itself, and warns about settings that need a restart.
 func (p *Process) Reloads(
 	apply func(context.Context, config.Config) error) func(context.Context) error {
 	// A connection keeps its nkey when it reconnects.

@@ -15,11 +15,9 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// healthTimeout bounds the answer of the process.
 const healthTimeout = 5 * time.Second
 
-// healthcheck asks the running process whether it is ready, for containers without a shell. It
-// prints the answer, and returns an error unless the status is 200.
+// healthcheck is for containers without a shell. A status other than 200 is an error.
 func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Writer) error {
 	host, port, err := net.SplitHostPort(cmp.Or(h.Listen, otherwise))
 	if err != nil || port == "0" {

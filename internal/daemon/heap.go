@@ -7,12 +7,11 @@ import (
 	"runtime/metrics"
 )
 
-// heapRoom is how far the heap grows between two collections, or to twice its size if that is more.
+// growth between two collections, or the heap's size if that is more
 const heapRoom = 64 << 20
 
-// collectLess makes the room of a small heap, which would otherwise double only: collections took a
-// tenth of the processor time of a busy door. GOMEMLIMIT still bounds the process, and GOGC in the
-// environment wins.
+// collectLess makes room for a small heap: collections took a tenth of the processor time of a busy
+// door. GOMEMLIMIT still bounds the process, and GOGC wins.
 func collectLess() {
 	if os.Getenv("GOGC") != "" {
 		return

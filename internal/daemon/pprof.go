@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/hosts"
 )
 
-// profiles serves net/http/pprof on a loopback address until stop is called; empty: not at all.
-// Profiles reveal memory, so other machines, and pages by DNS rebinding, must not reach it.
+// Profiles reveal memory, so other machines, and pages by DNS rebinding, must not reach them.
 func profiles(address string) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

@@ -1,5 +1,5 @@
-// Package envoyapi serves package envoy over gRPC: envoy.service.ratelimit.v3, grpc.health.v1 and
-// server reflection. Only programs link it, because gRPC and Envoy's API are large.
+// Package envoyapi serves package envoy over gRPC, with grpc.health.v1 and reflection. Only
+// programs link it, because gRPC and Envoy's API are large.
 package envoyapi
 
 import (
@@ -31,28 +31,24 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// Name is the name of the gRPC service.
 const Name = "envoy.service.ratelimit.v3.RateLimitService"
 
 const (
-	// mostBytes bounds a request: hundreds of descriptors with long values.
+	// hundreds of descriptors with long values
 	mostBytes = 256 << 10
-	// mostStreams bounds concurrent requests per connection.
+	// per connection
 	mostStreams = 1000
-	// stopWithin bounds the requests in progress at the end: longer than the timeout of any store.
+	// longer than the timeout of any store
 	stopWithin = 3 * time.Second
 )
 
 type Options struct {
-	// Guard authenticates clients and holds the certificates.
 	Guard *guard.Guard
-	// Limits bounds connections; see [lifecycle.Limited].
+	// see [lifecycle.Limited]
 	Limits lifecycle.HTTPOptions
-	// Headers lets gateways send RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to their
-	// clients.
+	// Headers sends RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
 	Headers bool
-	// Failed receives the code of each failed request; it may be nil.
-	Failed func(code string)
+	Failed  func(code string)
 	// Logger receives panics.
 	Logger *slog.Logger
 }
@@ -66,7 +62,6 @@ type Server struct {
 	health   *health.Server
 }
 
-// New makes a server. It serves once Run is called.
 func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 	if o.Failed == nil {
 		o.Failed = func(string) {}
@@ -97,10 +92,9 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 	return s
 }
 
-// Stopping makes health checks report that the server is stopping.
 func (s *Server) Stopping() { s.health.Shutdown() }
 
-// Run serves until ctx ends, and finishes requests within seconds.
+// Run finishes requests within seconds of the end of ctx.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(s.listener) }()
@@ -159,7 +153,6 @@ func translate(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store of limits does not answer")
 }
 
-// client returns the authenticated client; nil without access control.
 func (s *Server) client(ctx context.Context) (*access.Client, error) {
 	known := s.options.Guard.Clients()
 	if known == nil {

@@ -34,7 +34,7 @@ func descriptors(from []*common.RateLimitDescriptor) []envoy.Descriptor {
 	return all
 }
 
-// response encodes an answer, with headers for the tightest limit if requested.
+// Headers are of the tightest limit.
 func response(a envoy.Answer, headers bool) *ratelimit.RateLimitResponse {
 	to := &ratelimit.RateLimitResponse{OverallCode: code(a.Over)}
 	for _, s := range a.Statuses {

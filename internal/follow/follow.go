@@ -1,4 +1,4 @@
-// Package follow watches files for changes and remembers which are invalid.
+// Package follow watches files for changes.
 package follow
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// Every is the polling interval. A change is used once two polls agree, so that half-written files
-// are not read: within a second.
+// Every is the polling interval. A change counts once two polls agree, so that half-written files
+// are not read.
 const Every = 500 * time.Millisecond
 
 // Watch remembers the state of files. It is not safe for concurrent use.
@@ -23,22 +23,19 @@ type Watch struct {
 	seen, now []fs.FileInfo
 }
 
-// Watching starts with the current state.
 func Watching(names ...string) *Watch {
 	w := &Watch{names: slices.DeleteFunc(names, func(name string) bool { return name == "" })}
 	w.Seen()
 	return w
 }
 
-// Seen accepts the current state.
 func (w *Watch) Seen() {
 	w.seen = look(w.names)
 	w.now = w.seen
 }
 
-// Changed polls, and reports whether a file differs from the accepted state and has not changed
-// since the last poll; the new state is then accepted. A file differs by time, size or identity,
-// since Kubernetes replaces files.
+// Changed polls, and accepts a changed state that has not changed since the last poll. A file
+// differs by time, size or identity, since Kubernetes replaces files.
 func (w *Watch) Changed() bool {
 	before := w.now
 	w.now = look(w.names)
@@ -49,8 +46,8 @@ func (w *Watch) Changed() bool {
 	return true
 }
 
-// Files returns a part of a process that calls reload when a file, or a file in one of the
-// directories, has changed. It logs a failed reload once per change. It ends with its context.
+// Files returns a part that calls reload when a file, or one in the directories, has changed. It
+// logs a failed reload once per change.
 func Files(what string, names []string, reload func() error,
 	log *slog.Logger) func(context.Context) error {
 
@@ -72,7 +69,7 @@ func Files(what string, names []string, reload func() error,
 	})
 }
 
-// look returns the metadata of files and of directories' entries; nil for missing ones.
+// nil for missing ones
 func look(names []string) []fs.FileInfo {
 	infos := make([]fs.FileInfo, 0, len(names))
 	for _, name := range names {

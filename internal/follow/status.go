@@ -9,17 +9,16 @@ import (
 	"github.com/penstock-mq/penstock/internal/health"
 )
 
-// Status remembers the last read of each kind of file. The zero value is empty. It is safe for
-// concurrent use.
+// Status remembers the last read of each kind of file. It is safe for concurrent use.
 type Status struct {
-	// Observe, if not nil, is called by Note. Set it before the first note.
+	// called by Note; may be nil
 	Observe func(files string, err error)
 
 	mu  sync.Mutex
 	bad map[string]error // by kind
 }
 
-// Note records the result of a read and returns it. On an error the former content stays in use.
+// Note records a read and returns err. On an error the former content stays in use.
 func (s *Status) Note(files string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +36,8 @@ func (s *Status) Note(files string, err error) error {
 	return err
 }
 
-// Part reports on the files, with a note for each invalid kind. Invalid files do not affect
-// readiness, because the process continues with the former ones.
+// Part reports on the files. Invalid ones do not affect readiness, because the process continues
+// with the former ones.
 func (s *Status) Part() health.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()

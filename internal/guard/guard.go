@@ -1,5 +1,4 @@
-// Package guard protects a process's HTTP server with TLS and authentication. It follows their
-// files.
+// Package guard protects a server with TLS and authentication, and follows their files.
 package guard
 
 import (
@@ -16,20 +15,18 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// Options describes the protection of a server.
 type Options struct {
 	Listen   string // "host:port"; empty: no server
 	Tokens   string // file of clients; empty: no access control
 	TLS      Files
 	Insecure bool // permits other machines without access control
-	// Of is the section of the settings; empty: http. The same rule applies to the embedded NATS
-	// server, with users instead of tokens.
+	// Of is the section of the settings; empty: http. The embedded NATS server has users instead of
+	// tokens.
 	Of string
 }
 
 func (o Options) section() string { return cmp.Or(o.Of, "http") }
 
-// clients returns the setting for the file of clients.
 func (o Options) clients() string {
 	if o.Of == "" {
 		return "http.tokens"
@@ -37,7 +34,7 @@ func (o Options) clients() string {
 	return o.Of + ".users"
 }
 
-// Check returns the invalid field and the reason, without reading files.
+// Check returns the invalid field, without reading files.
 func (o Options) Check() (field string, err error) {
 	if err := o.TLS.Check(); err != nil {
 		return "tls", err
@@ -77,7 +74,6 @@ const (
 	certificateFiles = "certificates"
 )
 
-// Guard protects one server.
 type Guard struct {
 	options Options
 	clients *access.File // nil: no access control
@@ -104,7 +100,6 @@ func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
 	return g, errors.Join(problems[:]...)
 }
 
-// Clients returns the current clients; nil: no access control.
 func (g *Guard) Clients() func() *access.Clients {
 	if g.clients == nil {
 		return nil
@@ -112,7 +107,6 @@ func (g *Guard) Clients() func() *access.Clients {
 	return g.clients.Clients
 }
 
-// TLS returns the server's TLS configuration, or nil.
 func (g *Guard) TLS() *tls.Config {
 	if g.tls == nil {
 		return nil
@@ -120,7 +114,6 @@ func (g *Guard) TLS() *tls.Config {
 	return g.tls.Config()
 }
 
-// Reload reads the files again. Invalid ones change nothing.
 func (g *Guard) Reload() error {
 	return errors.Join(g.reloadClients(), g.reloadTLS())
 }
@@ -139,7 +132,6 @@ func (g *Guard) reloadTLS() error {
 	return g.files.Note(certificateFiles, g.tls.Reload())
 }
 
-// Run follows the files until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		follow.Files(certificateFiles, g.options.TLS.Names(), g.reloadTLS, g.log)}

@@ -9,11 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// Files names the files of a server: its certificate chain, its key, and optionally the authorities
-// of client certificates. The zero value is no TLS.
+// Files of a server: certificate chain, key, and optionally the authorities of client certificates.
+// Zero is no TLS.
 type Files struct{ Cert, Key, ClientCA string }
 
-// Names returns the names that are set.
 func (f Files) Names() []string {
 	var names []string
 	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
@@ -24,7 +23,6 @@ func (f Files) Names() []string {
 	return names
 }
 
-// Check returns an error if a file is missing.
 func (f Files) Check() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
@@ -35,19 +33,17 @@ func (f Files) Check() error {
 	return nil
 }
 
-// Keeper holds a server's certificate and client authorities from the last valid files.
+// Keeper holds the last valid files.
 type Keeper struct {
 	files   Files
 	current atomic.Pointer[tls.Config]
 }
 
-// OpenTLS reads the files.
 func OpenTLS(files Files) (*Keeper, error) {
 	k := &Keeper{files: files}
 	return k, k.Reload()
 }
 
-// Reload reads the files again. Invalid ones change nothing.
 func (k *Keeper) Reload() error {
 	config, err := k.files.Load()
 	if err == nil {
@@ -56,7 +52,6 @@ func (k *Keeper) Reload() error {
 	return err
 }
 
-// Load reads the files.
 func (f Files) Load() (*tls.Config, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
@@ -88,8 +83,7 @@ func (f Files) Load() (*tls.Config, error) {
 	return config, nil
 }
 
-// Demanding returns a Config that requires client certificates, if there are authorities, and
-// leaves the protocol open.
+// Demanding requires client certificates, if there are authorities, and leaves the protocol open.
 func (k *Keeper) Demanding() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -104,7 +98,7 @@ func (k *Keeper) Demanding() *tls.Config {
 	}
 }
 
-// Config returns the server's configuration; each connection uses the current files.
+// Config uses the current files for each connection.
 func (k *Keeper) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

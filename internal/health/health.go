@@ -1,19 +1,19 @@
-// Package health formats the state of a process's parts, and its readiness.
+// Package health formats the health of a process's parts.
 package health
 
 import "strings"
 
 type Part struct {
 	Name string // a word, such as nats
-	// Err is why the part makes the process unready, or nil.
+	// why the part makes the process unready
 	Err error
-	// Status describes the part briefly, without names of policies, keys or files.
+	// without names of policies, keys or files
 	Status string
-	// Notes are additional facts for operators with the right to read everything.
+	// for operators with the right to read everything
 	Notes []string
 }
 
-// Err returns the first error of the parts; nil: ready.
+// Err returns the first error; nil: ready.
 func Err(parts []Part) error {
 	for _, p := range parts {
 		if p.Err != nil {
@@ -23,7 +23,6 @@ func Err(parts []Part) error {
 	return nil
 }
 
-// Notes returns the notes of all parts.
 func Notes(parts []Part) []string {
 	var notes []string
 	for _, p := range parts {
@@ -32,13 +31,11 @@ func Notes(parts []Part) []string {
 	return notes
 }
 
-// Report is the JSON form of a process's state.
 type Report struct {
 	Ready bool   `json:"ready"`
 	Parts []Line `json:"parts"`
 }
 
-// Line is a part in a [Report].
 type Line struct {
 	Name   string   `json:"name"`
 	OK     bool     `json:"ok"`
@@ -46,7 +43,6 @@ type Line struct {
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// Of reports on parts, optionally with notes.
 func Of(parts []Part, notes bool) Report {
 	r := Report{Ready: Err(parts) == nil, Parts: make([]Line, len(parts))}
 	for i, p := range parts {
@@ -65,7 +61,7 @@ func Of(parts []Part, notes bool) Report {
 	return r
 }
 
-// Lines formats the report: [+] for working parts, [-] for others, and the result.
+// Lines marks working parts by [+], others by [-], and ends with the result.
 func (r Report) Lines() []string {
 	var lines []string
 	for _, p := range r.Parts {

@@ -1,5 +1,5 @@
-// Package hints reads a target's rate-limit headers in HTTP responses: whether its quota is
-// used up, and for how long. It uses only the headers and the given time.
+// Package hints reads a target's rate-limit headers: whether its quota is used up, and for how
+// long.
 package hints
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Longest is the longest pause reported; longer ones are cut to it.
+// Longest is the longest pause; longer ones are cut to it.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// spellings are the pairs of headers for the remaining quota and its reset: the IETF draft's up
-// to version 6, also used by GitLab; GitHub's, shared by nearly all others, with a variant of
-// Discord's; X's; OpenAI's for its two limits; and Anthropic's.
+// headers of the remaining quota and its reset: of the IETF draft up to version 6, also GitLab's;
+// GitHub's, shared by nearly all others, and Discord's variant; X's; OpenAI's two; Anthropic's
 var spellings = []struct{ remaining, reset string }{
 	{"Ratelimit-Remaining", "Ratelimit-Reset"},
 	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"},
@@ -30,9 +29,8 @@ var spellings = []struct{ remaining, reset string }{
 	{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"},
 }
 
-// Pause returns how long a target's quota is used up; 0: not, not stated, or not understood.
-// The longest of several pauses counts. Dates are relative to the response's Date, or else to
-// now.
+// Pause returns how long a target's quota is used up, the longest of several pauses; 0: not, or
+// unknown. Dates are relative to the response's Date, or else to now.
 func Pause(header http.Header, now time.Time) (pause time.Duration) {
 	now = Clock(header, now)
 	for _, s := range spellings {
@@ -43,9 +41,9 @@ func Pause(header http.Header, now time.Time) (pause time.Duration) {
 	return max(pause, structured(header), shopify(header.Get("X-Shopify-Shop-Api-Call-Limit")))
 }
 
-// Throttled reports whether a response throttles its sender, and for how long: by Retry-After-Ms or
+// Throttled reports whether a response throttles, and for how long: by Retry-After-Ms or
 // Retry-After, or else by left, the result of [Pause] (less than 0: unknown). GitHub answers 403
-// when a limit is used up, as it does with Retry-After for its other limits.
+// when a limit is used up.
 func Throttled(status int, header http.Header, left time.Duration, now time.Time) (
 	pause time.Duration, throttled bool) {
 
@@ -69,8 +67,7 @@ func Clock(header http.Header, now time.Time) time.Time {
 	return now
 }
 
-// RetryAfter parses seconds or an HTTP date (RFC 9110, section 10.2.3). Seconds may have a
-// fraction, as with Shopify.
+// RetryAfter parses seconds or an HTTP date (RFC 9110, 10.2.3). Shopify's seconds have a fraction.
 func RetryAfter(value string, now time.Time) (after time.Duration, named bool) {
 	value = strings.TrimSpace(value)
 	if seconds, ok := number(strings.TrimPrefix(value, "-")); ok {
@@ -85,9 +82,9 @@ func RetryAfter(value string, now time.Time) (after time.Duration, named bool) {
 	return 0, false
 }
 
-// Reset parses when a limit resets. The size of a number tells its unit: below 10⁹ seconds from
-// now, since that many are 31 years; below 10¹¹ Unix seconds; above it Unix milliseconds. 6m0s
-// and 120ms are durations from now; HTTP dates and RFC 3339 dates are accepted as well.
+// Reset parses when a limit resets. A number is in seconds from now below 10⁹ (31 years), Unix
+// seconds below 10¹¹, else Unix milliseconds. 6m0s and 120ms are durations from now; HTTP dates and
+// RFC 3339 are dates.
 func Reset(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if n, ok := number(value); ok {
@@ -112,8 +109,8 @@ func Reset(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// structured parses RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers), as
-// lists of policies since version 8, and as the single dictionary of version 7.
+// structured parses RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers): lists
+// since version 8, the dictionary of version 7.
 func structured(header http.Header) (pause time.Duration) {
 	fields := header.Values("Ratelimit")
 	if list, err := httpsfv.UnmarshalList(fields); err == nil {
@@ -138,7 +135,6 @@ func structured(header http.Header) (pause time.Duration) {
 	return 0
 }
 
-// window returns a policy's window, after which its used quota is back.
 func window(header http.Header, name any) (seconds float64) {
 	list, err := httpsfv.UnmarshalList(header.Values("Ratelimit-Policy"))
 	if err != nil {
@@ -166,7 +162,6 @@ func member(limit *httpsfv.Dictionary, name string) (n float64, ok bool) {
 	return numeric(item.Value)
 }
 
-// numeric returns a structured field's number, if it is not negative.
 func numeric(value any) (n float64, ok bool) {
 	switch v := value.(type) {
 	case int64:
@@ -177,9 +172,8 @@ func numeric(value any) (n float64, ok bool) {
 	return n, ok
 }
 
-// shopify parses the use of a leaky bucket, as in 39/40. Shopify's buckets empty in 20 seconds,
-// whatever their size (40 at 2 a second, 400 at 20), so a full one has room for a request after
-// 20 s divided by its size.
+// Shopify's buckets empty in 20 seconds, whatever their size (40 at 2 a second, 400 at 20), so a
+// full one has room for a request after 20 s divided by its size.
 func shopify(value string) time.Duration {
 	used, limit, _ := strings.Cut(strings.TrimSpace(value), "/")
 	u, ok := number(used)
@@ -190,7 +184,7 @@ func shopify(value string) time.Duration {
 	return inSeconds(20 / l)
 }
 
-// number parses decimal digits with an optional fraction: no sign, no exponent.
+// no sign, no exponent
 func number(text string) (n float64, ok bool) {
 	text = strings.TrimSpace(text)
 	if strings.Trim(text, "0123456789.") != "" {
@@ -200,7 +194,7 @@ func number(text string) (n float64, ok bool) {
 	return min(n, 1e18), err == nil
 }
 
-// inSeconds returns a non-negative duration, at most Longest.
+// at most Longest
 func inSeconds(n float64) time.Duration {
 	if n < Longest.Seconds() {
 		return time.Duration(n * float64(time.Second))

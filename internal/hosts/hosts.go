@@ -1,5 +1,5 @@
-// Package hosts checks the Host field of requests against DNS rebinding: a page can point its own
-// name at any address, and a browser then treats the service there as the page's site.
+// Package hosts checks the Host field against DNS rebinding: a page can point its own name at any
+// address, and a browser then treats the service there as the page's site.
 package hosts
 
 import (
@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Known are a process's host names, in addition to addresses, localhost and *.localhost: exact
-// ones, or "*.example.com" for all subdomains.
+// Known are host names besides addresses, localhost and *.localhost: exact ones, or "*.example.com"
+// for subdomains.
 type Known []string
 
-// Has reports whether a Host field names this process, ignoring port and case. Browsers always send
-// a Host field.
+// Has ignores port and case. Browsers always send a Host field.
 func (k Known) Has(field string) bool {
 	host, _, err := net.SplitHostPort(field)
 	if err != nil {
@@ -37,7 +36,6 @@ func matches(name, host string) bool {
 	return host == name
 }
 
-// Of returns the names of a process that listens at an address, and further names.
 func Of(listen string, names []string) Known {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "" {

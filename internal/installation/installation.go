@@ -1,5 +1,4 @@
-// Package installation holds the settings that all processes of an installation must share: the
-// prefix of names and the number of replicas, and values derived from them.
+// Package installation holds settings that all processes of an installation share.
 package installation
 
 import (
@@ -8,12 +7,10 @@ import (
 	"time"
 )
 
-// DefaultPrefix is the default prefix of subjects, and in upper case of streams and buckets.
 const DefaultPrefix = "penstock"
 
 var prefix = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 
-// CheckPrefix returns an error for an invalid prefix.
 func CheckPrefix(p string) error {
 	if !prefix.MatchString(p) {
 		return fmt.Errorf(
@@ -22,8 +19,8 @@ func CheckPrefix(p string) error {
 	return nil
 }
 
-// CheckReplicas rejects useless numbers of replicas. NATS accepts 2 and 4, which survive no more
-// failures than 1 and 3 but wait for one more server at each write.
+// CheckReplicas rejects 2 and 4, which survive no more failures than 1 and 3 but wait for one more
+// server at each write.
 func CheckReplicas(n int) error {
 	if n != 1 && n != 3 && n != 5 {
 		return fmt.Errorf("must be 1, 3 or 5, not %d", n)
@@ -31,8 +28,8 @@ func CheckReplicas(n int) error {
 	return nil
 }
 
-// Lease returns the default duration of a drainer's lease. With replicas, the loss of a KV bucket's
-// leader stalls writes for 4 to 8 s, which a lease must outlast.
+// Lease is the default lease of a drainer. With replicas, the loss of a KV bucket's leader stalls
+// writes for 4 to 8 s, which it must outlast.
 func Lease(replicas int) time.Duration {
 	if replicas > 1 {
 		return 15 * time.Second

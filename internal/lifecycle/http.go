@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Deadlines of a connection against slow and silent clients. Answers take at most seconds.
+// Answers take at most seconds.
 const (
 	headerTimeout = 10 * time.Second
 	writeTimeout  = time.Minute
@@ -27,42 +27,33 @@ const (
 
 // Defaults.
 const (
-	// DefaultGrace is the time for jobs and requests when the process stops.
-	DefaultGrace = 30 * time.Second
-	// DefaultMaxConnections bounds concurrent connections.
+	DefaultGrace          = 30 * time.Second
 	DefaultMaxConnections = 16384
-	// DefaultMaxPerClient bounds concurrent connections per address.
-	DefaultMaxPerClient = 1024
+	DefaultMaxPerClient   = 1024
 )
 
-// HTTPOptions holds the settings of [HTTP]. The zero value works.
+// HTTPOptions configures [HTTP]; the zero value works.
 type HTTPOptions struct {
-	// Grace is the time for requests in progress when the server stops.
 	Grace time.Duration
-	// MaxConnections bounds concurrent connections, default [DefaultMaxConnections], and
-	// MaxPerClient those of an address (or an IPv6 /64 network), default [DefaultMaxPerClient].
-	// Further connections get 503.
+	// MaxPerClient is per address or IPv6 /64 network. Further connections get 503. Defaults: see
+	// above.
 	MaxConnections, MaxPerClient int
-	// Unbounded are addresses exempt from MaxPerClient, such as proxies.
+	// exempt from MaxPerClient, such as proxies
 	Unbounded []netip.Prefix
-	// BodyGrace is how far a body may fall behind 16 KiB/s, and how long it may take to begin;
-	// default 5 s. Reads then fail with [os.ErrDeadlineExceeded].
+	// how far a body may fall behind 16 KiB/s, and how long it may take to begin; default 5 s; then
+	// reads fail with [os.ErrDeadlineExceeded]
 	BodyGrace time.Duration
-	// Streaming permits bodies without end and bodies that are read late: they have no deadlines.
-	// It also lets upgraded connections finish.
+	// Streaming: bodies have no deadlines, and upgraded connections finish.
 	Streaming bool
-	// Answered is called with the status of each answer; nil: nothing.
-	Answered func(status int)
-	// TLS secures connections; nil: no TLS. HTTP/2 is not supported.
+	Answered  func(status int)
+	// HTTP/2 is not supported.
 	TLS *tls.Config
-	// Logger receives panics of handlers and errors of connections as warnings; default
-	// [slog.Default].
+	// for panics of handlers and errors of connections
 	Logger *slog.Logger
 }
 
-// HTTP returns a part for [Run] that serves handler on listener. When stopped it closes the
-// listener and lets requests finish; after the grace period it cuts off the rest with a warning,
-// which is not an error. It always closes the listener.
+// HTTP returns a part that serves handler on listener. When stopped it lets requests finish; after
+// the grace period it cuts off the rest with a warning. It always closes the listener.
 func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
@@ -133,7 +124,6 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	}
 }
 
-// reported reports the status of each answer.
 func reported(handler http.Handler, answered func(status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(&statusWriter{w, answered}, r)
@@ -151,5 +141,4 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives [http.ResponseController] access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -8,7 +8,6 @@ import (
 // Latch is closed once, by one part, and others wait for it.
 type Latch chan struct{}
 
-// Closed reports whether the latch is closed.
 func (l Latch) Closed() bool {
 	select {
 	case <-l:
@@ -18,7 +17,7 @@ func (l Latch) Closed() bool {
 	}
 }
 
-// Wait waits for latches, and reports whether all closed before ctx ended.
+// Wait reports whether all latches closed before ctx ended.
 func Wait(ctx context.Context, latches ...Latch) bool {
 	for _, l := range latches {
 		select {
@@ -40,8 +39,8 @@ func After(l Latch, run func(context.Context) error) func(context.Context) error
 	}
 }
 
-// Repeat returns a part that does something at once, on each wake, and as soon as the pause is
-// over that it returned the last time. It ends with ctx or an error. A nil wake never comes.
+// Repeat returns a part that does something at once, on each wake, and after the pause that it
+// returned. It ends with ctx or an error.
 func Repeat(wake <-chan struct{},
 	do func(context.Context) (pause time.Duration, err error)) func(context.Context) error {
 	return func(ctx context.Context) error {

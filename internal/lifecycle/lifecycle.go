@@ -9,8 +9,8 @@ import (
 )
 
 // Run runs each part in a goroutine and waits for all. The end of ctx, or of any part, cancels the
-// context of the parts. A stopped part returns nil or the context's error. Other errors are joined
-// in the order of return, so the cause of the stop comes first. Without parts Run returns at once.
+// others. A stopped part returns nil or the context's error. Other errors are joined in the order
+// of return: the cause of the stop comes first.
 func Run(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -29,9 +29,8 @@ func Run(ctx context.Context, parts ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// InTurn returns a part for [Run] with two groups: when its context ends it stops work first, and
-// serving parts after work has returned, at least hold after the end of the context. Any part that
-// returns earlier stops both groups immediately. There must be work.
+// InTurn returns a part with two groups: when its context ends it stops work, and serve after that,
+// at least hold later. Any part that returns earlier stops both groups. There must be work.
 func InTurn(hold time.Duration,
 	work, serve []func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {

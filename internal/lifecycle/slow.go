@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// leastRate is the minimum rate of a body in bytes per second, after its grace.
+// of a body in bytes per second, after its grace
 const leastRate = 16 << 10
 
-// paced bounds the wait for a body by its rate. A total limit would cut off long bodies of slow
-// clients, and a limit between reads would let a trickle hold a connection for days.
+// A total limit would cut off long bodies of slow clients, and a limit between reads would let a
+// trickle hold a connection for days.
 func paced(next http.Handler, grace time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -83,7 +83,6 @@ func newCrowd(o HTTPOptions) *crowd {
 	return &crowd{options: o, clients: map[netip.Addr]int{}}
 }
 
-// state follows a server's connections.
 func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -95,7 +94,7 @@ func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// enter counts a connection, and returns why it must be closed, or "".
+// why it must be closed, or ""
 func (c *crowd) enter(conn net.Conn) (why string) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
@@ -113,7 +112,6 @@ func (c *crowd) enter(conn net.Conn) (why string) {
 	return ""
 }
 
-// leave removes a counted connection.
 func (c *crowd) leave(conn net.Conn) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
@@ -127,8 +125,7 @@ func (c *crowd) leave(conn net.Conn) {
 	}
 }
 
-// Limited returns a listener with the limits MaxConnections, MaxPerClient and Unbounded of [HTTP],
-// for servers of other protocols.
+// Limited limits the connections of servers of other protocols.
 func Limited(listener net.Listener, o HTTPOptions) net.Listener {
 	return limited{listener, newCrowd(o)}
 }
@@ -152,7 +149,6 @@ func (l limited) Accept() (net.Conn, error) {
 	}
 }
 
-// member leaves the crowd when closed.
 type member struct {
 	net.Conn
 	leave func()
@@ -163,7 +159,7 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// client returns the address that a connection counts for, and whether it counts.
+// bounded: it counts.
 func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -182,8 +178,8 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	return address, true
 }
 
-// refuse answers a connection without reading its request. The answer fits the buffers of a new
-// connection; with TLS it would have to wait, so there is none.
+// The answer fits the buffers of a new connection; with TLS it would have to wait, so there is
+// none.
 func refuse(conn net.Conn, why string) {
 	if secure, ok := underTLS(conn); ok {
 		_ = secure.NetConn().Close()

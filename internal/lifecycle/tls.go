@@ -9,7 +9,6 @@ import (
 
 type tlsKey struct{}
 
-// underTLS returns the TLS connection below a problemListener's.
 func underTLS(conn net.Conn) (*tls.Conn, bool) {
 	if p, ok := conn.(problemConn); ok {
 		conn = p.Conn
@@ -18,8 +17,8 @@ func underTLS(conn net.Conn) (*tls.Conn, bool) {
 	return secure, ok
 }
 
-// withTLS stores the TLS connection in the context of requests, because net/http only sees
-// problemListener's connection. The first read performs the handshake, within the header timeout.
+// net/http only sees problemListener's connection, so the TLS one is in the context. The first read
+// performs the handshake, within the header timeout.
 func withTLS(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := underTLS(conn); ok {
 		return context.WithValue(ctx, tlsKey{}, secure)

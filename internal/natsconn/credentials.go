@@ -51,8 +51,7 @@ func (c Credentials) Check() error {
 	return nil
 }
 
-// Options returns the options for a connection. An unreadable file is an error now, and later an
-// error of connecting.
+// Options reads the files: an unreadable one is an error now, and later an error of connecting.
 func (c Credentials) Options() ([]nats.Option, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -92,7 +91,6 @@ func (c Credentials) Options() ([]nats.Option, error) {
 	return options, nil
 }
 
-// secret returns the trimmed content of a file, or given without one.
 func secret(file, given string) (string, error) {
 	if file == "" {
 		return given, nil

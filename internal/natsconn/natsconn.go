@@ -14,11 +14,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
-// leaveTimeout bounds the flush of a closing connection.
 const leaveTimeout = 2 * time.Second
 
-// Watch logs the state of a process's connections: one line when the first is lost, one when all
-// are back, and one in ten seconds about messages that a subscription cannot take.
+// Watch logs when the first connection is lost and when all are back, and in ten seconds one
+// message that a subscription cannot take.
 type Watch struct {
 	log    *slog.Logger
 	errors *seldom.Log
@@ -29,13 +28,12 @@ type Watch struct {
 	denied bool            // the server's refusal was logged
 }
 
-// NewWatch makes a watch for the connections of a process.
 func NewWatch(log *slog.Logger) *Watch {
 	return &Watch{log: log, errors: seldom.New(log), away: map[string]bool{}}
 }
 
-// Options makes a connection that never gives up: neither when the server is away at first, nor
-// while it refuses the credentials, as during changes of its accounts.
+// Options never gives up: neither when the server is away at first, nor while it refuses the
+// credentials, as during changes of its accounts.
 func (w *Watch) Options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
@@ -67,7 +65,7 @@ func (w *Watch) Options(name string) []nats.Option {
 	}
 }
 
-// lost records a lost connection. A refusal by the server gets its own line.
+// A refusal by the server gets its own line.
 func (w *Watch) lost(name, message string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +80,6 @@ func (w *Watch) lost(name, message string, err error) {
 	w.log.Log(context.Background(), level, message, "connection", name, "error", err)
 }
 
-// back records a working connection.
 func (w *Watch) back(name string, nc *nats.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +97,7 @@ func (w *Watch) back(name string, nc *nats.Conn) {
 		time.Since(w.since).Round(time.Millisecond))
 }
 
-// report logs errors without a caller, such as slow consumers and malformed headers, rarely, so
-// that a client cannot fill the log.
+// report logs errors without a caller rarely, so that a client cannot fill the log.
 func (w *Watch) report(name, subject string, err error) {
 	level := slog.LevelWarn
 	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
@@ -111,7 +107,7 @@ func (w *Watch) report(name, subject string, err error) {
 		subject, "error", err)
 }
 
-// Connected waits for the first connection, and reports whether ctx was still live.
+// Connected waits for the first connection.
 func Connected(ctx context.Context, nc *nats.Conn) bool {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)

@@ -3,8 +3,7 @@ package nearest
 
 import "strings"
 
-// Hint returns "; did you mean WORD?" with the candidate nearest to a misspelt word, or "". The
-// first of equally near candidates wins.
+// Hint returns "; did you mean WORD?" with the nearest candidate, or "".
 func Hint(word string, candidates []string) string {
 	if nearest := To(word, candidates); nearest != "" {
 		return "; did you mean " + nearest + "?"
@@ -12,8 +11,8 @@ func Hint(word string, candidates []string) string {
 	return ""
 }
 
-// To returns the candidate nearest to a misspelt word, or "": at most a third of the letters
-// differ, ignoring case, or one is a prefix of the other.
+// To returns the nearest candidate, or "": at most a third of the letters differ, ignoring case, or
+// one is a prefix of the other.
 func To(word string, candidates []string) (nearest string) {
 	const most = 64 // bytes: longer than any name
 	if len(word) > most {

@@ -19,12 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// knownAfter is how long Run waits for the policies from NATS before it follows the last known
-// ones.
+// how long Run waits for NATS before it follows the last known policies
 const knownAfter = time.Second
 
-// known holds the policies that this process follows: those in NATS or, until they arrive, the
-// last known ones, which serve checks only.
+// known holds the policies in NATS or, until they arrive, the last known ones, which serve checks
+// only.
 type known struct {
 	follow func(policy.Entries) // may be nil
 
@@ -35,7 +34,6 @@ type known struct {
 	changed chan struct{}  // closed at the next change; nil without a waiter
 }
 
-// take follows a set that came from NATS.
 func (k *known) take(set policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
@@ -51,7 +49,6 @@ func (k *known) take(set policy.Entries) {
 	}
 }
 
-// followInstead follows other policies, unless NATS was faster.
 func (k *known) followInstead(others func() policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
@@ -60,14 +57,13 @@ func (k *known) followInstead(others func() policy.Entries) {
 	}
 }
 
-// policies returns the last set from NATS, or nil before the first.
 func (k *known) policies() policy.Entries {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.set
 }
 
-// queues returns the policies whose streams jobs may be stored in.
+// policies whose streams take jobs
 func (k *known) queues() []policy.Policy {
 	var policies []policy.Policy
 	for _, entry := range k.policies() {
@@ -78,8 +74,8 @@ func (k *known) queues() []policy.Policy {
 	return policies
 }
 
-// wait returns when this process follows at least this revision of a policy, or when ctx ends.
-// Revision 0 waits for the policy's removal. Callers use it to see their own changes.
+// wait returns when this process follows at least this revision, or has forgotten the policy (0),
+// so that callers see their own changes.
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		k.mu.Lock()
@@ -118,10 +114,9 @@ type keptPolicy struct {
 	Source  string          `json:"source,omitempty"`
 }
 
-// keptVersion is the version of the file format. Files of other versions are ignored.
+// Files of other versions are ignored.
 const keptVersion = 1
 
-// lastKnown returns the policies in the file, or the configured ones if the file has none.
 func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	set, err := c.read()
 	if err != nil {
@@ -141,8 +136,7 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	return set
 }
 
-// read returns the policies in the file, or nil if there is no file. Their revision is zero, so
-// that any policy from NATS is newer.
+// Revisions are zero: any policy from NATS is newer.
 func (c *cache) read() (policy.Entries, error) {
 	if c.file == "" {
 		return nil, nil
@@ -173,7 +167,6 @@ func (c *cache) read() (policy.Entries, error) {
 	return set, nil
 }
 
-// keep writes the file when its content changes.
 func (c *cache) keep(set policy.Entries) {
 	if c.file == "" {
 		return
@@ -184,7 +177,7 @@ func (c *cache) keep(set policy.Entries) {
 	}
 }
 
-// write replaces the file atomically: after a crash the previous file is intact.
+// After a crash the previous file is intact.
 func (c *cache) write(set policy.Entries) error {
 	kept := keptPolicies{V: keptVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {

@@ -1,6 +1,5 @@
-// Package node keeps a process in step with its installation: it follows the policies, writes those
-// of the process, keeps their streams and the store in order, and reports policies without a
-// drainer. The root package composes it with the front door and the drainer.
+// Package node keeps a process in step with its installation: it follows and writes policies, keeps
+// streams and the store in order, and reports policies without a drainer.
 package node
 
 import (
@@ -32,8 +31,7 @@ type Wanted struct {
 	Schedules []schedules.Entry
 }
 
-// Check returns all problems of the policies and schedules that need no NATS to be found. possible
-// returns what keeps this installation from having a valid policy.
+// Check needs no NATS. possible returns why this installation cannot have a valid policy.
 func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Problem) error {
 	var problems []error
 	add := func(format string, args ...any) {
@@ -64,18 +62,16 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 	return errors.Join(problems...)
 }
 
-// Options are the parts that a node connects.
 type Options struct {
 	Broker    *queue.Broker
 	Store     *store.Store
 	Schedules *schedules.Service
 	Wanted    Wanted
-	// Follow gets the policies that the process follows from now on.
-	Follow func(policy.Entries)
-	// Check checks the embedded server; nil for one elsewhere.
+	Follow    func(policy.Entries)
+	// nil for a server elsewhere
 	Check func() error
-	// Cache is a file that keeps the policies; empty: none. With Offline, the policies in it, or
-	// those wanted, are followed until NATS is reachable.
+	// With Offline, the policies in Cache (empty: none), or those wanted, are followed until NATS
+	// is reachable.
 	Cache   string
 	Offline bool
 	Sink    queue.Sink
@@ -85,8 +81,8 @@ type Options struct {
 // Node follows an installation. It is safe for concurrent use.
 type Node struct {
 	Options
-	// LaidOut closes when JetStream has everything that policies share, Prepared when the wanted
-	// policies are written, and Applied when each has been tried on its stream.
+	// LaidOut: JetStream has everything that policies share. Prepared: the wanted policies are
+	// written. Applied: each has been tried on its stream.
 	LaidOut, Prepared, Applied lifecycle.Latch
 
 	notices  *notice.Log
@@ -99,7 +95,6 @@ type Node struct {
 	written Wanted     // the last ones written
 }
 
-// New makes a node, which does nothing yet.
 func New(o Options) *Node {
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
 		notices: notice.New(o.Log), known: &known{follow: o.Follow}}
@@ -112,7 +107,6 @@ func New(o Options) *Node {
 	return n
 }
 
-// Prepare creates everything that processes share, writes the wanted policies and applies all.
 func (n *Node) Prepare(ctx context.Context) error {
 	err := n.layOut(ctx)
 	if err == nil {
@@ -131,7 +125,6 @@ func (n *Node) Prepare(ctx context.Context) error {
 	return cmp.Or(err, ctx.Err())
 }
 
-// Parts are the long-lived parts of the node.
 func (n *Node) Parts() []func(context.Context) error {
 	owners := &owners{n, map[string]*asked{}}
 	repeat := func(wake <-chan struct{},
@@ -149,21 +142,18 @@ func (n *Node) Parts() []func(context.Context) error {
 	return parts
 }
 
-// Policies returns the policies as they last came from NATS; nil before the first time.
 func (n *Node) Policies() policy.Entries { return n.known.policies() }
 
-// Followed waits until this process follows at least this revision of a policy, or ctx ends.
-// Revision 0 waits for the policy's removal.
+// Followed waits until this process follows at least this revision, or has forgotten the policy
+// (0).
 func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 	n.known.wait(ctx, policy, revision)
 }
 
-// Depths counts the accepted jobs of every policy with a queue. Policies that cannot be counted
-// before ctx ends are left out.
+// Depths counts the jobs of policies. Those that cannot be counted before ctx ends are left out.
 func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
 
-// Health returns the health of the connection, the policies and the store. starting is why the
-// policies are not served yet, or nil.
+// Health returns the node's parts. starting is why the policies are not served yet.
 func (n *Node) Health(starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
@@ -177,8 +167,7 @@ func (n *Node) Health(starting error) []health.Part {
 			Notes: n.storage.notes()}}
 }
 
-// watch prepares JetStream unless Prepare has, and watches the policies. Existing policies take
-// effect while the wanted ones are being written.
+// Existing policies take effect while the wanted ones are being written.
 func (n *Node) watch(ctx context.Context) error {
 	if n.Prepared.Closed() {
 		return n.follow(ctx)
@@ -198,7 +187,6 @@ func (n *Node) watch(ctx context.Context) error {
 	})
 }
 
-// ended drops an error that the end of ctx has caused.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -215,7 +203,6 @@ func (n *Node) follow(ctx context.Context) error {
 	})
 }
 
-// meanwhile follows the last known policies if NATS is not reachable in time.
 func (n *Node) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):
@@ -228,7 +215,6 @@ func (n *Node) meanwhile(ctx context.Context) error {
 	return nil
 }
 
-// layOut creates the streams and KV buckets that processes share.
 func (n *Node) layOut(ctx context.Context) error {
 	nc := n.Broker.Conn()
 	if !natsconn.Connected(ctx, nc) {
@@ -255,8 +241,8 @@ func (n *Node) writeFirst(ctx context.Context) error {
 	return err
 }
 
-// setUpAgain sets up what JetStream has lost, as at the start: the policies and schedules are those
-// of the options. Policies written through the API were in JetStream only.
+// setUpAgain sets up what JetStream has lost. Policies written through the API were in JetStream
+// only.
 func (n *Node) setUpAgain(ctx context.Context) error {
 	if err := n.Broker.Setup(ctx); err != nil {
 		return err
@@ -274,7 +260,6 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 	return nil
 }
 
-// Write writes policies, and then their schedules.
 func (n *Node) Write(ctx context.Context, w Wanted) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
@@ -282,7 +267,6 @@ func (n *Node) Write(ctx context.Context, w Wanted) error {
 	return n.put(ctx, w)
 }
 
-// put is Write for a caller that holds the lock.
 func (n *Node) put(ctx context.Context, w Wanted) error {
 	if w.Policies == nil {
 		return nil
@@ -303,7 +287,7 @@ const (
 	persistLast  = 2 * time.Second
 )
 
-// persist repeats do while NATS is unavailable, and logs the failure from time to time.
+// persist repeats do while NATS is unavailable.
 func (n *Node) persist(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
 		err := do(ctx)
@@ -320,7 +304,6 @@ func (n *Node) persist(ctx context.Context, what string, do func(context.Context
 	}
 }
 
-// wake makes a part that waits go on.
 func wake(part chan struct{}) {
 	select {
 	case part <- struct{}{}:

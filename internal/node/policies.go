@@ -17,14 +17,11 @@ import (
 )
 
 const (
-	// pruneAgain is the interval of pruning while jobs wait in policies that left the file.
-	pruneAgain = 10 * time.Second
-	// inventoryAgain is the interval of checks for unreadable records and streams without a
-	// policy.
+	// while jobs wait in policies that left the file
+	pruneAgain     = 10 * time.Second
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
-	// leftFor is the time after its last change at which the record of a partition is no longer
-	// waited for by anybody, and sweepAgain the interval of looking for such records.
+	// A partition's record is not waited for this long after its last change.
 	leftFor    = 10 * time.Minute
 	sweepAgain = 10 * time.Minute
 	never      = 1 << 62 * time.Nanosecond
@@ -43,8 +40,7 @@ var (
 		End: unreadable.End}
 )
 
-// policyWriter writes the policies of the options for all processes, retires policies that left
-// the options if Prune is set, and logs problems of stored policies.
+// policyWriter writes and retires policies, and logs problems of stored ones.
 type policyWriter struct {
 	*Node
 	written chan struct{}
@@ -67,7 +63,6 @@ func (f *policyWriter) write(ctx context.Context, w Wanted) error {
 	return nil
 }
 
-// followed waits until this process follows its own last write.
 func (f *policyWriter) followed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -82,7 +77,7 @@ func (f *policyWriter) followed(ctx context.Context) {
 	}
 }
 
-// notes returns the remarks that /readyz adds for a ready process.
+// for /readyz
 func (f *policyWriter) notes() (notes []string) {
 	open := map[string]string{}
 	maps.Copy(open, f.notices.Open(&unreadable))
@@ -126,7 +121,6 @@ func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 	}
 }
 
-// pruned retires policies that left the file, once no job waits in them.
 func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	f.mu.Lock()
 	set, asked := f.wants.Set, f.wants.Prune
@@ -156,7 +150,6 @@ func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	return pruneAgain, nil
 }
 
-// look counts the stored policies, and logs each problem once.
 func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	known := f.known.policies()
 	if known == nil {
@@ -180,7 +173,6 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	return inventoryAgain, nil
 }
 
-// sweep deletes what deleted policies have left.
 func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {
 	if err := f.Store.Sweep(ctx, leftFor); err != nil {
 		f.Log.Debug("records of deleted policies may be left", "error", err)
@@ -188,7 +180,6 @@ func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {
 	return sweepAgain, nil
 }
 
-// has reports whether a map has a key.
 func has[V any](m map[string]V) func(string) bool {
 	return func(key string) bool { _, found := m[key]; return found }
 }

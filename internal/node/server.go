@@ -20,8 +20,8 @@ type Server struct {
 	later  bool
 }
 
-// OpenServer starts the embedded server if url is empty, or prepares connections to url. With
-// later, NATS may be away at first.
+// OpenServer starts the embedded server, or prepares connections to url. With later, NATS may be
+// away at first.
 func OpenServer(url string, login natsconn.Credentials, inside embedded.Options, later bool,
 	log *slog.Logger) (*Server, error) {
 	s := &Server{url: url, watch: natsconn.NewWatch(log), later: later}
@@ -38,7 +38,6 @@ func OpenServer(url string, login natsconn.Credentials, inside embedded.Options,
 	return s, err
 }
 
-// Connect opens a connection.
 func (s *Server) Connect(name string) (*nats.Conn, error) {
 	options := append(s.watch.Options(name), nats.RetryOnFailedConnect(s.later))
 	if s.Inside != nil {
@@ -51,7 +50,6 @@ func (s *Server) Connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// URL returns the URL without passwords; empty for an embedded server without a port.
 func (s *Server) URL() string {
 	if s.Inside != nil {
 		return s.Inside.URL()
@@ -59,7 +57,6 @@ func (s *Server) URL() string {
 	return withoutPasswords(s.url)
 }
 
-// Check returns the check of the embedded server; nil for one elsewhere.
 func (s *Server) Check() func() error {
 	if s.Inside == nil {
 		return nil
@@ -67,14 +64,12 @@ func (s *Server) Check() func() error {
 	return s.Inside.Check
 }
 
-// Close stops the embedded server.
 func (s *Server) Close() {
 	if s.Inside != nil {
 		s.Inside.Shutdown()
 	}
 }
 
-// withoutPasswords removes users and passwords from a list of server URLs.
 func withoutPasswords(servers string) string {
 	var shown []string
 	for server := range strings.SplitSeq(servers, ",") {

@@ -18,12 +18,10 @@ import (
 )
 
 const (
-	// checkAgain is how often a write to the embedded server is tried.
-	checkAgain = time.Second
-	// rationAgain is how often the store is measured and shared out again.
+	checkAgain  = time.Second
 	rationAgain = 5 * time.Second
-	// rationShare bounds the cost with many streams to a part of the time, and rationLatest the
-	// interval, so that one slow measurement does not put off the next for long.
+	// rationShare bounds the cost to a part of the time, and rationLatest keeps a slow measurement
+	// from putting off the next for long.
 	rationShare  = 200
 	rationLatest = time.Minute
 
@@ -46,8 +44,7 @@ var (
 		"store stops all; give them one, or the account a storage limit"}
 )
 
-// storage watches what JetStream stores: it shares the room among the policies, says what becomes
-// full, and notices when the embedded server cannot write.
+// storage shares the room among the policies, and reports what becomes full or cannot be written.
 type storage struct {
 	*Node
 
@@ -72,21 +69,18 @@ func (s *storage) look(context.Context) (time.Duration, error) {
 	return checkAgain, s.checked(s.Check())
 }
 
-// share shares the store out.
 func (s *storage) share(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.ration(ctx)
 	return restAfter(time.Since(began)), nil
 }
 
-// restAfter returns the time until the store is measured again, after one that took the given
-// time.
 func restAfter(took time.Duration) time.Duration {
 	return min(max(rationAgain, rationShare*took), rationLatest)
 }
 
-// checked takes what a check of the embedded server found. A server whose files are broken stays
-// so, even when there is room again: the process ends, to be started again.
+// A server whose files are broken stays so, even when there is room again: the process ends, to be
+// started again.
 func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
 		s.Broker.Refuse(err)
@@ -101,7 +95,6 @@ func (s *storage) checked(err error) error {
 	return nil
 }
 
-// ration shares the store and says what is remarkable about it.
 func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -128,10 +121,9 @@ func (s *storage) ration(ctx context.Context) {
 	s.warn(found)
 }
 
-// findLost finds streams that were lost since the last look, because NATS came back with an empty
-// store or they were deleted, and sets everything up again as at the start: also when another
-// process was faster, whose file has other policies. Streams of policies that are deleted, or are
-// no longer known, are not missed.
+// findLost finds streams that were lost, because NATS came back with an empty store or they were
+// deleted, and sets everything up again: also when another process was faster, whose file has other
+// policies. Streams of policies that are deleted or unknown are not missed.
 func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	policies []policy.Policy) {
 
@@ -180,7 +172,7 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	s.mu.Unlock()
 }
 
-// warn notes what lacks copies, and what is four fifths full. Changes of the latter are logged.
+// Changes of what is four fifths full are logged.
 func (s *storage) warn(found queue.Storage) {
 	fills := map[string]queue.Fill{"the store": found.Fill}
 	for name, fill := range found.Jobs {
@@ -203,7 +195,6 @@ func (s *storage) warn(found queue.Storage) {
 	s.short = short
 }
 
-// fit returns why jobs cannot be stored; nil when they can.
 func (s *storage) fit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +208,7 @@ func (s *storage) fit() error {
 	return nil
 }
 
-// notes returns what /readyz adds for a process that is ready.
+// for /readyz
 func (s *storage) notes() (notes []string) {
 	for limits := range s.notices.Open(&lacking) {
 		notes = append(notes, tooSmall+": "+limits)

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// ownersEvery is the interval of asking policies for their owner. Only two misses in a row
-	// count, because partitions change hands.
+	// Only two misses in a row count, because partitions change hands.
 	ownersEvery = 2 * time.Second
-	// ownerPatience is how long an owner may take to answer. A timeout still counts as an owner.
+	// A timeout still counts as an owner.
 	ownerPatience = 500 * time.Millisecond
 )
 
@@ -24,14 +23,11 @@ var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	Begin: "jobs wait, and no drainer owns their policy",
 	End:   "a drainer owns the policy, or no job of it waits any more"}
 
-// owners reports jobs that wait while no drainer owns their policy. Without it, they would wait
-// unnoticed.
 type owners struct {
 	*Node
 	asked map[string]*asked // used by look only
 }
 
-// asked is the state of asking for a policy's owners.
 type asked struct {
 	partition int // to ask next; stays the same while it has no owner
 	missing   int // consecutive misses
@@ -75,8 +71,7 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	return ownersEvery, nil
 }
 
-// waits reports whether jobs of a policy wait while one of its partitions has no owner. known is
-// false if that cannot be determined now.
+// known is false if it cannot be determined now whether jobs wait.
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 // Kind is a kind of condition, of any number of subjects.
 type Kind struct {
 	Level slog.Level
-	// Of names the attribute with the subject; empty: there is only one.
+	// attribute with the subject; empty: there is only one
 	Of         string
 	Begin, End string // the lines; without End, the end is not logged
 }
@@ -25,10 +25,8 @@ type Log struct {
 	open map[*Kind]map[string]string // states by subject
 }
 
-// New makes a Log that writes to log.
 func New(log *slog.Logger) *Log { return &Log{log: log, open: map[*Kind]map[string]string{}} }
 
-// If is the state of a condition that holds or does not.
 func If(holds bool) string {
 	if holds {
 		return "holds"
@@ -36,7 +34,6 @@ func If(holds bool) string {
 	return ""
 }
 
-// Error is the state of a condition that an error stands for.
 func Error(err error) string {
 	if err != nil {
 		return err.Error()
@@ -44,8 +41,8 @@ func Error(err error) string {
 	return ""
 }
 
-// Tell takes the state of a condition, which is empty when it does not hold, and reports whether it
-// began, ended or changed.
+// Tell takes a condition's state, empty when it does not hold, and reports whether it began, ended
+// or changed.
 func (l *Log) Tell(k *Kind, subject, state string, args ...any) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +71,7 @@ func (l *Log) set(k *Kind, subject, state string, args []any) {
 	}
 }
 
-// Only ends the conditions of a kind except those with these subjects.
+// Only ends all conditions of a kind but these.
 func (l *Log) Only(k *Kind, still func(subject string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,14 +82,13 @@ func (l *Log) Only(k *Kind, still func(subject string) bool) {
 	}
 }
 
-// Forget drops conditions of a kind, except those with these subjects, without a line.
+// Forget is [Log.Only] without lines.
 func (l *Log) Forget(k *Kind, still func(subject string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.open[k], func(subject, _ string) bool { return !still(subject) })
 }
 
-// Open returns the current conditions of a kind: states by subject.
 func (l *Log) Open(k *Kind) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,9 +18,8 @@ const (
 	SharedLimits = "shared_limits"
 )
 
-// Read reads the policies of a file without filling in defaults, which may differ in the next
-// version and must not make the file look changed. Shared limits replace their names. check returns
-// problems of a policy with defaults beyond [policy.Policy.Validate]; nil: none.
+// Read fills in no defaults, which may differ in the next version and must not make the file look
+// changed. Shared limits replace their names. check may be nil.
 func Read(f *strict.File, check func(policy.Policy) []policy.Problem) []policy.Policy {
 	var policies []policy.Policy
 	f.Field(Policies, &policies)
@@ -54,8 +53,7 @@ func add(f *strict.File, at string, problems []policy.Problem) {
 	}
 }
 
-// sharedLimits reads shared limits by name. It includes invalid ones, so that each is reported only
-// once.
+// Invalid ones are included, so that each is reported only once.
 func sharedLimits(f *strict.File) map[string]policy.Limit {
 	var list []policy.Limit
 	f.Field(SharedLimits, &list)
@@ -77,7 +75,6 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 	return limits
 }
 
-// putShared replaces the names of shared limits in a policy, and reports success.
 func putShared(f *strict.File, at string, limits policy.Limits,
 	shared map[string]policy.Limit) bool {
 

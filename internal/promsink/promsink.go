@@ -1,5 +1,4 @@
-// Package promsink makes Prometheus metrics of events, by a table of which event changes which
-// metric.
+// Package promsink makes Prometheus metrics of events, by a table.
 package promsink
 
 import (
@@ -13,30 +12,28 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Metric is a counter, or a gauge, of events.
 type Metric struct {
 	Name, Help string
-	// Labels are at most three: policy, "over" or "allowed", which say whether the event's Value is
-	// not 0, and others, which are its Name or else its type.
+	// at most three: policy; "over" or "allowed", whether Value is not 0; others: Name, or else the
+	// type
 	Labels []string
 	Of     []string // types of events
-	// Add is what an event adds to a counter: default 1.
+	// to a counter; default 1
 	Add func(queue.Event) float64
-	// Gauge makes a gauge of the events' Value. A policy's series exists while the policy is known
-	// or the value is not 0; with While, only if both are so.
+	// Gauge shows Value. A policy's series exists while the policy is known or the value is not 0;
+	// with While, only if both.
 	Gauge, While bool
-	// Zeros are the series that begin at zero before they count.
+	// series that begin at zero
 	Zeros Zeros
 }
 
 // Zeros are the values of a metric's second label, or "" without one, by group.
 type Zeros map[*Group][]string
 
-// Group is a group of counters whose series begin together, with a policy's first event of these
-// types. Most of many policies have no jobs, and a series takes half a kilobyte.
+// The series of a group begin with a policy's first event of these types. Most of many policies
+// have no jobs, and a series takes half a kilobyte.
 type Group struct{ Of []string }
 
-// Sink updates metrics. It implements [queue.Sink].
 type Sink struct {
 	registerer prometheus.Registerer
 	problems   []error
@@ -54,7 +51,6 @@ type vector interface {
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// New makes a sink that registers metrics.
 func New(r prometheus.Registerer, table ...Metric) *Sink {
 	s := &Sink{registerer: r, takes: map[string][]func(queue.Event){}, known: map[string]bool{},
 		zeros: map[*Group][]func(string){}, begun: map[*Group]map[string]bool{}}
@@ -78,14 +74,13 @@ func (s *Sink) Take(e queue.Event) {
 	}
 }
 
-// On adds a function that gets events of these types.
 func (s *Sink) On(take func(queue.Event), types ...string) {
 	for _, t := range types {
 		s.takes[t] = append(s.takes[t], take)
 	}
 }
 
-// Register registers further metrics, whose series [Sink.Forget] deletes if they have policies.
+// Register adds metrics, whose policies [Sink.Forget] deletes.
 func (s *Sink) Register(all ...prometheus.Collector) {
 	for _, c := range all {
 		s.problems = append(s.problems, s.registerer.Register(c))
@@ -95,14 +90,12 @@ func (s *Sink) Register(all ...prometheus.Collector) {
 	}
 }
 
-// Know makes a policy known.
 func (s *Sink) Know(policy string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[policy] = true
 }
 
-// Forget deletes the series of a policy that is gone.
 func (s *Sink) Forget(policy string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +108,6 @@ func (s *Sink) Forget(policy string) {
 	}
 }
 
-// Begin makes the series of a group begin.
 func (s *Sink) Begin(g *Group, policy string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +181,6 @@ func (m *Metric) labels(values *[3]string, e queue.Event) []string {
 	return values[:len(m.Labels)]
 }
 
-// Seconds is the duration of an event.
 func Seconds(e queue.Event) float64 { return e.For.Seconds() }
 
-// Value is the value of an event.
 func Value(e queue.Event) float64 { return float64(e.Value) }

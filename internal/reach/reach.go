@@ -1,6 +1,5 @@
-// Package reach restricts the addresses of targets. Otherwise clients with the right to write
-// policies could make a drainer send requests to services of its own machine, or to its cloud's
-// metadata service.
+// Package reach restricts the addresses of targets: clients that may write policies must not reach
+// services of the drainer's machine, or its cloud's metadata service.
 package reach
 
 import (
@@ -11,15 +10,13 @@ import (
 	"strings"
 )
 
-// Rules are the restrictions for a policy's targets.
 type Rules struct {
-	// Operator: the policy is from the operator's file, and may name this machine.
+	// from the operator's file, may name this machine
 	Operator bool
-	// Allow are networks that are always permitted.
-	Allow []netip.Prefix
+	Allow    []netip.Prefix
 }
 
-// metadata are cloud services with credentials that are not link-local.
+// services with credentials that are not link-local
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // AWS, instances
 	netip.MustParseAddr("fd00:ec2::23"),    // AWS, pods of EKS
@@ -32,8 +29,7 @@ var metadata = []netip.Addr{
 
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// carriers are IPv6 networks with embedded IPv4 addresses, to which packets may be forwarded, and
-// the positions of their bytes.
+// IPv6 networks with embedded IPv4 addresses, and the positions of their bytes
 var carriers = []carrier{
 	{netip.MustParsePrefix("64:ff9b::/96"), [4]int{12, 13, 14, 15}, false}, // NAT64, RFC 6052
 	// NAT64 with a local prefix (RFC 8215), in all lengths of RFC 6052
@@ -53,7 +49,6 @@ type carrier struct {
 	flipped bool // all bits inverted
 }
 
-// carried returns the embedded IPv4 address.
 func (c carrier) carried(address netip.Addr) netip.Addr {
 	from, v4 := address.As16(), [4]byte{}
 	for i, at := range c.at {
@@ -64,7 +59,7 @@ func (c carrier) carried(address netip.Addr) netip.Addr {
 	return netip.AddrFrom4(v4)
 }
 
-// Check returns why a target may not have an address, or nil. Private networks are permitted, since
+// Check returns why a target may not be at an address. Private networks are permitted, since
 // targets are there.
 func (r Rules) Check(address netip.Addr) error {
 	address = address.Unmap().WithZone("")
@@ -102,7 +97,7 @@ func (r Rules) allows(address netip.Addr) bool {
 	return slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// CheckHost is Check for the host of a URL, without looking up names.
+// CheckHost looks up no names.
 func (r Rules) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -118,7 +113,6 @@ func (r Rules) CheckHost(host string) error {
 	return r.Check(address)
 }
 
-// isOwn reports whether an address belongs to this machine.
 func isOwn(address netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

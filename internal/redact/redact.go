@@ -6,15 +6,13 @@ import (
 	"strings"
 )
 
-// Mark replaces a credential.
 const Mark = "[redacted]"
 
 // words are parts of the names of credential headers.
 var words = []string{"auth", "cookie", "token", "secret", "key", "passw", "credential", "session",
 	"signature"}
 
-// IsSecret reports whether the name of a header suggests a credential: Authorization, Cookie,
-// X-Api-Key and the like.
+// IsSecret reports whether a header's name suggests a credential: Authorization, Cookie, X-Api-Key.
 func IsSecret(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(words, func(word string) bool {
@@ -22,7 +20,6 @@ func IsSecret(name string) bool {
 	})
 }
 
-// Header returns a copy of a job's header without credentials.
 func Header(header map[string][]string) map[string][]string {
 	const forward = "penstock-forward-"
 	shown := make(map[string][]string, len(header))
@@ -36,7 +33,6 @@ func Header(header map[string][]string) map[string][]string {
 	return shown
 }
 
-// Values returns the values of credential headers.
 func Values(header map[string][]string) []string {
 	var secret []string
 	for name, values := range header {
@@ -47,10 +43,10 @@ func Values(header map[string][]string) []string {
 	return secret
 }
 
-// least is the shortest text treated as a credential; shorter ones would match parts of words.
+// shorter texts would match parts of words
 const least = 6
 
-// Text removes these values from a text, and the credentials after schemes such as "Bearer".
+// Text removes these values, and what follows schemes such as "Bearer".
 func Text(text string, values []string) string {
 	for _, value := range values {
 		_, after, _ := strings.Cut(strings.TrimSpace(value), " ")

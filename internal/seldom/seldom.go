@@ -9,14 +9,12 @@ import (
 )
 
 const (
-	// every is the least time between two lines about the same subject.
 	every = 10 * time.Second
-	// most bounds the remembered subjects.
-	most = 1000
+	most  = 1000
 )
 
-// Log writes a line about a subject at most once in ten seconds, with the number of lines left out.
-// It is safe for concurrent use.
+// Log writes a line about a subject once in ten seconds, with the number of lines left out. It is
+// safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 
@@ -29,10 +27,8 @@ type told struct {
 	leftOut int
 }
 
-// New makes a Log that writes to log.
 func New(log *slog.Logger) *Log { return &Log{log: log, told: map[string]*told{}} }
 
-// Log writes a line, unless one about the same subject was written in the last ten seconds.
 func (l *Log) Log(about string, level slog.Level, message string, args ...any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return

@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// MaxBytes bounds the size of a file.
 const MaxBytes = 16 << 20
 
 // File is a YAML file with the problems found so far.
@@ -29,8 +28,7 @@ type File struct {
 	problems []Problem
 }
 
-// Read parses one YAML document; nil is empty. If the reader has a Name method like [*os.File],
-// messages contain it.
+// Read parses one YAML document; nil is empty. Messages contain the reader's Name, if any.
 func Read(file io.Reader) (*File, error) {
 	f := &File{root: &yaml.Node{Kind: yaml.MappingNode}, sources: map[string]string{},
 		unread: map[string]bool{}}
@@ -73,18 +71,16 @@ func Read(file io.Reader) (*File, error) {
 	return f, nil
 }
 
-// broken returns the error of an unreadable file.
 func (f *File) broken(line int, format string, args ...any) error {
 	f.problems = []Problem{{Reason: fmt.Sprintf(format, args...), Line: line}}
 	return f.Err()
 }
 
-// yamlLine matches the line in yaml's errors, which is imprecise: the line before, or the start of
-// the outermost list or mapping.
+// yaml's lines are imprecise: the line before, or the start of the outermost list or mapping.
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// brokenLine returns the first line after the longest valid beginning of a text. It searches
-// backwards from gaveUp, within a limit sufficient for files written by hand.
+// brokenLine returns the first line after the longest valid beginning, within a limit sufficient
+// for files written by hand.
 func brokenLine(text []byte, gaveUp int) int {
 	const mostSteps = 500
 	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
@@ -99,8 +95,8 @@ func brokenLine(text []byte, gaveUp int) int {
 	return max(1, len(lines))
 }
 
-// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or variable: also a
-// number, a boolean or a list separated by commas. Messages name its source.
+// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or variable, also a
+// number, a boolean or a list separated by commas.
 func (f *File) Set(place, text, source string) {
 	f.root = set(f.root, strings.Split(place, "."), text)
 	f.sources[place] = source
@@ -135,14 +131,12 @@ func set(n *yaml.Node, path []string, text string) *yaml.Node {
 // Decode reads the file into a struct.
 func (f *File) Decode(into any) { f.decode("", f.root, into) }
 
-// Field reads one field of the file.
 func (f *File) Field(name string, into any) {
 	if n := find(members(f.root), name); n != nil && n.ShortTag() != "!!null" {
 		f.decode(name, n, into)
 	}
 }
 
-// Has reports whether a field is given.
 func (f *File) Has(name string) bool { return find(members(f.root), name) != nil }
 
 // Require reports a missing field, with the nearest misspelt one.
@@ -173,10 +167,8 @@ func (f *File) decode(at string, n *yaml.Node, into any) {
 	}
 }
 
-// around returns the enclosing place.
 func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
 
-// isUnread reports whether the value at a place, or around it, is unreadable.
 func (f *File) isUnread(place string) bool {
 	for place != "" && !f.unread[place] {
 		place = around(place)
@@ -190,7 +182,7 @@ func (f *File) Sound(place string) bool {
 	return !holdsUnread && !f.isUnread(place)
 }
 
-// Add reports a problem at a place, unless its value was unreadable.
+// Add reports a problem, unless its place was unreadable.
 func (f *File) Add(place, format string, args ...any) {
 	if f.isUnread(place) {
 		return
@@ -202,7 +194,7 @@ func (f *File) Add(place, format string, args ...any) {
 	f.problems = append(f.problems, Problem{place, fmt.Sprintf(format, args...), line})
 }
 
-// lineOf returns the line of a place, or of the nearest enclosing one; 0 for none.
+// the nearest enclosing line; 0: none
 func lineOf(n *yaml.Node, place string) int {
 	if n = aliased(n); n.Kind == yaml.SequenceNode {
 		index, rest, _ := strings.Cut(strings.TrimPrefix(place, "["), "]")
@@ -220,7 +212,7 @@ func lineOf(n *yaml.Node, place string) int {
 	return 0
 }
 
-// Err joins the problems in the order of the file, those outside of it first.
+// Err joins the problems in the order of the file, those outside first.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.problems, func(a, b Problem) int { return a.Line - b.Line })
 	var errs []error

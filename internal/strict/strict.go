@@ -1,6 +1,6 @@
-// Package strict reads YAML files and JSON documents into structs, and reports all problems at
-// once: syntax errors, unknown and repeated fields, wrong types, and zeros that would mean the
-// default. A problem has a place, such as policies[2].outflow, and for files a line.
+// Package strict reads YAML and JSON into structs, and reports all problems at once: syntax errors,
+// unknown and repeated fields, wrong types, and zeros that would mean the default. A problem has a
+// place, such as policies[2].outflow, and for files a line.
 package strict
 
 import (
@@ -21,13 +21,11 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// Problem is a problem of a document.
 type Problem struct {
 	Place, Reason string
 	Line          int // 0: no line
 }
 
-// Error returns "place: reason".
 func (p Problem) Error() string {
 	if p.Place == "" {
 		return p.Reason
@@ -35,7 +33,6 @@ func (p Problem) Error() string {
 	return p.Place + ": " + p.Reason
 }
 
-// JSON reads a JSON document.
 func JSON(data []byte, into any) []Problem {
 	root, err := parseJSON(data)
 	if err != nil {
@@ -46,8 +43,8 @@ func JSON(data []byte, into any) []Problem {
 	return d.problems
 }
 
-// parseJSON returns a document as YAML nodes. The YAML parser itself rejects some JSON, such as
-// surrogate pairs, and accepts much that is not JSON.
+// The YAML parser itself rejects some JSON, such as surrogate pairs, and accepts much that is not
+// JSON.
 func parseJSON(data []byte) (*yaml.Node, error) {
 	var document json.RawMessage
 	if err := json.Unmarshal(data, &document); err != nil {
@@ -96,7 +93,6 @@ func readValue(in *json.Decoder) (*yaml.Node, error) {
 // Leaf is a scalar of a JSON document.
 type Leaf struct{ Place, Text string }
 
-// Leaves lists the scalars of a JSON document in order.
 func Leaves(data []byte) (leaves []Leaf, err error) {
 	root, err := parseJSON(data)
 	if err != nil {
@@ -158,7 +154,6 @@ func unique(n *yaml.Node, at string) (problems []Problem) {
 	return problems
 }
 
-// aliased resolves an alias.
 func aliased(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -168,7 +163,6 @@ func aliased(n *yaml.Node) *yaml.Node {
 
 type pair struct{ key, value *yaml.Node }
 
-// members returns the fields of a mapping, including merged ones.
 func members(n *yaml.Node) (all []pair) {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -192,7 +186,6 @@ func members(n *yaml.Node) (all []pair) {
 	return all
 }
 
-// find returns a field's value, or nil.
 func find(all []pair, name string) *yaml.Node {
 	for _, m := range all {
 		if m.key.Value == name {
@@ -208,10 +201,9 @@ func (d *decoder) bad(at string, n *yaml.Node, format string, args ...any) {
 	d.problems = append(d.problems, Problem{at, fmt.Sprintf(format, args...), n.Line})
 }
 
-// decode reads a node. Struct fields are named by their json tags. null, and with omitempty an
-// empty list or object, counts as not given. zero:"meant" allows an explicit zero, null:"refused"
-// forbids null, and secret:"true" keeps a value out of messages. A field of type any accepts
-// everything.
+// Struct fields are named by json tags. null, and with omitempty an empty list or object, counts as
+// not given. zero:"meant" allows an explicit zero, null:"refused" forbids null, secret:"true" keeps
+// a value out of messages. any accepts everything.
 func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	n = aliased(n)
 	if into.Kind() == reflect.Pointer {
@@ -234,11 +226,9 @@ func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflec
 	}
 }
 
-// fromText tags a value given as text, such as by a variable, which also represents numbers,
-// booleans and lists separated by commas.
+// fromText tags a text that may also be a number, a boolean or a list separated by commas.
 const fromText = "!text"
 
-// unmarshal reads a value whose type reads text, JSON or lists of texts itself.
 func (d *decoder) unmarshal(at string, n *yaml.Node, into reflect.Value,
 	tag reflect.StructTag) (done bool) {
 
@@ -280,8 +270,7 @@ func (d *decoder) unmarshal(at string, n *yaml.Node, into reflect.Value,
 	return true
 }
 
-// reason returns the error of such a type. It quotes the value, except for a list, in case the file
-// spells it differently.
+// The value is quoted as the file spells it.
 func reason(err error, n *yaml.Node) string {
 	rest, quotes := strings.CutPrefix(err.Error(), strconv.Quote(n.Value)+": ")
 	switch {
@@ -293,7 +282,6 @@ func reason(err error, n *yaml.Node) string {
 	return err.Error()
 }
 
-// byKind reads a value of a basic kind.
 func (d *decoder) byKind(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	text := n.Kind == yaml.ScalarNode && isText(n)
 	want := func(what string) {
@@ -420,7 +408,6 @@ type field struct {
 	tag   reflect.StructTag
 }
 
-// fieldsOf lists the fields of a struct, including embedded ones.
 func fieldsOf(document reflect.Value) (fields []field) {
 	for f, value := range document.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -434,13 +421,11 @@ func fieldsOf(document reflect.Value) (fields []field) {
 	return fields
 }
 
-// Value is a pointer to a value in a struct, and its place.
 type Value struct {
 	Place string
 	Into  any
 }
 
-// Fields lists the values in a struct, including nested ones.
 func Fields(document any) (values []Value) {
 	for _, f := range fieldsOf(reflect.ValueOf(document).Elem()) {
 		into := f.value.Addr().Interface()
@@ -465,7 +450,6 @@ func isText(n *yaml.Node) bool {
 	return true
 }
 
-// shown formats a scalar for a message.
 func shown(n *yaml.Node) string {
 	if isText(n) {
 		return Quote(n.Value)
@@ -476,7 +460,6 @@ func shown(n *yaml.Node) string {
 // Quote quotes a text for a message, shortened.
 func Quote(text string) string { return strconv.Quote(shorten(text)) }
 
-// shorten bounds the length of messages.
 func shorten(text string) string {
 	const most = 60
 	if len(text) <= most {
@@ -485,7 +468,6 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// kind names the kind of a node.
 func kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

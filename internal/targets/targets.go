@@ -14,9 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// New returns the handler for a policy's target, or nil without one, for [workers.Options.Target].
-// prefix is that of the installation's subjects. allow lists networks that are always permitted:
-// see [httptarget.Options].
+// New returns the handler of a policy's target, for [workers.Options.Target]; nil without one.
 func New(nc *nats.Conn, prefix string,
 	allow []netip.Prefix) func(policy.Entry) (workers.Handler, error) {
 	kinds := []func(policy.Entry) (workers.Handler, error){
@@ -33,14 +31,13 @@ func New(nc *nats.Conn, prefix string,
 	}
 }
 
-// Callback returns a check of callback URLs, without looking up names, which happens when an
-// outcome is posted.
+// Callback checks callback URLs without looking up names.
 func Callback(allow []netip.Prefix) func(*url.URL) error {
 	return func(to *url.URL) error { return reach.Rules{Allow: allow}.CheckHost(to.Hostname()) }
 }
 
-// Possible returns why a policy from the API is forbidden: a target at an address reserved for the
-// operator's file, as far as the URL shows, or headers and keys from files.
+// Possible returns why a policy from the API is forbidden: a target reserved for the operator's
+// file, as far as the URL shows, or headers and keys from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// Audit registers an auditor's figures, which are requested at every scrape. Call it once.
+// Audit registers an auditor's figures, which are requested at every scrape.
 func (r *Registry) Audit(figures func() []audit.Figure) {
 	r.prometheus.MustRegister(audited{figures})
 }

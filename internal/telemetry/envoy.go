@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Envoy registers the metrics of Envoy's rate limit service: decisions, counted as checks by the
-// name of the limit, and failed requests by code. Call it once, after [Registry.Admission].
+// Envoy registers the metrics of gateways: decisions count as checks by the name of the limit. Call
+// it after [Registry.Admission].
 func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
 	failures := r.counter("penstock_envoy_errors_total",
 		"Requests of gateways that were answered with an error, by its code in gRPC.", "code")

@@ -18,18 +18,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// scrapeDeadline bounds look-ups during a scrape; Prometheus's default timeout is 10 s.
+// Prometheus's default timeout is 10 s.
 const scrapeDeadline = time.Second
 
-// Registry holds the metrics of a process, including Go's. No label is a key: there are as many
-// keys as users.
+// Registry holds the metrics of a process. No label is a key: there are as many keys as users.
 type Registry struct {
 	prometheus *prometheus.Registry
 	admission  *promsink.Sink  // nil before it is registered
 	checked    *promsink.Group // the series of checks
 }
 
-// NewRegistry makes a registry, without global state.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(),
@@ -57,7 +55,7 @@ func (r *Registry) sink(table ...promsink.Metric) *promsink.Sink {
 	return s
 }
 
-// Handler serves the metrics. Metrics that cannot be collected are omitted and logged as a warning.
+// Handler serves the metrics. Those that cannot be collected are omitted and logged.
 func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
@@ -67,11 +65,10 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	})
 }
 
-// errorStatuses are the values of the label status with a series from the start.
+// statuses with a series from the start
 var errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
 
-// Admission registers the metrics of an admitter and of its shared store of limits, and returns the
-// sink that updates them. Call it once.
+// Admission returns the sink of an admitter and its shared store.
 func (r *Registry) Admission() queue.Sink {
 	admitted := &promsink.Group{Of: []string{queue.EventAdmitted}}
 	checked := &promsink.Group{Of: []string{queue.EventChecked}}
@@ -137,7 +134,6 @@ func (r *Registry) Admission() queue.Sink {
 	return s
 }
 
-// answers counts error statuses of the APIs.
 func (r *Registry) answers(s *promsink.Sink) {
 	errors := map[string]*prometheus.CounterVec{
 		"http": r.counter("penstock_http_errors_total",
@@ -157,7 +153,6 @@ func (r *Registry) answers(s *promsink.Sink) {
 	}, queue.EventAnswered)
 }
 
-// policies sets the number of stored policies in each state.
 func (r *Registry) policies(s *promsink.Sink) {
 	stored := r.gauge("penstock_policies",
 		"Policies by state: ok, retired, unreadable (a damaged or newer record) or "+
@@ -172,7 +167,6 @@ func (r *Registry) policies(s *promsink.Sink) {
 	s.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{}})
 }
 
-// storage sets JetStream's usage.
 func (r *Registry) storage(s *promsink.Sink) {
 	bytes := r.gauge("penstock_storage_bytes",
 		"Bytes that JetStream stores (used) and may store (max, if there is a limit).", "kind")
@@ -213,8 +207,7 @@ func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
 	}
 }
 
-// Store registers the metrics of the shared store of limits, and returns the sink that updates
-// them. Call it once.
+// Store returns the sink of the shared store of limits.
 func (r *Registry) Store() queue.Sink {
 	return r.sink(
 		promsink.Metric{Name: "penstock_store_up",
@@ -227,7 +220,7 @@ func (r *Registry) Store() queue.Sink {
 			Labels: []string{"policy", "mode"}, Of: []string{queue.EventFellBack}})
 }
 
-// FileRead registers penstock_config_last_reload_successful and returns its setter. Call it once.
+// FileRead returns the setter of penstock_config_last_reload_successful.
 func (r *Registry) FileRead() func(files string, err error) {
 	gauge := r.gauge("penstock_config_last_reload_successful",
 		"1, or 0 while the file as it is now is bad, so that the former one stands: "+
@@ -236,7 +229,6 @@ func (r *Registry) FileRead() func(files string, err error) {
 	return func(files string, err error) { gauge.WithLabelValues(files).Set(zeroOrOne(err == nil)) }
 }
 
-// Drain registers a drainer's metrics and returns the sink that updates them. Call it once.
 func (r *Registry) Drain() queue.Sink {
 	sink, err := workersprom.New(r.prometheus)
 	if err != nil {
@@ -245,7 +237,7 @@ func (r *Registry) Drain() queue.Sink {
 	return sink
 }
 
-// NATS registers penstock_nats_up; connected is called at every scrape. Call it once.
+// NATS registers penstock_nats_up; connected is called at every scrape.
 func (r *Registry) NATS(connected func() bool) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_nats_up",
@@ -253,9 +245,8 @@ func (r *Registry) NATS(connected func() bool) {
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 
-// QueueJobs registers penstock_queue_jobs. depths is called at every scrape for the accepted jobs
-// of each policy, with a deadline of one second; policies that it omits are missing from the
-// scrape. Call it once.
+// QueueJobs registers penstock_queue_jobs. depths is called at every scrape, with a deadline of one
+// second; policies that it omits are missing.
 func (r *Registry) QueueJobs(depths func(ctx context.Context) map[string]uint64) {
 	r.prometheus.MustRegister(queueJobs{depths})
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outbound registers the metrics of the proxies for outbound calls, and returns their counter. Call
-// it once.
+// Outbound returns the counter of the proxies for outbound calls.
 func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
 	calls := r.counter("penstock_outbound_requests_total",
 		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (it did "+

@@ -1,10 +1,8 @@
 // Package tracing exports OpenTelemetry traces of jobs: the submission, the wait and each attempt
-// are spans of the trace in the job's traceparent, or of a new one. The standard variables
-// configure it (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …); without
-// them it does nothing.
+// are spans of the trace in the job's traceparent, or of a new one. The standard OTEL_ variables
+// configure it.
 //
-// Only the programs import it. Libraries offer hooks: penstock.Options.Submitting and
-// workers.Options.Attempt.
+// Only programs import it; libraries offer hooks.
 package tracing
 
 import (
@@ -35,21 +33,19 @@ import (
 )
 
 const (
-	// longest is how long after its submission a job's attempts are spans of its trace. Trace
-	// stores close traces after some minutes, so later attempts begin a new trace with a link.
+	// Trace stores close traces after some minutes: later attempts begin a new trace with a link.
 	longest = 10 * time.Minute
-	// leave bounds the export of the last spans.
+	// for the last spans
 	leave = 5 * time.Second
 )
 
-// Tracer makes spans. A nil one makes none.
+// Tracer makes spans; a nil one makes none.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	context  propagation.TraceContext
 }
 
-// asked reports whether the environment requests traces.
 func asked() (bool, error) {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
@@ -72,8 +68,8 @@ func asked() (bool, error) {
 	return true, nil
 }
 
-// Open returns the tracer of a program, or nil if the environment requests none. It does not
-// connect; spans that the collector does not take are dropped.
+// Open returns nil if the environment requests no traces. It does not connect; spans that the
+// collector does not take are dropped.
 func Open(ctx context.Context, program string, log *slog.Logger) (*Tracer, error) {
 	if yes, err := asked(); err != nil || !yes {
 		return nil, err
@@ -101,7 +97,6 @@ func of(provider *sdk.TracerProvider) *Tracer {
 		tracer: provider.Tracer("github.com/penstock-mq/penstock")}
 }
 
-// Close exports the remaining spans.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
@@ -111,7 +106,7 @@ func (t *Tracer) Close() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// carrier is a stored job's header, with names in any case.
+// names in any case
 type carrier nats.Header
 
 func (c carrier) Get(name string) string { return job.HeaderValue(nats.Header(c), name) }
@@ -126,13 +121,12 @@ func (c carrier) Set(name, value string) {
 	c[name] = []string{value}
 }
 
-// carried returns a context with a header's trace.
 func (t *Tracer) carried(ctx context.Context, h nats.Header) context.Context {
 	return t.context.Extract(ctx, carrier(h))
 }
 
-// Submitting implements [penstock.Options.Submitting] with a span that the stored job carries; nil
-// without a tracer.
+// Submitting is [penstock.Options.Submitting] with a span that the stored job carries; nil without
+// a tracer.
 func (t *Tracer) Submitting() func(string, nats.Header) (nats.Header,
 	func(admission.Outcome, error)) {
 	if t == nil {
@@ -155,7 +149,6 @@ func (t *Tracer) Submitting() func(string, nats.Header) (nats.Header,
 	}
 }
 
-// fail ends a span with an error.
 func fail(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
@@ -163,8 +156,8 @@ func fail(span trace.Span, err error) {
 	span.End()
 }
 
-// Attempt implements [workers.Options.Attempt] with a span for the attempt, and before the first
-// one a span for the wait. The handler runs in the attempt's span; nil without a tracer.
+// Attempt is [workers.Options.Attempt] with a span, and before the first attempt one for the wait;
+// nil without a tracer.
 func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, workers.Job,
 	func(error)) {
 	if t == nil {
@@ -206,8 +199,8 @@ func (t *Tracer) Attempt() func(context.Context, workers.Job) (context.Context, 
 	}
 }
 
-// waited makes the span of a wait, and returns the context for the next span: a sibling, or a child
-// if the context carries no trace.
+// waited returns the context for the next span: a sibling, or a child if the context carries no
+// trace.
 func (t *Tracer) waited(from context.Context, policy string, since, until time.Time, err error,
 	about trace.SpanStartEventOption) context.Context {
 	ctx, span := t.tracer.Start(from, "wait "+policy, about, trace.WithTimestamp(since))
@@ -221,8 +214,8 @@ func (t *Tracer) waited(from context.Context, policy string, since, until time.T
 	return ctx
 }
 
-// Calling implements [outbound.Options.Trace] with a span for the wait and one for the upstream,
-// which hears of it only if the caller traces; nil without a tracer.
+// Calling is [outbound.Options.Trace] with a span for the wait and one for the upstream; nil
+// without a tracer.
 func (t *Tracer) Calling() func(policy, key string, since time.Time, from, to http.Header,
 	err error) func(int, error) {
 	if t == nil {

@@ -18,8 +18,8 @@ import (
 //go:embed names.txt
 var names string
 
-// Load returns a zone by name, such as Europe/Berlin or UTC, but not the machine's own zone, which
-// differs between processes. The error for an unknown name suggests a similar one.
+// Load accepts no machine's own zone, which differs between processes. The error for an unknown
+// name suggests a similar one.
 func Load(name string) (*time.Location, error) {
 	likely := near(name)
 	known := likely == name
@@ -39,7 +39,6 @@ func Load(name string) (*time.Location, error) {
 	return nil, fmt.Errorf("%q is no time zone: want the name of one, such as Europe/Berlin", name)
 }
 
-// near returns the most similar known name, also by city.
 func near(name string) string {
 	all := strings.Fields(names)
 	if found := nearest.To(name, all); found != "" {

@@ -13,14 +13,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Goals are the bounds to meet.
 type Goals struct {
 	// Outflow bounds a bucket's starts within Per by the rule, for any trace; zero: unlimited.
 	Outflow algorithms.Rate
 	Bounds  []Bound
 }
 
-// Bound is an upper bound of a figure.
 type Bound struct {
 	Name  string // as given
 	Most  float64

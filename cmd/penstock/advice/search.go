@@ -18,20 +18,18 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Tried is a policy and its result.
 type Tried struct {
 	Policy policy.Policy
-	// Most units can one bucket start within Advice.Per, by the rule.
+	// units that one bucket can start within Advice.Per, by the rule
 	Most float64
 	*whatif.Report
 	Strain float64 // see [Goals.Strain]
 	total  float64 // see Goals.total
 }
 
-// Advice is the result of a search.
 type Advice struct {
 	Tried []Tried
-	// Per is the time over which Tried.Most counts.
+	// of Tried.Most
 	Per time.Duration
 	// Chosen starts the least within half of the goals, or has the lowest strain.
 	Chosen int
@@ -52,7 +50,7 @@ func (a Advice) OnFrontier(i int) bool {
 	})
 }
 
-// spare of each goal is kept in reserve, because another day brings another trace.
+// spare of each goal is kept, because another day brings another trace.
 const spare = 0.5
 
 const (
@@ -61,9 +59,9 @@ const (
 )
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
-// which no job waits longer than the goals allow, or half of it, because a job refused early can
-// still go elsewhere; without that goal, twice the deepest queue. Without a goal for the outflow
-// the other algorithms are skipped: they would let everything pass. progress may be nil.
+// which no job waits longer than the goals allow, or half of it, because a job refused early can go
+// elsewhere; without that goal, twice the deepest queue. Without a goal for the outflow, other
+// algorithms would let everything pass.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
 	need, worst := demand(requests)
@@ -130,7 +128,7 @@ func better(a, b *Tried) bool {
 		cmp.Compare(a.Most, b.Most)) < 0
 }
 
-// demand returns the busiest key's mean rate and its largest second.
+// demand returns the busiest key's mean and largest rate.
 func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 	type key struct {
 		units, second, at int64
@@ -213,7 +211,7 @@ func doors(g Goals) (all []policy.Policy) {
 	return all
 }
 
-// promised is the most that one bucket starts within per, by the bounds of package algorithms.
+// by the bounds of package algorithms
 func promised(p policy.Policy, per time.Duration) float64 {
 	switch p.Algorithm {
 	case policy.LeakingBucket:

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// csvReader reads columns, which a first line may name.
+// A first line may name the columns.
 type csvReader struct {
 	key   string
 	names []string
@@ -65,7 +65,6 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	return l, nil
 }
 
-// head uses the names of a header line.
 func (c *csvReader) head(fields []string) bool {
 	var names []string
 	for _, field := range fields {
@@ -87,7 +86,7 @@ func (c *csvReader) head(fields []string) bool {
 	return true
 }
 
-// set parses one column. Unknown columns are ignored.
+// Unknown columns are ignored.
 func (l *line) set(column, text string) (err error) {
 	switch column {
 	case "time":
@@ -169,7 +168,7 @@ func plain(value json.RawMessage) string {
 // logReader reads the common log format and its extensions.
 type logReader struct{ key string }
 
-// logLine matches host, ident, user, time, request.
+// host, ident, user, time, request
 var logLine = regexp.MustCompile(
 	`^(\S+) \S+ (.+?) \[(\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "((?:[^"\\]|\\.)*)"`)
 

@@ -1,5 +1,5 @@
-// Package trace reads recorded requests: CSV, NDJSON, access logs, and Penstock's own events.
-// Unreadable lines are counted and skipped, and the first ones returned.
+// Package trace reads recorded requests: CSV, NDJSON, access logs, and Penstock's events.
+// Unreadable lines are counted and skipped.
 package trace
 
 import (
@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// Format is the format of a trace.
 type Format string
 
 // The formats. Auto looks at the first line.
@@ -30,10 +29,9 @@ const (
 
 var Formats = []Format{Auto, CSV, NDJSON, Log}
 
-// Options of [Read]. The zero value works.
 type Options struct {
 	Format Format // default Auto
-	// Key names the column or field, default "key"; for a log "ip" (default), "path" or "user".
+	// column or field, default "key"; for a log "ip" (default), "path" or "user"
 	Key string
 }
 
@@ -53,7 +51,6 @@ type Request struct {
 	Policy string
 }
 
-// Problem describes an unreadable line.
 type Problem struct {
 	Line   int    `json:"line"`
 	Reason string `json:"reason"`
@@ -80,7 +77,6 @@ type line struct {
 	aside    bool // not a request: a header line or another event
 }
 
-// reader reads the lines of a format.
 type reader interface {
 	read(text []byte, number int) (line, error)
 }
@@ -150,7 +146,6 @@ func readerOf(f Format, key string) reader {
 	return nil
 }
 
-// guess detects the format from the first line.
 func guess(text []byte) Format {
 	switch {
 	case text[0] == '{':
@@ -193,7 +188,6 @@ func (t *Trace) leaveOut(number int, text []byte, why error) {
 	}
 }
 
-// request validates a line.
 func request(l *line, keys map[string]job.Key) (r Request, err error) {
 	ns := l.at.UnixNano()
 	if year := l.at.Year(); year < 1970 || year > 2255 || ns < 0 || ns > latest {
@@ -217,8 +211,7 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
 }
 
-// spread spreads the requests of a second, because logs have no finer clock and each would begin
-// with a burst.
+// Logs have whole seconds, each of which would begin with a burst.
 func spread(all []Request) {
 	for i := 0; i < len(all); {
 		n := 1
@@ -232,7 +225,7 @@ func spread(all []Request) {
 	}
 }
 
-// instant parses a date, or s, ms, µs or ns since 1970, by their number of digits.
+// a date, or s, ms, µs or ns since 1970, by the number of digits
 func instant(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
 		"2006-01-02T15:04:05.999999999"} {
