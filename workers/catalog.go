@@ -40,7 +40,8 @@ func observed(
 // rememberGone is how much longer than its jobs may run a deleted policy is known.
 const rememberGone = 10 * time.Minute
 
-func (c *catalog) learn(set policy.Entries, now time.Time) {
+// learn takes the current set of policies, after another one.
+func (c *catalog) learn(before, set policy.Entries, now time.Time) {
 	for name, p := range c.policies {
 		if _, found := set[name]; found {
 			delete(c.gone, name)
@@ -52,9 +53,14 @@ func (c *catalog) learn(set policy.Entries, now time.Time) {
 			c.keep(name, 0)
 		}
 	}
-	c.running = map[string]Handler{}
+	former := c.running
+	c.running = make(map[string]Handler, len(set))
 	for name, entry := range set {
 		if !entry.Policy.HasQueue() {
+			continue
+		}
+		if handle := former[name]; handle != nil && before[name].Revision == entry.Revision {
+			c.running[name] = handle
 			continue
 		}
 		c.policies[name] = entry.Policy

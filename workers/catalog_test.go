@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -12,13 +13,15 @@ func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
 		keep: func(string, time.Duration) {}}
 	at := time.Now()
+	before := policy.Entries{}
 	learn := func(after time.Duration, names ...string) {
 		at = at.Add(after)
 		set := policy.Entries{}
 		for _, name := range names {
 			set[name] = policy.Entry{Policy: policytest.Paced(name, 1, 1)}
 		}
-		c.learn(set, at)
+		c.learn(before, set, at)
+		before = set
 	}
 	learn(0, "stays", "goes", "returns")
 	learn(0, "stays")
@@ -29,5 +32,26 @@ func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 	learn(rememberGone, "stays", "returns")
 	if _, found := c.policies["goes"]; found || len(c.policies) != 2 || len(c.gone) != 0 {
 		t.Errorf("known are %v, gone %v", c.policies, c.gone)
+	}
+}
+
+func TestHandlersOfUnchangedPoliciesAreKept(t *testing.T) {
+	made := map[string]int{}
+	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
+		keep: func(string, time.Duration) {},
+		target: func(entry policy.Entry) (Handler, error) {
+			made[entry.Policy.Name]++
+			return func(context.Context, Job) error { return nil }, nil
+		}}
+	before := policy.Entries{}
+	for revision := range uint64(3) {
+		set := policy.Entries{
+			"same":    {Policy: policytest.Paced("same", 1, 1), Revision: 1},
+			"changes": {Policy: policytest.Paced("changes", 1, 1), Revision: 2 + revision}}
+		c.learn(before, set, time.Now())
+		before = set
+	}
+	if made["same"] != 1 || made["changes"] != 3 || len(c.running) != 2 {
+		t.Errorf("handlers made: %v; there are %d", made, len(c.running))
 	}
 }

@@ -105,10 +105,10 @@ func (d *Drainer) SetPolicies(names []string) {
 
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.backlogs.policiesChange(d.set, set)
+	d.catalog.learn(d.set, set, time.Now())
 	d.set = set
-	d.catalog.learn(set, time.Now())
-	var queues []core.QueuePolicy
-	observed := map[string]bool{}
+	queues := make([]core.QueuePolicy, 0, len(set))
+	observed := make(map[string]bool, len(set))
 	for name, entry := range set {
 		if !entry.Policy.HasQueue() {
 			continue

@@ -115,9 +115,9 @@ type QueuePolicy struct {
 // The event lists all policies each time. One that is as it was costs a glance, as long as none
 // shares a limit. A partition of a removed policy stays until it is released.
 func (e Configured) apply(c *Core, now pace.Instant) {
-	shares := map[string]*share{}
-	seen := map[string]bool{}
-	c.known = map[string]bool{}
+	shares := make(map[string]*share, len(c.shares))
+	seen := make(map[string]bool, len(e.Policies))
+	c.known = make(map[string]bool, len(e.Policies))
 	members, lines := false, c.lines // members: partitions or valves come or go
 	var policies []QueuePolicy
 	policies, c.lines = withShared(e.Policies)
