@@ -35,14 +35,14 @@ func (f FixedWindow) window(t int64) (start, end int64) {
 		if end := begin(next, zone); at.Before(end) {
 			return begin(first, zone).UnixMicro(), end.UnixMicro()
 		}
-		// Clocks were set back across midnight: the end of the day repeats, and the repetition
-		// belongs to the next window.
+		// Clocks were set back across midnight: the repeated end of the day belongs to the next
+		// window.
 		date = next
 	}
 }
 
-// steady computes the starts of two dates from the zone's offset at an instant between them. ok is
-// false if the offset changes between the day before the first date and the second date.
+// steady computes the starts of two dates from the zone's offset at an instant between them, if it
+// does not change between the day before the first date and the second date.
 func steady(first, next, at time.Time) (start, end int64, ok bool) {
 	_, offset := at.Zone()
 	set, until := at.ZoneBounds()

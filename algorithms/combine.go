@@ -2,8 +2,8 @@ package algorithms
 
 // Combine merges the decisions of several rules about one request: it passes only if every rule
 // allows it. ruling is the index of the refusal with the longest wait or, if the request passes, of
-// the decision with the fewest remaining units; Limit comes from that decision. The other fields
-// describe all rules together. decisions must not be empty.
+// the decision with the fewest remaining units; Limit comes from that decision. decisions must not
+// be empty.
 func Combine(decisions []Decision) (combined Decision, ruling int) {
 	combined = decisions[0]
 	for i, d := range decisions[1:] {

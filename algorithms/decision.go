@@ -2,8 +2,7 @@ package algorithms
 
 import "time"
 
-// Decision is a rule's answer to one request. A refusal is a decision, not an error. All durations
-// are whole microseconds.
+// Decision is a rule's answer to one request. All durations are whole microseconds.
 type Decision struct {
 	// Allowed reports whether the request passes: with its full cost for Take, with at least one
 	// unit for TakeUpTo.
@@ -15,8 +14,7 @@ type Decision struct {
 	Limit int64
 	// Remaining is the number of units that could be taken now; never negative.
 	Remaining int64
-	// RetryAfter is the wait until the same request could pass if no other request comes first; 0
-	// if it was allowed.
+	// RetryAfter is the wait until the same request could pass; 0 if it was allowed.
 	RetryAfter time.Duration
 	// ResetAfter is the wait until the key is back in its initial state.
 	ResetAfter time.Duration

@@ -6,8 +6,8 @@ import (
 )
 
 // FixedWindow lets Limit units pass per window. Windows are aligned to the clock in UTC: minutes
-// begin at :00, days at midnight, weeks on Monday. (Windows of other lengths are counted from
-// Monday, 29 December 1969, 00:00 UTC.)
+// begin at :00, days at midnight, weeks on Monday, others are counted from Monday, 29 December
+// 1969.
 //
 //	passes ⇔ units in this window + n ≤ Limit
 //
@@ -18,9 +18,8 @@ import (
 // at the start of the next, possibly within a microsecond. Where that matters, use [SlidingCounter]
 // or [SlidingLog].
 //
-// If the clock steps back into the previous window, the window that it left still counts, so
-// crossing an edge repeatedly earns nothing. After a larger step, units used count until the end of
-// the following window.
+// If the clock steps back into the previous window, the window that it left still counts. After a
+// larger step, units used count until the end of the following window.
 type FixedWindow struct {
 	// Limit is the number of units per window: 1 to [MaxLimit].
 	Limit int64
@@ -29,8 +28,8 @@ type FixedWindow struct {
 	// its start.
 	Window time.Duration
 	// Zone is the time zone of calendar days, weeks or months; Window must then be a multiple of
-	// one of these. Nil means UTC. A day on which clocks change has 23 or 25 hours in most zones.
-	// It begins when clocks first show it, even if midnight occurs twice or not at all.
+	// one of these. Nil means UTC. A day begins when clocks first show it, even if midnight occurs
+	// twice or not at all.
 	Zone *time.Location
 }
 
@@ -39,8 +38,7 @@ type FixedWindowState struct{ Start, Used int64 }
 
 var _ Rule[FixedWindowState] = FixedWindow{}
 
-// monday is the offset of the window origin before 1970 in microseconds: 1 January 1970 was a
-// Thursday.
+// monday is the offset of the window origin before 1970, a Thursday.
 const monday = int64(3 * day / time.Microsecond)
 
 // windowStart returns the start of the window of w microseconds that contains t.
@@ -123,8 +121,7 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 	return d
 }
 
-// Refund returns n units that were taken in the current window. Units of earlier windows no longer
-// count.
+// Refund returns n units that were taken in the current window.
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
 	s, _ = f.load(s, unixMicros(now))

@@ -7,25 +7,21 @@ import (
 
 // LeakingBucket admits units into a bucket that they leave one by one at a constant rate.
 // [Decision.Delay] is the time until departure: how long the caller must wait before it proceeds. A
-// unit that finds the bucket empty leaves at once, the next one 1/Outflow later, and so on; a
 // request of several units proceeds when its last unit leaves. A request that does not fit is
 // refused, with the wait until it would.
 //
 //	level(now) = max(0, level(then) − Outflow·(now − then))
 //	passes ⇔ level + n ≤ Capacity          Delay = max(0, level + n − Burst) / Outflow
 //
-// The level falls continuously, so a unit occupies its place until 1/Outflow after its departure:
-// Capacity counts the departing unit and the units waiting behind it. With a capacity of 1 no unit
-// can wait. nginx's limit_req is the same with Capacity = burst + 1 (with nodelay if Burst equals
-// Capacity).
+// The level falls continuously, so a unit occupies its place until 1/Outflow after its departure.
+// With a capacity of 1 no unit can wait. nginx's limit_req is the same with Capacity = burst + 1
+// (with nodelay if Burst equals Capacity).
 //
 // Bound: in any time T at most Burst + Outflow·T units proceed, if callers wait for their delay,
-// and at most Capacity + Outflow·T are admitted. Idle time earns nothing beyond Burst. The largest
-// delay is (Capacity − Burst)/Outflow.
+// and at most Capacity + Outflow·T are admitted. The largest delay is (Capacity − Burst)/Outflow.
 //
 // This is the leaky bucket as a meter (ITU-T I.371, annex A): callers keep the work. A queue policy
-// stores the work itself in a queue and paces it there. A key costs two integers, as with a
-// [TokenBucket].
+// stores the work itself and paces it there.
 type LeakingBucket struct {
 	// Capacity is the most units that the bucket holds, including the departing one: 1 to
 	// [MaxLimit], and at most the outflow of 100 years.
@@ -45,8 +41,8 @@ var _ Rule[LeakingBucketState] = LeakingBucket{}
 
 func (b LeakingBucket) meter() meter { return meter{most: b.Capacity, rate: b.Outflow} }
 
-// delay returns the time from t until the departure of the last of the units that empty the bucket
-// at emptyAt.
+// delay returns the time from t until the last of the units leaves that empty the bucket at
+// emptyAt.
 func (b LeakingBucket) delay(emptyAt exact, t int64) time.Duration {
 	m := b.meter()
 	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - t)
@@ -63,8 +59,7 @@ func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
-// TakeUpTo admits up to n units, as many as the bucket has room for. Delay applies to the last
-// admitted unit.
+// TakeUpTo admits up to n units, as many as the bucket has room for.
 func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -85,8 +80,7 @@ func (b LeakingBucket) Peek(s LeakingBucketState, now time.Time, n int64) (d Dec
 	return d
 }
 
-// Refund removes up to n units from the bucket. Delays already returned to other callers do not
-// change.
+// Refund removes up to n units from the bucket. Delays already returned do not change.
 func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) LeakingBucketState {
 	at := b.meter().refund(exact{s.EmptyAt, s.Frac}, unixMicros(now), n)
 	return LeakingBucketState{at.us, at.frac}

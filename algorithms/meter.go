@@ -11,8 +11,7 @@ import (
 const maxDrain = 100 * 366 * day
 
 // meter is the arithmetic shared by token bucket and leaking bucket: up to most units are owed, and
-// paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371, which shows
-// that its "continuous-state leaky bucket" and "virtual scheduling" are equivalent: the only state
+// paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371: the only state
 // is the instant at which the debt is paid off.
 //
 //	passes ⇔ max(paidAt, now) + n/rate ≤ now + most/rate
@@ -27,7 +26,6 @@ type exact struct{ us, frac int64 }
 
 func (a exact) after(b exact) bool { return a.us > b.us || a.us == b.us && a.frac > b.frac }
 
-// ceil returns whole microseconds, rounded up.
 func (a exact) ceil() int64 {
 	if a.frac > 0 {
 		return a.us + 1
@@ -65,8 +63,7 @@ func (m meter) units(d exact) int64 {
 	return int64(q)
 }
 
-// load clamps a state to the range possible at t, and returns it with the end of that range. States
-// lie beyond it after a change of parameters, or if the clock stepped back.
+// load clamps a state to the range possible at t, and returns it with the end of that range.
 func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count { // a state of another rate
 		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
@@ -91,8 +88,7 @@ func (m meter) describe(d *Decision, at, latest exact, t int64) {
 	d.ResetAfter = micros(at.ceil() - t)
 }
 
-// ask decides whether n units pass, and returns the instant at which the debt would then be paid
-// off.
+// ask decides whether n units pass, and returns when the debt would then be paid off.
 func (m meter) ask(d *Decision, at, latest exact, n int64) exact {
 	next := m.add(at, m.span(n))
 	if next.after(latest) {
@@ -123,7 +119,7 @@ func (m meter) takeUpTo(d *Decision, paidAt exact, t, n int64) exact {
 	return m.takeLoaded(d, at, latest, t, max(1, min(n, m.units(m.sub(latest, at)))))
 }
 
-// peek also returns the instant at which the debt would be paid off if the request passed.
+// peek also returns when the debt would be paid off if the request passed.
 func (m meter) peek(d *Decision, paidAt exact, t, n int64) exact {
 	mustPass(n, m.most)
 	at, latest := m.load(paidAt, t)

@@ -17,9 +17,8 @@ const (
 // MaxCount is the largest numerator of a [Rate].
 const MaxCount = 1_000_000_000
 
-// Rate is Count events per Per, such as 96 per second. It keeps both numbers as written, because
-// few rates have a whole number of nanoseconds between events: rules compute with fractions and
-// never truncate an interval.
+// Rate is Count events per Per, such as 96 per second. It keeps both numbers as written: rules
+// compute with fractions and never truncate an interval.
 type Rate struct {
 	Count int64
 	Per   time.Duration
@@ -74,8 +73,7 @@ func (r Rate) Validate() error {
 // IsZero reports whether r is the zero rate.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
-// Interval returns the time between two events, rounded up to a nanosecond: fine for messages, too
-// coarse for pacing.
+// Interval returns the time between two events, rounded up to a nanosecond: too coarse for pacing.
 func (r Rate) Interval() time.Duration {
 	if r.Count <= 0 {
 		return 0
@@ -102,19 +100,16 @@ func (r Rate) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; empty text is the zero
-// rate.
-func (r *Rate) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*r = Rate{}
-		return nil
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate].
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	parsed := Rate{}
+	if len(text) > 0 {
+		parsed, err = ParseRate(string(text))
 	}
-	parsed, err := ParseRate(string(text))
-	if err != nil {
-		return err
+	if err == nil {
+		*r = parsed
 	}
-	*r = parsed
-	return nil
+	return err
 }
 
 // ParseDuration is [time.ParseDuration] with leading months, weeks and days: "1d", "2w", "1d12h",

@@ -20,29 +20,24 @@ const (
 // key. Methods are pure and safe for concurrent use; but see [SlidingLogState], which may share
 // memory.
 //
-// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]; other costs are errors of
-// the caller and panic with a [*CostError]. A rule that fails Validate may panic too, or return
-// meaningless decisions.
+// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]; other costs panic with a
+// [*CostError]. A rule that fails Validate may panic too, or return meaningless decisions.
 type Rule[S any] interface {
-	// Take takes all of n units at the instant now, or none. A refusal does not change the meaning
-	// of the state, except that a sliding log may record it.
+	// Take takes all of n units at the instant now, or none.
 	Take(s S, now time.Time, n int64) (S, Decision)
-	// TakeUpTo takes as many of n units as pass at the instant now. n has no upper limit. If none
-	// passes, RetryAfter is the wait until one could.
+	// TakeUpTo takes as many of n units as pass at the instant now. If none passes, RetryAfter is
+	// the wait until one could.
 	TakeUpTo(s S, now time.Time, n int64) (S, Decision)
 	// Peek returns the decision that Take would, without taking: Granted is 0, Remaining and
 	// ResetAfter describe the current state.
 	Peek(s S, now time.Time, n int64) Decision
-	// Refund returns n units that were taken but not used, at most until the key is back in its
-	// initial state.
+	// Refund returns n units that were taken but not used.
 	Refund(s S, now time.Time, n int64) S
 	// Clamp pulls back a state that lies further ahead of now than the rule could have put it,
-	// because the clock was set back. It returns other states unchanged. Take, TakeUpTo and Refund
-	// clamp too. Callers that store a state and only Peek must call Clamp; otherwise the key waits
-	// until the clock has caught up.
+	// because the clock was set back. Take, TakeUpTo and Refund clamp too. Callers that store a
+	// state and only Peek must call Clamp; otherwise the key waits until the clock has caught up.
 	Clamp(s S, now time.Time) S
-	// Most returns the largest cost that can ever pass: the units that a fresh key could take at
-	// once.
+	// Most returns the largest cost that can ever pass.
 	Most() int64
 	// Validate returns an error that lists all invalid parameters.
 	Validate() error
@@ -103,8 +98,7 @@ func checkWindow(w time.Duration) error {
 	return nil
 }
 
-// lastSecond is the end of the year 9999. It keeps all instants and spans of the rules within an
-// int64 of microseconds.
+// lastSecond is the end of the year 9999, which keeps all instants within an int64 of microseconds.
 const lastSecond = 253402300799
 
 // unixMicros converts an instant to microseconds since 1970, rounded down.

@@ -14,15 +14,13 @@ import (
 //
 // It assumes that the units of the previous window were spread evenly. Cloudflare published it in
 // 2017 ("How we built rate limiting capable of scaling to millions of domains") and measured 0.003
-// % wrong decisions. Windows are aligned as in a [FixedWindow]. A key costs three integers, a
-// request a few operations.
+// % wrong decisions. Windows are aligned as in a [FixedWindow].
 //
 // Bound: in any time T ≤ Window at most Limit·(1 + T/Window) units pass, rounded up, and at most
 // Limit in a clock-aligned window. If all units of the previous window came at its end, that is
 // twice the limit within a window's length, but never at one instant.
 //
-// If the clock steps back, the current window stays, at most one window ahead; the previous count
-// then weighs in full.
+// If the clock steps back, the current window stays; the previous count then weighs in full.
 type SlidingCounter struct {
 	// Limit is the number of units per window: 1 to [MaxLimit].
 	Limit int64
@@ -76,7 +74,6 @@ func (c SlidingCounter) fallsTo(previous, k int64) int64 {
 	return w + 1 - q
 }
 
-// retryAfter returns the wait until the estimate leaves room for n units.
 func (c SlidingCounter) retryAfter(s SlidingCounterState, t, n int64) time.Duration {
 	if c.Limit-n >= s.Current {
 		return micros(s.Start + c.fallsTo(s.Previous, c.Limit-n-s.Current) - t)
@@ -102,8 +99,8 @@ func (c SlidingCounter) describe(d *Decision, s SlidingCounterState, t, free int
 	d.ResetAfter = c.resetAfter(s, t)
 }
 
-func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState,
-	t, n, free int64) SlidingCounterState {
+func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState, t, n,
+	free int64) SlidingCounterState {
 	if n <= free {
 		s.Current += n
 		free -= n

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need 8 bytes per unit of its limit,
-// and up to twice that while its log grows.
+// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need up to 16 bytes per unit of its
+// limit.
 const MaxLogLimit = 100_000
 
 // SlidingLog records the time of each unit, and lets a request pass if its units and those of the
@@ -20,18 +20,14 @@ const MaxLogLimit = 100_000
 // Sets").
 //
 // Refused requests are recorded too, one entry per unit of cost, so a client that keeps retrying
-// stays blocked until it slows down below the limit. With CountAccepted, only allowed requests are
-// recorded.
+// stays blocked until it slows down. With CountAccepted, only allowed requests are recorded.
 //
 // Bound: at most Limit units pass in any time T < Window.
 //
-// It is the only rule whose state grows: up to Limit times of 8 bytes per key. A request costs a
-// binary search and an entry per recorded unit. Only the Limit latest times matter: a request needs
-// a free place, so the rule asks whether the window holds c ≤ Limit − n units, n ≥ 1. If the Limit
-// latest times all lie in the window, c ≥ Limit and the answer is no, regardless of earlier times;
-// otherwise they include every time in the window. A time that is not among the latest never will
-// be again. (Refund frees places but cannot restore dropped times: each returned unit is room for
-// one.)
+// It is the only rule whose state grows: up to Limit times of 8 bytes per key. Only the Limit
+// latest times matter: if they all lie in the window, the answer is no, regardless of earlier
+// times; otherwise they include every time in the window. (Refund frees places but cannot restore
+// dropped times.)
 //
 // If the clock steps back, times ahead of it move to the present and count for a full Window from
 // there.
@@ -56,16 +52,15 @@ func (s SlidingLogState) Clone() SlidingLogState { return SlidingLogState{slices
 
 var _ Rule[SlidingLogState] = SlidingLog{}
 
-// counting returns the recorded times that count at t: the latest Limit in the window, including
-// times ahead of t, which stand for t.
+// counting returns the recorded times that count at t: the latest Limit in the window. Times ahead
+// of t stand for t.
 func (l SlidingLog) counting(s SlidingLogState, t int64) []int64 {
 	oldest := t - l.Window.Microseconds()
 	first := sort.Search(len(s.Times), func(i int) bool { return s.Times[i] > oldest })
 	return s.Times[max(int64(first), int64(len(s.Times))-l.Limit):]
 }
 
-// load is counting with times ahead of t moved to t, so that more can be appended. It does not
-// modify s.
+// load is counting with times ahead of t moved to t, in a copy.
 func (l SlidingLog) load(s SlidingLogState, t int64) []int64 {
 	times := l.counting(s, t)
 	if len(times) > 0 && times[len(times)-1] > t {
@@ -139,8 +134,7 @@ func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, 
 	return l.state(times), d
 }
 
-// Peek reports whether the window has room for n units. It records nothing, so peeking does not
-// lengthen the wait.
+// Peek reports whether the window has room for n units. It records nothing.
 func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	mustPass(n, l.Limit)
 	t := unixMicros(now)

@@ -4,7 +4,7 @@ import "time"
 
 // TokenBucket lets requests pass while it holds tokens, one per unit of cost. A key starts with
 // Capacity tokens, and Refill adds tokens continuously up to Capacity: 3 per minute is one every 20
-// s, not three at once. A cost is taken whole or not at all.
+// s. A cost is taken whole or not at all.
 //
 //	tokens(now) = min(Capacity, tokens(then) + Refill·(now − then))
 //
@@ -12,9 +12,8 @@ import "time"
 // therefore pass 4 within 40 s: the 3 that it held, and one refilled meanwhile.
 //
 // The state is not the number of tokens but the instant at which the bucket is full again, as in
-// the generic cell rate algorithm (ITU-T I.371, annex A). So all full buckets are equal, refilling
-// needs no work, and no interval is rounded. A key costs two integers, a request a few operations,
-// however long the key was idle.
+// the generic cell rate algorithm (ITU-T I.371, annex A). So refilling needs no work, and no
+// interval is rounded.
 type TokenBucket struct {
 	// Capacity is the most tokens that the bucket holds: 1 to [MaxLimit], and at most the refill of
 	// 100 years.
@@ -24,7 +23,7 @@ type TokenBucket struct {
 }
 
 // TokenBucketState is the instant at which the bucket is full again: FullAt in Unix microseconds
-// plus Frac/Refill.Count of a microsecond. After that instant the bucket is full.
+// plus Frac/Refill.Count of a microsecond.
 type TokenBucketState struct{ FullAt, Frac int64 }
 
 var _ Rule[TokenBucketState] = TokenBucket{}

@@ -25,9 +25,8 @@ func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.Stre
 }
 
 // lower reduces the capacity with the door closed.
-func (b *Broker) lower(
-	ctx context.Context, policy string, have, want jetstream.StreamConfig,
-) (err error) {
+func (b *Broker) lower(ctx context.Context, policy string, have,
+	want jetstream.StreamConfig) (err error) {
 	open := have
 	open.Subjects = want.Subjects
 	defer func() {

@@ -82,9 +82,8 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 }
 
 // recordConfig completes the configuration of a stream of records about jobs.
-func (b *Broker) recordConfig(
-	name, subject, holds string, c jetstream.StreamConfig,
-) jetstream.StreamConfig {
+func (b *Broker) recordConfig(name, subject, holds string,
+	c jetstream.StreamConfig) jetstream.StreamConfig {
 	c.Name, c.Subjects, c.Description = name, []string{subject}, "Penstock: "+holds
 	c.Retention, c.Storage, c.Replicas = jetstream.LimitsPolicy, jetstream.FileStorage, b.replicas
 	c.AllowDirect = true
@@ -185,9 +184,8 @@ func readLetter(m jsapi.Message) StoredLetter {
 }
 
 // createMissing is createBounded that accepts an existing stream, perhaps with another bound.
-func (b *Broker) createMissing(
-	ctx context.Context, policy string, config jetstream.StreamConfig,
-) error {
+func (b *Broker) createMissing(ctx context.Context, policy string,
+	config jetstream.StreamConfig) error {
 	err := b.createBounded(ctx, policy, config)
 	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
 		return nil

@@ -51,9 +51,8 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 }
 
 // BucketDepth returns the number of jobs in one bucket, or [ErrNoStream].
-func (b *Broker) BucketDepth(
-	ctx context.Context, policy string, partition int, k job.Key,
-) (jobs uint64, err error) {
+func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
+	k job.Key) (jobs uint64, err error) {
 	defer annotate(&err, "depth of bucket %s.%s", policy, k)
 	if _, err := job.ParseKey(string(k)); err != nil {
 		return 0, err

@@ -96,9 +96,8 @@ func (e *PolicyInUseError) Error() string {
 // CloseQueue closes the door of a policy's queue permanently and then calls mark, which records
 // that the policy ends. If mark fails, the door is opened again. If the queue holds jobs,
 // CloseQueue fails with [*PolicyInUseError] unless even is set; the caller must then drop the jobs.
-func (b *Broker) CloseQueue(
-	ctx context.Context, name string, even bool, mark func(context.Context) error,
-) error {
+func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
+	mark func(context.Context) error) error {
 	return b.locked(ctx, name, func(ctx context.Context) (err error) {
 		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
 		if errors.Is(err, ErrNoStream) {

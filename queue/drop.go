@@ -34,9 +34,8 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 }
 
 // dropSome drops the oldest jobs of a bucket.
-func (b *Broker) dropSome(
-	ctx context.Context, policy, stream, subject string,
-) (removed int, err error) {
+func (b *Broker) dropSome(ctx context.Context, policy, stream,
+	subject string) (removed int, err error) {
 	var found []job.Arrived
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {

@@ -323,9 +323,8 @@ func (b *Broker) PublishEvent(policy string, e Event) {
 
 // Listen calls heard for each event of a policy ("*": of all) and a key (">": of all), one at a
 // time, until stop is called.
-func (b *Broker) Listen(
-	policy string, k job.Key, heard func(policy string, e Event),
-) (stop func(), err error) {
+func (b *Broker) Listen(policy string, k job.Key,
+	heard func(policy string, e Event)) (stop func(), err error) {
 	prefix := len(b.names.lower + ".event.")
 	sub, err := b.nc.Subscribe(b.names.Event(policy, k), func(m *nats.Msg) {
 		var e Event

@@ -50,9 +50,8 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 
 // SetAppliedFile replaces the list of a set if it is unchanged since before was read; otherwise it
 // returns [ErrConflict].
-func (b *Broker) SetAppliedFile(
-	ctx context.Context, set string, before AppliedFile, texts []string,
-) error {
+func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
+	texts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	m := nats.NewMsg(b.filed(set))

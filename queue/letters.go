@@ -109,9 +109,8 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 }
 
 // someLetters lists dead letters as one server has them.
-func (b *Broker) someLetters(
-	ctx context.Context, stream, subject string, after uint64, limit int,
-) ([]StoredLetter, error) {
+func (b *Broker) someLetters(ctx context.Context, stream, subject string, after uint64,
+	limit int) ([]StoredLetter, error) {
 	// a leader that stopped meanwhile does not answer
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()

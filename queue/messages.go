@@ -70,9 +70,8 @@ func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 // ScanJobs reads up to n jobs that wait, back off or run, with their bodies, in order of
 // acceptance, starting at a sequence: fewer when their bodies are large, but at least one if any
 // exists.
-func (b *Broker) ScanJobs(
-	ctx context.Context, policy string, w JobFilter, from uint64, n int,
-) (found []job.Arrived, err error) {
+func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from uint64,
+	n int) (found []job.Arrived, err error) {
 	stream, subject := b.names.Stream(policy), ""
 	if w.Key != "" {
 		if subject, err = b.bucket(policy, w.Partition, w.Key); err != nil {
@@ -99,9 +98,8 @@ func (b *Broker) ScanJobs(
 }
 
 // messageBySeq reads one message from a stream's leader, which rejects 0 as a bad request.
-func (b *Broker) messageBySeq(
-	ctx context.Context, stream string, seq uint64,
-) (jsapi.Message, error) {
+func (b *Broker) messageBySeq(ctx context.Context, stream string,
+	seq uint64) (jsapi.Message, error) {
 	if seq == 0 {
 		return jsapi.Message{}, ErrNotFound
 	}
@@ -115,9 +113,8 @@ func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) e
 
 // purge deletes the messages of a stream that match a filter (empty: all) up to the sequence
 // through (0: no bound), and returns their number.
-func (b *Broker) purge(
-	ctx context.Context, stream, filter string, through uint64,
-) (purged uint64, err error) {
+func (b *Broker) purge(ctx context.Context, stream, filter string,
+	through uint64) (purged uint64, err error) {
 	request := struct {
 		Filter string `json:"filter,omitempty"`
 		Seq    uint64 `json:"seq,omitempty"` // up to but not including

@@ -121,16 +121,14 @@ func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 
 // Send is the first half of [Producer.Publish]: it sends the job and returns the other half, which
 // must be called. Jobs sent by one goroutine reach the stream in order, except those sent again.
-func (p *Producer) Send(
-	ctx context.Context, s Submission,
-) (wait func(context.Context) (Receipt, error)) {
+func (p *Producer) Send(ctx context.Context,
+	s Submission) (wait func(context.Context) (Receipt, error)) {
 	return p.send(ctx, &s, storedHeader(s))
 }
 
 // send is Send with the stored job's header, which contains the message id.
-func (p *Producer) send(
-	ctx context.Context, s *Submission, header nats.Header,
-) (wait func(context.Context) (Receipt, error)) {
+func (p *Producer) send(ctx context.Context, s *Submission,
+	header nats.Header) (wait func(context.Context) (Receipt, error)) {
 	subject := p.b.names.Jobs(s.Policy, s.Key)
 	if s.Admitted {
 		subject = p.b.names.Admitted(s.Policy, s.Key)
@@ -176,9 +174,8 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 }
 
 // withDeadline gives a publish that began at began a deadline, unless it has one.
-func (p *Producer) withDeadline(
-	ctx context.Context, began time.Time,
-) (context.Context, context.CancelFunc) {
+func (p *Producer) withDeadline(ctx context.Context,
+	began time.Time) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return ctx, func() {}
 	}
@@ -186,9 +183,8 @@ func (p *Producer) withDeadline(
 }
 
 // publish sends m until it is answered, the context ends or another attempt is pointless.
-func (p *Producer) publish(
-	ctx context.Context, s *Submission, m *nats.Msg, a attempt, began time.Time,
-) (jsapi.PubAck, error) {
+func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a attempt,
+	began time.Time) (jsapi.PubAck, error) {
 	wait := retryFirst
 	unknown := false // an earlier attempt may have stored the job
 	for attempt := 1; ; attempt++ {

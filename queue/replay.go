@@ -57,9 +57,8 @@ func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil
 }
 
-func (p *Producer) replay(
-	ctx context.Context, policy string, admitted bool, id uint64,
-) (Receipt, error) {
+func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
+	id uint64) (Receipt, error) {
 	letter, err := p.b.Letters(policy).Read(ctx, id)
 	if err != nil {
 		return Receipt{}, err
@@ -135,9 +134,8 @@ type Replayed struct {
 // with later ones, a job that fails at once would be replayed without end. Once a bucket is full,
 // it skips the bucket's other letters. The result covers the work done until an error or the end of
 // the context.
-func (p *Producer) ReplaySome(
-	ctx context.Context, policy string, some DeadLetterFilter,
-) (r Replayed, err error) {
+func (p *Producer) ReplaySome(ctx context.Context, policy string,
+	some DeadLetterFilter) (r Replayed, err error) {
 	defer annotate(&err, "replay the dead letters of %s", policy)
 	admitted, err := p.admitted(ctx, policy)
 	if err != nil {

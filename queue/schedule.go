@@ -174,9 +174,8 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.P
 }
 
 // Schedule reads a schedule, or returns [ErrNotFound].
-func (b *Broker) Schedule(
-	ctx context.Context, policy string, key job.Key, name string,
-) (Schedule, error) {
+func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
+	name string) (Schedule, error) {
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		found, err := b.readSchedule(ctx, b.names.schedule(kind, s))
@@ -261,9 +260,8 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 }
 
 // RemoveSchedule removes a schedule; a tick that waits for room still becomes a job.
-func (b *Broker) RemoveSchedule(
-	ctx context.Context, policy string, key job.Key, name string,
-) error {
+func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
+	name string) error {
 	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
 		return err
 	}
@@ -286,9 +284,8 @@ const ticksWait = 30 * time.Second
 // Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may call
 // it: each tick is delivered to one of them at a time, and again after the returned time unless
 // take returns done.
-func (b *Broker) Ticks(
-	ctx context.Context, take func(Tick) (again time.Duration, done bool),
-) error {
+func (b *Broker) Ticks(ctx context.Context,
+	take func(Tick) (again time.Duration, done bool)) error {
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),

@@ -24,9 +24,8 @@ func (s DeadLetterFilter) has(l StoredLetter) bool {
 }
 
 // each calls do for the selected letters that exist now, in order, a page at a time.
-func (l Letters) each(
-	ctx context.Context, some DeadLetterFilter, do func(StoredLetter) error,
-) error {
+func (l Letters) each(ctx context.Context, some DeadLetterFilter,
+	do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if err != nil {
 		return unlessGone(err)
@@ -61,9 +60,8 @@ func (l Letters) each(
 
 // DiscardSome permanently deletes the selected letters one by one, and returns the number deleted
 // before an error or the end of the context.
-func (l Letters) DiscardSome(
-	ctx context.Context, some DeadLetterFilter,
-) (discarded uint64, err error) {
+func (l Letters) DiscardSome(ctx context.Context,
+	some DeadLetterFilter) (discarded uint64, err error) {
 	if _, err := l.stream(); err != nil {
 		return 0, err
 	}

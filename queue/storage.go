@@ -193,9 +193,8 @@ func (s share) bound(own int64) int64 {
 
 // ration is Ration with streams that are about to be created, and the names of histories that may
 // follow.
-func (b *Broker) ration(
-	ctx context.Context, coming []jetstream.StreamConfig, histories ...string,
-) (Storage, error) {
+func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
+	histories ...string) (Storage, error) {
 	account, err := b.account(ctx)
 	if err != nil {
 		return Storage{}, err
@@ -242,9 +241,8 @@ func (b *Broker) ration(
 // lacks compares the account's limits with the most that the policies may need: a stream each for
 // jobs, dead letters and a history, a consumer for each partition (the server counts consumers by
 // stream), and their bytes.
-func (b *Broker) lacks(
-	account jetstream.Tier, found *survey, jobs, letters []*bounded, histories []string,
-) string {
+func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
+	histories []string) string {
 	var lacks []string
 	lack := func(format string, args ...any) { lacks = append(lacks, fmt.Sprintf(format, args...)) }
 	missing := map[string]bool{}
@@ -386,9 +384,8 @@ func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 
 // boundedStreams finds the streams of jobs and of letters, histories among these, and how many
 // bytes of the store are foreign. Those that are coming count as if they were there.
-func (b *Broker) boundedStreams(
-	ctx context.Context, found *survey, coming []jetstream.StreamConfig,
-) (jobs, letters []*bounded, foreign int64, err error) {
+func (b *Broker) boundedStreams(ctx context.Context, found *survey,
+	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
 	there := map[string]bool{}
 	add := func(config jetstream.StreamConfig, x *bounded) {
 		there[config.Name] = true

@@ -118,9 +118,8 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 // createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
 // that the last [Broker.Ration] gave streams of its kind. If there was none yet, or there is no
 // room, it divides the store now: streams created at the same time do not know of each other.
-func (b *Broker) createBounded(
-	ctx context.Context, policy string, config jetstream.StreamConfig,
-) error {
+func (b *Broker) createBounded(ctx context.Context, policy string,
+	config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
 		if found == nil || again < 3 {
@@ -212,9 +211,8 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 
 // locked runs change while no other process changes the policy's streams. An update replaces a
 // whole configuration without compare-and-set, so a process could write an old capacity back.
-func (b *Broker) locked(
-	ctx context.Context, policy string, change func(context.Context) error,
-) error {
+func (b *Broker) locked(ctx context.Context, policy string,
+	change func(context.Context) error) error {
 	return b.tables.locks.WithLock(ctx, policy, change)
 }
 

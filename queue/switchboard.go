@@ -23,9 +23,8 @@ const switchboardRoom = 1 << 14
 // subscribe calls handle for the messages of a subject, in turns with other members of a group
 // unless that is empty, until stop is called; messages that had already arrived may still be
 // handled.
-func (s *switchboard) subscribe(
-	subject, group string, handle func(*nats.Msg),
-) (sub *nats.Subscription, stop func(), err error) {
+func (s *switchboard) subscribe(subject, group string,
+	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.lines) == 0 {

@@ -56,9 +56,8 @@ func (b *Broker) TickNoted(ctx context.Context, t Tick) (bool, error) {
 }
 
 // lastTick returns the ID of the last noted tick of a tick's schedule, or "".
-func (b *Broker) lastTick(
-	ctx context.Context, policy string, k job.Key, id string,
-) (string, error) {
+func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
+	id string) (string, error) {
 	record, err := b.tables.ended.Read(ctx, tickKey(policy, k, id))
 	if errors.Is(err, ErrNotFound) {
 		return "", nil

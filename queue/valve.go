@@ -15,9 +15,8 @@ import (
 // AskValve asks the owner of a partition and waits for its answer, at most 2 seconds. It returns
 // [ErrUnavailable] when the partition has no owner or no answer came; an owner's refusal is a plain
 // error.
-func (b *Broker) AskValve(
-	ctx context.Context, policy string, partition int, q job.Question,
-) (a job.Answer, err error) {
+func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
+	q job.Question) (a job.Answer, err error) {
 	defer annotate(&err, "ask valve %s.%d", policy, partition)
 	q.V = job.FormatVersion
 	body, err := json.Marshal(q)
@@ -57,9 +56,8 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 // ServeValve serves questions to the owner of a partition. It calls answer for each question, one
 // at a time, in a goroutine shared by all partitions, so answer must not block; reply may be called
 // later, from any goroutine, once. stop ends it; questions that had already arrived may still come.
-func (b *Broker) ServeValve(
-	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
-) (stop func(), err error) {
+func (b *Broker) ServeValve(policy string, partition int,
+	answer func(q job.Question, reply func(job.Answer))) (stop func(), err error) {
 	calls := b.names.Calls(policy, partition)
 	handle := func(m *nats.Msg) {
 		if m.Subject == calls && m.Reply != "" && !b.names.IsReply(m.Reply) {

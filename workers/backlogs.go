@@ -172,9 +172,8 @@ func (bs *backlogs) policiesChange(before, now policy.Entries) {
 const mostArrived = 64
 
 // feed passes a backlog's deliveries and confirmations to the loop, until it rests or is closed.
-func (bs *backlogs) feed(
-	ctx context.Context, p handle.Partition, epoch uint64, open *queue.Backlog,
-) {
+func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
+	open *queue.Backlog) {
 	for {
 		next, err := open.Next(ctx)
 		switch {
@@ -207,9 +206,8 @@ func (bs *backlogs) feed(
 }
 
 // readAndOpen prepares a partition for a new owner or epoch. A shared limit has no backlog.
-func (bs *backlogs) readAndOpen(
-	ctx context.Context, o core.Opening, partitions int,
-) (core.Opened, *queue.Backlog, error) {
+func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
+	partitions int) (core.Opened, *queue.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
 	if o.Inherit {
 		if err := bs.readInherited(ctx, &found); err != nil {

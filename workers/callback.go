@@ -35,9 +35,8 @@ type callback struct {
 }
 
 // of returns the callback of a job, through another policy.
-func (c *callbacks) of(
-	through, policy string, key job.Key, header map[string][]string, created time.Time, seq uint64,
-) callback {
+func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
+	created time.Time, seq uint64) callback {
 	to := job.HeaderValue(header, job.HeaderCallback)
 	if to == "" { // the usual case, on each start in the loop
 		return callback{}

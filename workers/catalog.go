@@ -24,9 +24,8 @@ type catalog struct {
 }
 
 // observed wraps a handler with [Options.Attempt], if there is one.
-func observed(
-	handle Handler, attempt func(context.Context, Job) (context.Context, Job, func(error)),
-) Handler {
+func observed(handle Handler,
+	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
 	if attempt == nil {
 		return handle
 	}

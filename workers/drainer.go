@@ -187,9 +187,8 @@ func (d *Drainer) newerRecords() (names []string) {
 
 // AskValve is [queue.Broker.AskValve] for a program that runs a drainer: questions to that
 // drainer's valves bypass NATS.
-func (d *Drainer) AskValve(
-	ctx context.Context, policy string, partition int, q job.Question,
-) (job.Answer, error) {
+func (d *Drainer) AskValve(ctx context.Context, policy string, partition int,
+	q job.Question) (job.Answer, error) {
 	return d.questions.valve(ctx, policy, partition, q)
 }
 

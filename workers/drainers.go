@@ -44,9 +44,8 @@ type DrainerPolicy struct {
 }
 
 // Drainers lists the drainers that have a lease, by host and process.
-func Drainers(
-	ctx context.Context, b *queue.Broker, set policy.Entries,
-) (drainers []DrainerState, err error) {
+func Drainers(ctx context.Context, b *queue.Broker,
+	set policy.Entries) (drainers []DrainerState, err error) {
 	t := b.Tables()
 	var leases, owners []kv.Record
 	var now time.Time

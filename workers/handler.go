@@ -153,9 +153,8 @@ func (s *settled) encode(c job.Codec) (err error) {
 }
 
 // call runs a handler for at most the timeout.
-func call(
-	ctx context.Context, timeout time.Duration, handle Handler, seq uint64, job Job,
-) record.Outcome {
+func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
+	job Job) record.Outcome {
 	if job.settled == nil {
 		job.settled = &settled{}
 	}

@@ -292,9 +292,8 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 }
 
 // attempt runs the handler and reports progress meanwhile.
-func (l *lender) attempt(
-	ctx context.Context, job Job, valve string, timeout time.Duration, handle Handler,
-) record.Outcome {
+func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
+	handle Handler) record.Outcome {
 	began := l.now()
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)

@@ -69,9 +69,8 @@ type missing struct{ since, last pace.Instant } // of offers without response
 const missingFor = 3 * time.Second
 
 // offered handles the result of an offer. local: the policy has workers here, all busy.
-func (w *workerless) offered(
-	policy string, local bool, result valve.OfferResult, now pace.Instant,
-) {
+func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
+	now pace.Instant) {
 	m := w.policies[policy]
 	switch {
 	case result != valve.OfferNobody || local:

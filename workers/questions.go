@@ -45,9 +45,8 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 }
 
 // valve asks the valve of a partition, over NATS unless it is local.
-func (q *questions) valve(
-	ctx context.Context, policy string, partition int, question job.Question,
-) (job.Answer, error) {
+func (q *questions) valve(ctx context.Context, policy string, partition int,
+	question job.Question) (job.Answer, error) {
 	p, mine := q.served.Load(address{policy, partition})
 	if !mine {
 		return q.broker.AskValve(ctx, policy, partition, question)

@@ -215,9 +215,8 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born 
 	r.pool.report(run, o)
 }
 
-func (r *remote) await(
-	run valve.Run, worker string, answers <-chan *nats.Msg, timeout time.Duration,
-) record.Outcome {
+func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
+	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

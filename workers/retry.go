@@ -99,9 +99,8 @@ func (c *calls) persist(ctx context.Context, p purpose, try func() error, done f
 	c.try(ctx, p, 0, try, done)
 }
 
-func (c *calls) try(
-	ctx context.Context, p purpose, failures int, try func() error, done func() core.Event,
-) {
+func (c *calls) try(ctx context.Context, p purpose, failures int, try func() error,
+	done func() core.Event) {
 	c.add(p, func() error {
 		err := ctx.Err()
 		if err == nil {

@@ -52,9 +52,8 @@ func NewGroup(members ...Member) *Group {
 
 // Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
 // the result of [algorithms.Combine] and the errors of [Store.Take].
-func (g *Group) Take(
-	_ context.Context, keys []string, n int64,
-) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Take(_ context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -83,9 +82,8 @@ func (g *Group) Take(
 }
 
 // Peek returns the decision that Take would, without taking, and the errors of [Store.Peek].
-func (g *Group) Peek(
-	_ context.Context, keys []string, n int64,
-) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Peek(_ context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
 	defer release(states)
 	if err := check(states, n); err != nil {

@@ -144,9 +144,8 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 
 // TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
 // the largest cost.
-func (s *Store[S]) TakeUpTo(
-	_ context.Context, key string, n int64,
-) (d algorithms.Decision, err error) {
+func (s *Store[S]) TakeUpTo(_ context.Context, key string,
+	n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if n < 1 {
 		return d, algorithms.CheckCost(n, rule.Most())
@@ -203,9 +202,8 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 
 // state finds or creates the state of a key, and removes some expired keys. The shard must be
 // locked.
-func (s *Store[S]) state(
-	shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time,
-) *S {
+func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
+	now time.Time) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
 		s.sweepNext(shard, rule, now)
 	}
@@ -235,9 +233,8 @@ func (s *Store[S]) size(state *S) int64 {
 
 // resized accounts for a state whose size has changed. It may evict, so state is invalid
 // afterwards.
-func (s *Store[S]) resized(
-	shard *shard[S], rule algorithms.Rule[S], state *S, before int64, now time.Time,
-) {
+func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64,
+	now time.Time) {
 	if !s.logs {
 		return
 	}

@@ -176,9 +176,8 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 
 // sweep checks the next few places, and removes keys that were back in their initial state at an
 // instant.
-func (s *shard[S]) sweep(
-	rule algorithms.Rule[S], seed maphash.Seed, then time.Time, looks int,
-) (removed int64) {
+func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time,
+	looks int) (removed int64) {
 	for range min(looks, len(s.marks)) {
 		if s.hand >= len(s.marks) {
 			s.hand = 0
@@ -198,9 +197,8 @@ func (s *shard[S]) sweep(
 
 // evict removes the coldest of the next few keys, if there is one. The coldest is back in its
 // initial state first; among equals, it has the most units left.
-func (s *shard[S]) evict(
-	rule algorithms.Rule[S], seed maphash.Seed, now time.Time, sample int,
-) bool {
+func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
+	sample int) bool {
 	coldest := -1
 	var least algorithms.Decision
 	for range s.marks {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// terms describes a rule for a script call. It does not change during a call, even if SetRule does.
+// terms describes a rule for a script call, unchanged by a later SetRule.
 type terms interface {
 	most() int64
 	program() *script
@@ -135,7 +135,6 @@ func encode(t terms, requests []*request) any {
 	return text
 }
 
-// dispatch sends the calls unless the breaker is open, and reports the result to it.
 func (c *Client) dispatch(calls []*call) {
 	if c.breaker == nil {
 		c.send(calls)
@@ -153,8 +152,7 @@ func (c *Client) dispatch(calls []*call) {
 	done(outage(calls))
 }
 
-// outage returns the error that shows that Redis, or a part of a cluster, is unavailable. It is nil
-// if all calls were answered, even with errors about their keys.
+// outage returns the error that shows that Redis, or a part of a cluster, is unavailable.
 func outage(calls []*call) error {
 	for _, call := range calls {
 		err := call.reply.Err()
@@ -168,13 +166,13 @@ func outage(calls []*call) error {
 	return nil
 }
 
-// outOfOrder lists the error replies of a Redis that cannot decide any request now.
+// outOfOrder lists the error replies of a Redis that cannot decide now.
 var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
 	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
-// time returns the time argument of scripts. A call that Redis runs after its callers gave up,
-// because Redis hung, must take nothing, so the argument is a deadline on Redis's clock, estimated
-// from its last reply. Cluster servers have separate clocks, so calls there have no deadline.
+// time returns the time argument of scripts. A call that Redis runs after its callers gave up must
+// take nothing, so the argument is a deadline on Redis's clock, estimated from its last reply.
+// Cluster servers have separate clocks.
 func (c *Client) time(sent time.Duration) any {
 	if c.now != nil {
 		return c.now().UnixMicro()
@@ -185,8 +183,8 @@ func (c *Client) time(sent time.Duration) any {
 	return ""
 }
 
-// send runs the calls in one pipeline. It resends calls whose script was unknown to Redis, with the
-// script, and calls rejected as late although answered in time: Redis's clock has stepped.
+// send runs the calls in one pipeline. It resends calls whose script was unknown to Redis, and
+// calls rejected as late although answered in time: Redis's clock has stepped.
 func (c *Client) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -210,7 +208,6 @@ func (c *Client) send(calls []*call) {
 	}
 }
 
-// exec stores each call's result in its reply.
 func (c *Client) exec(ctx context.Context, calls []*call) {
 	pipe := c.rdb.Pipeline()
 	for _, call := range calls {
@@ -233,7 +230,6 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// settle answers all requests of a call.
 func (c *call) settle(client *Client, sent time.Duration) {
 	said, err := c.reply.Result()
 	if err != nil {

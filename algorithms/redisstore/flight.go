@@ -45,7 +45,7 @@ func (r *request) finish(err error) {
 	r.done <- struct{}{}
 }
 
-// bucket is a key with pending requests. It stays in its lane while it has any.
+// bucket is a key with pending requests.
 type bucket struct {
 	lane    *lane
 	key     string
@@ -132,7 +132,6 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 	return true
 }
 
-// fly sends flights until no request is ready.
 func (c *Client) fly() {
 	var f flight
 	for {
@@ -211,7 +210,6 @@ type place struct {
 	slot uint16 // in a cluster
 }
 
-// board moves requests from waiting to flying.
 func (b *bucket) board() {
 	if len(b.waiting) <= maxPerKey {
 		b.flying, b.waiting = b.waiting, b.flying[:0]

@@ -16,7 +16,6 @@ type Member interface {
 	current() member
 }
 
-// member is a rule as of the time of a request.
 type member interface {
 	most() int64
 	// inGroup returns the name of the rule's script, its number of parameters, and the parameters.
@@ -38,17 +37,15 @@ type replay interface {
 }
 
 // Group asks several stores about one request, which passes only if all of them allow it. A refusal
-// takes nothing from any store, and is not recorded in a sliding log. Requests are atomic. Equal
-// requests that wait share a place in a script call, as a store's requests for one key do; refusals
-// are not cached.
+// takes nothing from any store. Requests are atomic. Equal requests that wait share a place in a
+// script call; refusals are not cached.
 type Group struct {
 	client  *Client
 	lane    lane
 	members []Member
 }
 
-// NewMember returns the store of one of a policy's rules, for a [Group]. Names of members must
-// differ.
+// NewMember returns the store of one of a policy's rules, for a [Group].
 func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, ":"+name, rule)
 }
@@ -57,8 +54,7 @@ func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *
 func NewGroup(c *Client, policy string, members ...Member) *Group {
 	g := &Group{client: c, members: members}
 	stem := c.stem(policy)
-	g.lane = lane{buckets: make(map[string]*bucket), terms: g.terms, names: func(
-		key string) []string {
+	g.lane = lane{buckets: map[string]*bucket{}, terms: g.terms, names: func(key string) []string {
 		names := splitKeys(key)
 		for i, m := range members {
 			names[i] = redisKey(stem, names[i]) + m.nameSuffix()
@@ -69,23 +65,25 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 }
 
 // Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
-// the result of [algorithms.Combine]. On a cluster all keys must be equal; otherwise they lie in
-// different slots and Redis refuses the call. Errors are those of [Store.Take].
+// the result of [algorithms.Combine]. On a cluster all keys must be equal. Errors are those of
+// [Store.Take].
 func (g *Group) Take(ctx context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
+	return g.decide(ctx, take, keys, n)
+}
+
+func (g *Group) decide(ctx context.Context, kind kind, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
-	return g.client.ask(ctx, &g.lane, joinKeys(keys), take, n)
+	return g.client.ask(ctx, &g.lane, joinKeys(keys), kind, n)
 }
 
 // Peek returns the decision that Take would, without taking, and the same errors.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
-	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
-		return algorithms.Decision{}, 0, err
-	}
-	return g.client.ask(ctx, &g.lane, joinKeys(keys), peek, n)
+	return g.decide(ctx, peek, keys, n)
 }
 
 // Refund returns n units to each store. Errors are those of Take, but n has no upper limit.
@@ -201,7 +199,6 @@ func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration,
 	return nil
 }
 
-// doubt has nothing to forget: groups cache no refusals.
 func (t groupTerms) doubt(string) {}
 
 func (s *Store[S]) nameSuffix() string { return s.lane.suffix }

@@ -45,9 +45,9 @@ func (h logs) replay(said string, now time.Time,
 			o.refused, o.changed = false, true
 			continue
 		}
-		// A recorded refusal changes the answer to the next request, so later ones must be sent.
-		o.refused, o.changed = !r.decision.Allowed && l.CountAccepted, o.changed ||
-			r.decision.Allowed
+		// A recorded refusal changes the answer to the next request.
+		o.refused = !r.decision.Allowed && l.CountAccepted
+		o.changed = o.changed || r.decision.Allowed
 		o.cost, o.decision = cost, r.decision
 	}
 	if !l.complete() {
@@ -105,7 +105,7 @@ func (l *replayedLog) next() int64 {
 	return n
 }
 
-// until returns the wait until a unit of time t expires. The script returns no expired units.
+// until returns the wait until a unit of time t expires.
 func (l *replayedLog) until(t int64) time.Duration {
 	wait := time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
 	l.bad = l.bad || wait <= 0

@@ -69,8 +69,8 @@ type history[S any] interface {
 	replay(said string, now time.Time, requests []*request) (outcome[S], error)
 	// begin starts a replay of a group's requests.
 	begin(said string, now time.Time) (replay, error)
-	// recall returns a later decision from a state that has refused; false unless it is known to be
-	// another refusal.
+	// recall returns a later decision from a state that has refused, if it is known to be another
+	// refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
 }
 
@@ -144,15 +144,13 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 
 func (m *mirror[S]) doubt(key string) { m.store.refusals.forget(key) }
 
-// states is the history of a rule whose script returns the former state; the rule computes the
-// decisions.
+// states is the history of a rule whose script returns the former state.
 type states[S any] struct {
 	rule  algorithms.Rule[S]
 	parse func(text string) (S, bool)
 }
 
-// pair encodes units requested one by one as that many requests of one unit. A peek changes
-// nothing.
+// pair encodes units requested one by one as that many requests of one unit.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {
 	case take:

@@ -9,38 +9,35 @@
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
 // Decisions are the same as in package memstore. One script per algorithm changes the state at the
-// time of Redis's own clock, so clocks of processes need not agree, and returns the former state,
-// from which the Go rule derives each caller's decision.
+// time of Redis's own clock, and returns the former state, from which the Go rule derives each
+// caller's decision.
 //
 // # Round trips
 //
 // A request is sent at once if no command for its key is under way. Otherwise it shares the key's
-// next command; keys of one policy share a command, and commands a pipeline. So a busier process
-// needs fewer commands per decision. On a Redis Cluster, only keys of one slot share a command; on
-// a Ring, none do.
+// next command; keys of one policy share a command, and commands a pipeline. On a Redis Cluster,
+// only keys of one slot share a command; on a Ring, none do.
 //
-// Refusals are cached, so repeated attempts cost no round trips: until the request could pass, but
-// for at most ten seconds, Take and TakeUpTo are answered from the state that refused, with waits
-// counted down by the process's monotonic clock. A Refund through the same store and SetRule clear
-// the entry; refunds by other processes are seen after at most ten seconds. Peek always asks Redis.
-// For a [algorithms.SlidingLog] only the refused cost is cached, and nothing if it records refused
-// requests, because each of them counts.
+// Refusals are cached: until the request could pass, but for at most ten seconds, Take and TakeUpTo
+// are answered from the state that refused. A Refund through the same store and SetRule clear the
+// entry; refunds by other processes are seen after at most ten seconds. Peek always asks Redis. For
+// a [algorithms.SlidingLog] only the refused cost is cached, and nothing if it records refused
+// requests.
 //
 // # Errors
 //
 // An error other than [ErrOverloaded] and [*algorithms.CostError] means that Redis did not answer,
 // or that the context ended first: the request may or may not have been counted, and is not
-// retried. Other requests in the same command are not affected.
+// retried.
 //
 // # Storage
 //
 // A key is stored as prefix:{policy:key}, with '%', '{' and '}' percent-encoded (':' too in a
-// policy); a Redis Cluster hashes the part in braces. Values are short strings, or a list for a
-// SlidingLog; the scripts in this directory describe them. A value expires a minute after the key
-// is back in its initial state, and is deleted if a refund puts it there. A foreign value is an
-// error that names the key; it stays unchanged. Times are whole microseconds, valid until 2155:
-// numbers are exact until 2255, and a state may lie a hundred years ahead. Tested with Redis 7.0;
-// requires 5.0, because in earlier versions a script must not write after reading the time.
+// policy). Values are short strings, or a list for a SlidingLog; the scripts in this directory
+// describe them. A value expires a minute after the key is back in its initial state. A foreign
+// value is an error that names the key; it stays unchanged. Times are whole microseconds, valid
+// until 2155. Tested with Redis 7.0; requires 5.0, because in earlier versions a script must not
+// write after reading the time.
 package redisstore
 
 import (
@@ -70,16 +67,15 @@ var ErrTimeout = errors.New("no answer from Redis in time")
 type Options struct {
 	// Prefix begins all keys in Redis; empty means [DefaultPrefix].
 	Prefix string
-	// Timeout is how long Redis may take to answer; 0 means [DefaultTimeout]. A request that first
-	// waits for another one of its key fails after at most twice as long.
+	// Timeout is how long Redis may take to answer; 0 means [DefaultTimeout]. A request that waits
+	// for another one of its key fails after at most twice as long.
 	Timeout time.Duration
 	// Breaker blocks requests to a Redis that does not answer; nil sends all.
 	Breaker Breaker
 }
 
 // Breaker decides whether a batch may be sent; otherwise all its requests fail with Allow's error.
-// done gets nil if Redis answered, even with errors for single requests. A
-// gobreaker.TwoStepCircuitBreaker implements it.
+// done gets nil if Redis answered. A gobreaker.TwoStepCircuitBreaker implements it.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
@@ -95,9 +91,8 @@ const (
 	maxWaiting     = 65536 // requests of a client that wait for a flight
 )
 
-// Client holds the connection to Redis and the pending requests of a process's stores. Its
-// goroutines run only while requests are pending, so it needs no closing. All methods of its stores
-// are safe for concurrent use.
+// Client holds the connection to Redis and the pending requests of a process's stores. It needs no
+// closing. All methods of its stores are safe for concurrent use.
 type Client struct {
 	rdb     redis.UniversalClient
 	prefix  string
@@ -119,7 +114,7 @@ type Client struct {
 }
 
 // NewClient returns a client for stores in rdb, which it does not close. It panics if rdb was made
-// without ContextTimeoutEnabled, because Redis could then block callers beyond the timeout.
+// without ContextTimeoutEnabled, because Redis could then block callers.
 func NewClient(rdb redis.UniversalClient, o Options) *Client {
 	if !endsWithContext(rdb) {
 		panic("redisstore: the Redis client was made without ContextTimeoutEnabled")
@@ -164,7 +159,6 @@ func (c *Client) stem(policy string) string {
 	return c.prefix + ":{" + policyEscapes.Replace(policy) + ":"
 }
 
-// redisKey returns the name of a key's state, one to one.
 func redisKey(stem, key string) string {
 	if strings.ContainsAny(key, "%{}") {
 		key = keyEscapes.Replace(key)

@@ -45,8 +45,7 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 		shard.byKey = make(map[string]refusal[S])
 	}
 	if _, ok := shard.byKey[key]; !ok {
-		// Check two entries per added key, in the map's random order, so that expired ones cannot
-		// accumulate.
+		// Check two entries per added key, in the map's random order.
 		looks := 2
 		for old, known := range shard.byKey {
 			if looks--; looks < 0 {

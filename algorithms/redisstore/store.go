@@ -18,7 +18,7 @@ type Store[S any] struct {
 
 // New returns the store of a policy. The rule must be one of package algorithms. Stores with the
 // same policy and prefix share their states across processes, and should have equal rules. New
-// panics if the rule is invalid or of another type.
+// panics if the rule is invalid.
 func New[S any](c *Client, policy string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, "", rule)
 }
@@ -34,8 +34,8 @@ func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) 
 	return s
 }
 
-// SetRule changes the parameters for subsequent calls; existing states are read under the new rule.
-// An invalid rule is an error and changes nothing.
+// SetRule changes the parameters for subsequent calls. An invalid rule is an error and changes
+// nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -89,8 +89,7 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// Refund returns n units of key that were taken but not used. Errors are those of Take, but n has
-// no upper limit.
+// Refund returns n units of key that were taken but not used.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

@@ -3112,12 +3112,6 @@ func (Synced)`,
 		by:  "./workers/internal/core TestACrashDoesNotForgetTheDay",
 	},
 	{
-		name: "budget-of-an-old-record-is-believed", file: "workers/internal/valve/inherit.go",
-		old: "if in.Current && budget > 0 {",
-		new: "if budget > 0 {",
-		by:  "./workers/internal/valve TestABudgetIsTrustedFromOwnersThatKeepIt",
-	},
-	{
 		name: "budget-that-no-record-tells-is-used", file: "workers/internal/quota/budget.go",
 		old: "budget := least(of.budget, told[of.cost])",
 		new: "budget := of.budget",
@@ -3137,8 +3131,8 @@ func (Synced)`,
 	},
 	{
 		name: "crash-before-a-checkpoint-ends-the-day", file: "workers/internal/core/takeover.go",
-		old: "known && found.Checkpoint.Epoch >= kept",
-		new: "false",
+		old: "in.Unstarted = found.Revision == 0 &&",
+		new: "in.Unstarted = false &&",
 		by:  "./workers/internal/core TestACrashBeforeTheFirstCheckpoint",
 	},
 	{

@@ -1,9 +1,9 @@
 // Package backup writes an installation's streams and tables into one file, and restores them from
 // it, by JetStream's own snapshots, while everything runs.
 //
-// The file is a tar. For each stream it contains JetStream's description (NAME/stream.json) and
-// the pieces of its snapshot (NAME/1, NAME/2, …), and at the end complete.json, which lists the
-// streams with a sum each. A file without complete.json is not a backup, wherever it was cut off.
+// The file is a tar. For each stream it contains JetStream's description (NAME/stream.json) and the
+// pieces of its snapshot (NAME/1, NAME/2, …), and at the end complete.json, which lists the streams
+// with a sum each.
 package backup
 
 import (
@@ -55,8 +55,7 @@ type Stream struct {
 	SHA256   string `json:"sha256"` // of its entries
 }
 
-// Write writes a backup of the broker's installation. The output is valid only if Write returns no
-// error.
+// Write writes a backup of the broker's installation.
 func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error) {
 	kept, leftOut, err := b.Kept(ctx)
 	if err != nil {
@@ -102,7 +101,6 @@ func entry(out *tar.Writer, name string, text []byte) error {
 	return err
 }
 
-// write requests the snapshot of a stream and writes the pieces as they arrive.
 func write(ctx context.Context, js *jsapi.Conn, name string, out *tar.Writer) (Stream, error) {
 	inbox := js.NATS.NewInbox()
 	pieces, err := js.NATS.SubscribeSync(inbox)

@@ -23,7 +23,7 @@ const unknown = 5 * time.Second
 
 // Restore recreates the installation of a backup where none with its prefix exists: all of it or,
 // on failure, nothing. No admitter or drainer may run there. Streams get the broker's number of
-// replicas, and their bounds in bytes from the first admitter.
+// replicas.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {
@@ -59,7 +59,6 @@ func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents
 	return c, nil
 }
 
-// restoring is a restore in progress.
 type restoring struct {
 	js       *jsapi.Conn
 	replicas int
@@ -68,7 +67,6 @@ type restoring struct {
 	done     []string
 }
 
-// stream sends the file's next stream.
 func (r *restoring) stream(ctx context.Context, s Stream) error {
 	text, err := r.next(s.Name, 0)
 	if err != nil {
@@ -118,7 +116,7 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	return r.send(ctx, opened.Deliver, nil)
 }
 
-// next reads the next entry, which must be piece n of a stream; 0 is the stream's description.
+// next reads the next entry, which must be piece n of a stream; 0 is its description.
 func (r *restoring) next(name string, n int) ([]byte, error) {
 	h, err := r.in.Next()
 	if err != nil {
@@ -136,7 +134,7 @@ func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	defer cancel()
 	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
 	// In a cluster another server may do the restore, and the connected one may not know its
-	// subscription yet. Then the piece was not delivered, so it is sent again.
+	// subscription yet.
 	for end := time.Now().Add(unknown); errors.Is(err, nats.ErrNoResponders) &&
 		time.Now().Before(end); {
 		select {
@@ -155,7 +153,6 @@ func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	return jsapi.Answered(answer.Data, &struct{}{})
 }
 
-// undo deletes the restored streams.
 func (r *restoring) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idle)
 	defer cancel()
@@ -169,7 +166,6 @@ func (r *restoring) undo(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// place parses the name of an entry into its stream and piece.
 func place(name string) (stream string, piece int, err error) {
 	stream, what, _ := strings.Cut(name, "/")
 	if "/"+what == headName {

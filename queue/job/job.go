@@ -53,9 +53,8 @@ func ParseID(id string) (policy string, seq uint64, ok bool) {
 
 // IdempotencyKey returns the Idempotency-Key that the runs of a job carry: its own, or a unique
 // one, which includes the stream's creation because a recreated stream repeats sequences.
-func IdempotencyKey(
-	header map[string][]string, policy string, created time.Time, seq uint64,
-) string {
+func IdempotencyKey(header map[string][]string, policy string, created time.Time,
+	seq uint64) string {
 	if own := HeaderValue(header, HeaderIdempotencyKey); own != "" {
 		return own
 	}

@@ -139,9 +139,8 @@ func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 
 // readPage reads the records of some keys, without deleted ones. It asks the leader for records
 // that no replica at or beyond last returns.
-func (t *Table) readPage(
-	ctx context.Context, keys []string, last uint64,
-) (records []Record, err error) {
+func (t *Table) readPage(ctx context.Context, keys []string,
+	last uint64) (records []Record, err error) {
 	var found map[string]Record
 	for try := 0; len(keys) > 1 && found == nil && try < pageTries; try++ {
 		found = t.readReplica(ctx, keys, last)

@@ -20,9 +20,8 @@ const (
 // WithLock runs change while no other process holds the lock of that name. It waits for the lock
 // until ctx ends. change gets a context that ends when the lock can no longer be relied on, but not
 // with ctx.
-func (t *Table) WithLock(
-	ctx context.Context, name string, change func(context.Context) error,
-) error {
+func (t *Table) WithLock(ctx context.Context, name string,
+	change func(context.Context) error) error {
 	for {
 		asked := time.Now()
 		revision, err := t.put(ctx, name, []byte(jsapi.NewID()), 0, lasting(lockTTL*t.js.Timeout))

@@ -116,15 +116,13 @@ func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 // Put writes a value if the key still has the given revision, and returns the new revision.
 // Revision 0 means that the key must not exist. Put returns [ErrConflict] if the revision differs.
 // After any other error the write may have been applied, so read it back.
-func (t *Table) Put(
-	ctx context.Context, key string, value []byte, revision uint64,
-) (uint64, error) {
+func (t *Table) Put(ctx context.Context, key string, value []byte,
+	revision uint64) (uint64, error) {
 	return t.put(ctx, key, value, revision, nil)
 }
 
-func (t *Table) put(
-	ctx context.Context, key string, value []byte, revision uint64, header nats.Header,
-) (uint64, error) {
+func (t *Table) put(ctx context.Context, key string, value []byte, revision uint64,
+	header nats.Header) (uint64, error) {
 	written, err := t.publish(ctx, key, value, &revision, header)
 	if revision == 0 && errors.Is(err, ErrConflict) {
 		// The marker of a deleted key has its own revision.
@@ -181,9 +179,8 @@ func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
 	return nil
 }
 
-func (t *Table) publish(
-	ctx context.Context, key string, value []byte, expected *uint64, header nats.Header,
-) (uint64, error) {
+func (t *Table) publish(ctx context.Context, key string, value []byte, expected *uint64,
+	header nats.Header) (uint64, error) {
 	if !ValidKey(key) {
 		return 0, fmt.Errorf("%q is not a record's key", key)
 	}

@@ -15,9 +15,8 @@ import (
 // returns nil. After a lost connection it reads everything again and reports the changes, missing
 // keys as Deleted; of several changes to one key it may report only the last. It reports each
 // revision once, and never an older one after a newer one.
-func (t *Table) Watch(
-	ctx context.Context, filter string, changed func(Record), synced func(),
-) error {
+func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
+	synced func()) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
 		known: map[string]uint64{}}
 	return w.run(ctx)
@@ -138,9 +137,8 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 }
 
 // open creates the watch's consumer, and returns the number of records that wait in it.
-func (w *watch) open(ctx context.Context, patience time.Duration) (
-	name string, waiting uint64, err error,
-) {
+func (w *watch) open(ctx context.Context, patience time.Duration) (name string, waiting uint64,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	t := w.table

@@ -346,9 +346,8 @@ func (j *Judge) forget(b *bucket) {
 	j.held -= b.held + bucketSize
 }
 
-func (j *Judge) started(
-	a *audited, b *bucket, specs []spec, seq uint64, e queue.Event, now time.Time,
-) (broken []Breach) {
+func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue.Event,
+	now time.Time) (broken []Breach) {
 	if !slices.Equal(b.specs, specs) {
 		if b.specs != nil {
 			b.ignore = a.changed.Add(settling)

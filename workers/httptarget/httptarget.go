@@ -29,25 +29,24 @@ const (
 	mostAnswer = 64 << 10
 	// mostDetail is how much of a body an error quotes.
 	mostDetail = 256
-	// keepIdle is how long to keep an idle connection: shorter than servers usually do (5 s and
-	// more), because a request on a connection that is being closed is a failed attempt.
+	// keepIdle is shorter than servers usually keep a connection (5 s and more), because a request
+	// on one that is being closed is a failed attempt.
 	keepIdle = 4 * time.Second
 )
 
 // Options are the settings of [New]. The zero value works.
 type Options struct {
-	// Allow lists networks that all targets may reach. Otherwise targets may not reach more than
-	// their author could: those from a file ([policy.Entry.TargetSource]) may not use link-local
-	// addresses, where clouds serve metadata; all others, which come through the API or from Go,
-	// may not use the drainer's own machine either. Connections are checked, so a DNS change cannot
-	// bypass it. A proxy from the environment is the operator's choice, and is not restricted.
+	// Allow lists networks that all targets may reach. Otherwise targets from a file
+	// ([policy.Entry.TargetSource]) may not use link-local addresses, where clouds serve metadata;
+	// all others may not use the drainer's own machine either. Connections are checked, so a DNS
+	// change cannot bypass it. A proxy from the environment is not restricted.
 	Allow []netip.Prefix
 	// Client makes all requests, without the checks above. Default: see [Client].
 	Client *http.Client
 }
 
 // New returns a function for [workers.Options.Target]: it returns the handler of a policy with an
-// HTTP target, nil for other policies.
+// HTTP target.
 func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	// Two clients, because a kept connection serves any request to its address.
 	file, others := o.Client, o.Client
@@ -76,8 +75,8 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	}
 }
 
-// Client returns an HTTP client for targets without restrictions. It keeps connections, returns
-// redirects as responses, and has no timeout except the job's context.
+// Client returns an HTTP client for targets without restrictions. It returns redirects as
+// responses, and has no timeout.
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -131,8 +130,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
-	// The status decides. If the rest of the response is lost, the request was served all the same
-	// and must not be repeated.
+	// The status decides. If the rest of the response is lost, the request was served all the same.
 	most := int64(mostAnswer)
 	from := t.policy.HTTP.CostFromResponse
 	for _, at := range from {
@@ -164,8 +162,8 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return err
 }
 
-// down returns the error of an unreachable target. For callbacks each job has its own target, whose
-// failure says nothing about others, so it opens no breaker and costs the job an attempt.
+// down returns the error of an unreachable target. For callbacks each job has its own target, so it
+// opens no breaker and costs the job an attempt.
 func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
@@ -247,9 +245,8 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	return request, nil
 }
 
-// SendOnce gives a request a body that net/http cannot resend. By default net/http retries requests
-// on other kept connections if they have an Idempotency-Key or a method such as GET, and no body or
-// a rewindable one.
+// SendOnce gives a request a body that net/http cannot resend, as it does on other kept connections
+// if requests have an Idempotency-Key or a method such as GET.
 func SendOnce(request *http.Request, body []byte) {
 	// net/http knows this type to be in memory, and sends it in one packet with the header.
 	request.Body = io.NopCloser(bytes.NewReader(body))
@@ -290,8 +287,7 @@ func sendable(header http.Header) error {
 	return nil
 }
 
-// resolve appends a job's path to the base URL. A path cannot name another host, or leave the base
-// with "..".
+// resolve appends a job's path to the base URL, which it cannot leave.
 func (t *target) resolve(path string) (string, error) {
 	if path == "" {
 		return t.base.String(), nil
@@ -311,8 +307,7 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge converts a response to the result of an attempt: see docs/guide.md, "Targets". left is the
-// pause from [hints.Pause].
+// judge converts a response to the result of an attempt: see docs/guide.md, "Targets".
 func judge(response *http.Response, body []byte, left time.Duration, now time.Time) error {
 	status := response.StatusCode
 	after, throttled := hints.Throttled(status, response.Header, left, now)

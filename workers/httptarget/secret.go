@@ -35,7 +35,6 @@ func newSecrets(headers policy.TargetHeaders) []*secret {
 	return secrets
 }
 
-// add sets the field in a request's header and overrides a forwarded one.
 func (s *secret) add(header http.Header) error {
 	value, err := s.read()
 	if err != nil {
@@ -45,7 +44,6 @@ func (s *secret) add(header http.Header) error {
 	return nil
 }
 
-// read returns the file's content, and rereads it after changes.
 func (s *secret) read() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

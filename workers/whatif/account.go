@@ -237,7 +237,6 @@ func (f *Figures) add(k Figures) {
 	}
 }
 
-// waitsOf sorts waits.
 func waitsOf(waits []time.Duration) Waits {
 	if len(waits) == 0 {
 		return Waits{}

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer replaces the process around a policy's valve: it passes events in and performs the
-// actions at once.
+// drainer replaces the process around a policy's valve.
 type drainer struct {
 	*world
 	valve     *valve.Valve
@@ -86,7 +85,6 @@ func (d *drainer) next() int64 {
 	return d.unix(at)
 }
 
-// late reports whether the valve expects a job to start after its deadline.
 func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
 	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority, Cost: r.Cost}
 	d.questions.Ask(d.part, ask, func(a job.Answer) {
@@ -108,7 +106,6 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 	return d.turn()
 }
 
-// turn performs everything due now.
 func (d *drainer) turn() error {
 	now := d.instant(d.now)
 	for len(d.ends) > 0 && d.ends[0].at <= now {
@@ -139,8 +136,7 @@ func (d *drainer) end(run uint64, how record.OutcomeKind, now pace.Instant) {
 	d.valve.Finished(run, record.Outcome{Kind: how}, now)
 }
 
-// perform performs the valve's actions, and reports whether there were any. Actions may append to
-// later lists.
+// perform performs the valve's actions, if there are any. Actions may append to later lists.
 func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	out := &d.out
 	more = len(out.Starts)+len(out.Burials)+len(out.Acks)+len(out.Fetches) > 0
@@ -167,7 +163,6 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	return more, nil
 }
 
-// start makes the last check of a run and starts it.
 func (d *drainer) start(r valve.Run, now pace.Instant) {
 	gate := func() (fence, at pace.Instant) { return pace.Never, now }
 	if _, passed := r.Decide(gate, nil); !passed {

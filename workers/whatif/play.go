@@ -2,9 +2,8 @@
 // with reasons, waits, queue depths, the most starts in a window, and jobs that became stale.
 //
 // Decisions are made by production code: the limiter of package admission/limiter at the door, and
-// a drainer's valve behind it. Only their environment is simulated, without delays: one drainer
-// owns all partitions, clocks are exact, messages take no time, every run succeeds. The stream's
-// bounds count accepted jobs that wait or run, as JetStream does.
+// a drainer's valve behind it. Only their environment is simulated: one drainer owns all
+// partitions, clocks are exact, messages take no time, every run succeeds.
 package whatif
 
 import (
@@ -44,9 +43,7 @@ type Options struct {
 }
 
 // Play simulates requests, which must be in order of time, under a policy, and then continues until
-// all accepted ones have ended or nothing more happens: in a paused policy jobs wait forever.
-// Shared limits are private here. It returns an error for an invalid policy and for requests out of
-// order.
+// all accepted ones have ended or nothing more happens. Shared limits are private here.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -143,8 +140,8 @@ func (w *world) pass(until int64) error {
 	return nil
 }
 
-// request handles a request as [admission.Service.Submit] does, or [admission.Service.Check] for a
-// policy without a queue.
+// request handles a request as [admission.Service.Submit] does, or [admission.Service.Check]
+// without a queue.
 func (w *world) request(r *Request) error {
 	of := w.account.requested(r)
 	if !w.possible(r) {
@@ -191,7 +188,6 @@ func (w *world) request(r *Request) error {
 	return w.drainer.arrive(r, deadline)
 }
 
-// full returns the bound of the stream that refuses another job of a bucket, if any.
 func (w *world) full(of *keyAccount) Reason {
 	switch {
 	case of.held >= w.policy.QueueCapacity():
@@ -202,8 +198,7 @@ func (w *world) full(of *keyAccount) Reason {
 	return ""
 }
 
-// possible reports whether a request's cost can ever pass. A request without the address that a
-// limit needs cannot.
+// possible reports whether a request's cost can ever pass.
 func (w *world) possible(r *Request) bool {
 	if w.door != nil {
 		return (r.Cost <= w.door.Quota.Units || w.door.Shadow) && (r.IP != "" || !w.door.ByIP)

@@ -64,9 +64,8 @@ func Instants(metadata map[string]string, key string) []time.Time {
 const createTries = 10
 
 // within makes a call with a deadline, and translates its error.
-func within[T any](
-	ctx context.Context, timeout time.Duration, call func(context.Context) (T, error),
-) (T, error) {
+func within[T any](ctx context.Context, timeout time.Duration,
+	call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result, err := call(ctx)
@@ -99,9 +98,8 @@ func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 }
 
 // CreateConsumer creates a consumer.
-func (c *Conn) CreateConsumer(
-	ctx context.Context, stream string, config jetstream.ConsumerConfig,
-) (jetstream.Consumer, error) {
+func (c *Conn) CreateConsumer(ctx context.Context, stream string,
+	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	return within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JetStream.CreateConsumer(ctx, stream, config)
 	})
@@ -185,9 +183,8 @@ func created(info *jetstream.StreamInfo) time.Time {
 }
 
 // EachStream calls found for every stream of the account, or those selected by options.
-func (c *Conn) EachStream(
-	ctx context.Context, found func(*jetstream.StreamInfo), o ...jetstream.StreamListOpt,
-) error {
+func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
+	o ...jetstream.StreamListOpt) error {
 	// There may be tens of thousands of streams.
 	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout)
 	defer cancel()
@@ -201,9 +198,8 @@ func (c *Conn) EachStream(
 
 // StreamInfo returns a stream's settings and state, and with a filter also the messages per
 // subject.
-func (c *Conn) StreamInfo(
-	ctx context.Context, stream, filter string,
-) (*jetstream.StreamInfo, error) {
+func (c *Conn) StreamInfo(ctx context.Context, stream,
+	filter string) (*jetstream.StreamInfo, error) {
 	type request struct {
 		Filter string `json:"subjects_filter,omitempty"`
 		Offset int    `json:"offset,omitempty"`
@@ -238,9 +234,8 @@ func (c *Conn) Call(ctx context.Context, subject string, request, response any) 
 }
 
 // CallWithin is Call with another deadline.
-func (c *Conn) CallWithin(
-	ctx context.Context, within time.Duration, subject string, request, response any,
-) error {
+func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject string, request,
+	response any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)

@@ -188,9 +188,8 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 
 // Messages reads the messages of a subject, or all if it is empty, from a sequence on, in order and
 // n at a time.
-func (c *Conn) Messages(
-	ctx context.Context, stream, subject string, from uint64, n int,
-) iter.Seq2[Message, error] {
+func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
+	n int) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for {
 			read, err := c.Batch(ctx, stream, subject, max(from, 1), n)
@@ -227,9 +226,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 
 // NextStored asks a stream's leader for the first sequence at or after from that matches a filter,
 // "" for any; math.MaxUint64: there is none.
-func (c *Conn) NextStored(
-	ctx context.Context, stream, filter string, from uint64,
-) (uint64, error) {
+func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	if filter == "" {
 		filter = ">"
 	}

@@ -171,10 +171,6 @@ func (c *Core) take(s *share, now pace.Instant) {
 func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // Fit sorts them
 	r.Fit(c.most)
-	r.Kept = -1
-	if from, known := s.record.KeepsFrom(s.revision); known && s.exists {
-		r.Kept = int64(from)
-	}
 	revision := s.revision
 	if !s.exists || s.vanished != 0 {
 		revision = 0

@@ -120,10 +120,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
-		kept, known := b.record.KeepsFrom(b.revision)
-		in.Current = found.Checkpoint.Epoch == b.revision || known && found.Checkpoint.Epoch >= kept
-		in.Unstarted = known && kept == b.revision && b.record.After == 0 &&
-			found.Checkpoint.V == 0 && !found.Created.Before(found.Since)
+		in.Unstarted = found.Revision == 0 && !found.Created.Before(found.Since)
 		if noted = found.Noted; !newer {
 			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
 			in.Handover.Edits = b.record.Edits
@@ -164,9 +161,8 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 // was set in between. Waits therefore use the least that any clock shows: this process's own if it
 // saw the record live, else also the drainers' estimate of JetStream's clock, and this machine's
 // wall clock. Checks for possible events use the most.
-func (c *Core) elapsed(
-	found Opened, stored time.Time, at int64, seen, now pace.Instant,
-) (least, most time.Duration) {
+func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
+	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
 		return 0, pace.Forever
 	}

@@ -32,7 +32,7 @@ func (s *Store[O]) TakesCosts(costs map[string]int64) bool {
 	return true
 }
 
-// Costs returns a job's costs by name; nil: it has none, or is missing.
+// Costs returns a job's costs by name, if it has any.
 func (s *Store[O]) Costs(seq uint64) (costs map[string]int64) {
 	at := s.find(seq)
 	if at == nowhere {

@@ -120,9 +120,6 @@ func (s *Store[O]) Close(l Line) {
 	s.unused = append(s.unused, l)
 }
 
-// InLine counts the jobs of a line.
-func (s *Store[O]) InLine(l Line) int { return s.lines[l].jobs.len() }
-
 // Takes reports whether a job with this sequence can be added: only after all others.
 func (s *Store[O]) Takes(seq uint64) bool {
 	if len(s.order) == 0 {
@@ -155,7 +152,6 @@ func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	s.push(byTime, &s.times, at)
 }
 
-// after returns how long after its storage a job is due, in ms.
 func after(j Job) uint32 {
 	if j.Due == 0 {
 		return 0
@@ -174,7 +170,6 @@ func (s *Store[O]) Ripen(seq uint64, to Line) {
 	s.push(byTime, &s.times, at)
 }
 
-// lastPage returns the page that has room, creating it if needed.
 func (s *Store[O]) lastPage() *page {
 	if n := len(s.order); n > 0 && s.order[n-1].used < slots {
 		return s.order[n-1]
@@ -208,7 +203,6 @@ func (r *record) job() Job {
 		Generation: uint8(r.rest)}
 }
 
-// First returns the first job of a line.
 func (s *Store[O]) First(l Line) (j Job, ok bool) {
 	if jobs := &s.lines[l].jobs; jobs.len() > 0 {
 		return s.at(*jobs.at(0)).job(), true
@@ -264,7 +258,7 @@ func (s *Store[O]) Take(seq uint64) (ok bool) {
 }
 
 // shrink removes an empty page, and merges a nearly empty one with a neighbour, except the last
-// page, which is being filled.
+// page.
 func (s *Store[O]) shrink(p *page) {
 	if p.live > slots/4 {
 		return
@@ -286,7 +280,6 @@ func (s *Store[O]) shrink(p *page) {
 	}
 }
 
-// drop removes the page at an index of the order.
 func (s *Store[O]) drop(i int) {
 	p := s.order[i]
 	s.order = slices.Delete(s.order, i, i+1)
@@ -294,7 +287,6 @@ func (s *Store[O]) drop(i int) {
 	s.free = append(s.free, p.number)
 }
 
-// merge moves the jobs of two pages into the first one.
 func (s *Store[O]) merge(into, from *page) {
 	generation := into.generation
 	used := 0
@@ -318,7 +310,6 @@ func (s *Store[O]) merge(into, from *page) {
 	}
 }
 
-// move moves a record to another place, and updates all references.
 func (s *Store[O]) move(from, to ref) {
 	if from == to {
 		return

@@ -79,7 +79,7 @@ func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 			t.Fatalf("job %d is %v, %v", seq, j, ok)
 		}
 	}
-	if n := len(s.order); n > 4 || s.InLine(l) != s.Len() {
+	if n := len(s.order); n > 4 || s.lines[l].jobs.len() != s.Len() {
 		t.Errorf("%d jobs take %d pages", s.Len(), n)
 	}
 }
@@ -193,7 +193,7 @@ func compare(t *testing.T, s *Store[int], m model, lines []Line, generation uint
 		}
 		bySeq := func(a, b Job) int { return cmp.Compare(a.Seq, b.Seq) }
 		if got := slices.SortedFunc(s.Line(l), bySeq); !slices.Equal(got, want) ||
-			s.InLine(l) != len(want) {
+			s.lines[l].jobs.len() != len(want) {
 			t.Fatalf("line %d has %v, want %v", i, got, want)
 		}
 		slices.SortStableFunc(want, func(a, b Job) int { return cmp.Compare(a.Due, b.Due) })

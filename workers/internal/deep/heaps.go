@@ -22,7 +22,6 @@ func (s *Store[O]) Soonest() (j Job, at int64, ok bool) {
 
 func (r *record) dueAt() int64 { return r.stored + int64(r.due)*int64(time.Millisecond) }
 
-// next returns when the job becomes due or expires.
 func (r *record) next() int64 {
 	if r.due == 0 {
 		return r.expires
@@ -69,7 +68,6 @@ func (h *heap) at(i int) *ref {
 // Short lines grow by a few places instead of doubling, because there may be a million.
 const fewInLine, stepInLine = 64, 4
 
-// grow adds a place at the end.
 func (h *heap) grow() {
 	n := h.len()
 	last := &h.first
@@ -85,7 +83,6 @@ func (h *heap) grow() {
 	*last = append(*last, 0)
 }
 
-// shrink removes the place at the end.
 func (h *heap) shrink() {
 	n := len(h.more)
 	switch {
@@ -122,7 +119,6 @@ func (s *Store[O]) rise(k kind, h *heap, i int, r ref) {
 	s.set(k, h, i, r)
 }
 
-// pull removes an item from a heap.
 func (s *Store[O]) pull(k kind, h *heap, r ref) {
 	i, last := int(s.at(r).places[k]), h.len()-1
 	r = *h.at(last)

@@ -20,8 +20,7 @@ func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	return true
 }
 
-// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation. It
-// skips complete pages.
+// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation.
 func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	for _, p := range s.order {
 		if p.generation == generation && p.seen == p.live {

@@ -6,15 +6,12 @@ import (
 )
 
 // Average is a bucket's recent rate of starts per second, as an exponentially weighted average.
-//
-// It takes three numbers per bucket, whereas a list of starts would grow with the rate.
 type Average struct {
 	perSecond float32 // at last
 	last      Instant // the last start; 0: never
 	since     Instant // before the first start counted
 }
 
-// Averaged restores an average as of an instant.
 func Averaged(perSecond float64, at Instant) Average {
 	return Average{float32(perSecond), at, at.Add(-Forever)}
 }
@@ -23,7 +20,7 @@ func Averaged(perSecond float64, at Instant) Average {
 const Few = 5 * time.Second
 
 // over returns the averaging time at a pace. Slow buckets are averaged over three of their
-// intervals, since one job an hour has no useful rate in five seconds.
+// intervals.
 func over(p *Pace, least time.Duration) time.Duration {
 	if p == nil {
 		return least
@@ -31,7 +28,6 @@ func over(p *Pace, least time.Duration) time.Duration {
 	return max(least, min(3*p.Interval, time.Hour))
 }
 
-// faded returns the remaining weight after some time.
 func faded(after, memory time.Duration) float64 {
 	return math.Exp(-after.Seconds() / memory.Seconds())
 }
@@ -50,9 +46,8 @@ func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
 	a.last = now
 }
 
-// Now returns the average to three digits, even of ten starts a day, over the part of the
-// averaging time since the first start. Otherwise a bucket would seem slow for all of that
-// time, up to an hour.
+// Now returns the average to three digits, over the part of the averaging time since the first
+// start.
 func (a *Average) Now(p *Pace, least time.Duration, now Instant) float64 {
 	if a.last == 0 {
 		return 0

@@ -10,8 +10,7 @@ func Doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 	return min(d, limit)
 }
 
-// Jittered returns a duration between d/2 and d, by a draw in [0, 1): jobs that failed together
-// return at different times, and none at once.
+// Jittered returns a duration between d/2 and d, by a draw in [0, 1).
 func Jittered(d time.Duration, draw float64) time.Duration {
 	return d/2 + time.Duration(draw*float64(d-d/2))
 }

@@ -1,5 +1,5 @@
-// Package pace decides when a bucket may start its next job, and contains the proof that this
-// keeps law 2 of DESIGN.md. It also counts starts. It knows neither jobs nor wall clocks.
+// Package pace decides when a bucket may start its next job, and contains the proof that this keeps
+// law 2 of DESIGN.md.
 package pace
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // Instant is a reading of a process's own clock: nanoseconds since its drainer was created,
-// including time asleep. Instants of different processes are not comparable.
+// including time asleep.
 type Instant int64
 
 // Never is an instant that is never reached.
@@ -23,14 +23,14 @@ const Never = Instant(math.MaxInt64)
 // Add returns the instant d after t.
 func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
 
-// Later is Add for an external duration, such as the distance of a date: it does not overflow.
+// Later is Add for an external duration: it does not overflow.
 func (t Instant) Later(d time.Duration) Instant { return t.Add(min(d, Forever)) }
 
 // Since returns how long t is after other.
 func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - other) }
 
-// Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. A clock
-// spends this budget on two things:
+// Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. A clock spends
+// this budget on two things:
 //
 //   - tolerance: lateness up to this is made up at once.
 //   - sped: the faster rate at which a bucket makes up for more lateness.
@@ -40,9 +40,9 @@ func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - o
 // as sped·(1 s + tolerance) = peak·(1 s + 2 ms). Longer windows are no tighter as long as sped
 // is at most the peak, which holds for a tolerance of 2 ms or more.
 //
-// The default peak, 1.25 % above the outflow, allows 14.5 ms of a second's starts: 10 ms go to
-// the tolerance, and the rest makes a late bucket 0.45 % faster. A peak equal to the outflow
-// leaves only the 2 ms, for late timers; nothing else is made up.
+// The default peak, 1.25 % above the outflow, allows 14.5 ms of a second's starts: 10 ms go to the
+// tolerance, and the rest makes a late bucket 0.45 % faster. A peak equal to the outflow leaves
+// only the 2 ms.
 const (
 	// slack is law 2's allowance in addition to the peak.
 	slack = 2 * time.Millisecond
@@ -64,8 +64,8 @@ type Pace struct {
 	envelope time.Duration // Credit in short intervals, plus the tolerance
 }
 
-// New returns nil for the zero rate: jobs start unpaced, and the clock's schedules stay as they
-// are. peak is a multiple of the rate, at least 1.
+// New returns nil for the zero rate: jobs start unpaced. peak is a multiple of the rate, at least
+// 1.
 func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	if rate.IsZero() {
 		return nil
@@ -73,8 +73,8 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	burst = max(burst, 1)
 	interval := rate.Interval()
 	most := peak * (time.Second + slack).Seconds() // starts of one second, in those of the rate
-	// A third of the peak's margin over the rate goes to speed. Otherwise the tolerance would
-	// take it all, and lateness beyond that would never be made up.
+	// A third of the peak's margin over the rate goes to speed, to make up for lateness beyond the
+	// tolerance.
 	above := time.Duration((most - 1) * float64(time.Second))
 	tolerance := slack + min(Tolerance-slack, max(0, above-slack)*2/3)
 	short := float64(rate.Per) / float64(rate.Count) * (time.Second + tolerance).Seconds() / most
@@ -91,8 +91,8 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	return p
 }
 
-// Clock determines when a bucket's next job may start. It keeps two schedules and obeys the
-// later one. The zero clock is a bucket that has always been idle.
+// Clock determines when a bucket's next job may start. It keeps two schedules and obeys the later
+// one.
 //
 //   - due is the schedule of the configured rate. Each start advances it by exactly one interval,
 //     however late the start, so lateness is made up. Idle time earns at most burst − 1 intervals.
@@ -100,10 +100,8 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 //     sped. It bounds the clump in which lateness is made up.
 //
 // tat is kept twice. The started one is the law: a start takes its slot there at its instant
-// ([Clock.Start]), so a job's delay on the way to its worker does not matter. The planned one
-// serves the valve's decisions: each job takes its slot when decided ([Pace.Take]), since the
-// next is decided before it starts. A plan that was too optimistic, because the machine was
-// busy, costs a returned start.
+// ([Clock.Start]). The planned one serves the valve's decisions: each job takes its slot when
+// decided ([Pace.Take]). A plan that was too optimistic costs a returned start.
 //
 // Law 2 follows for a clock without other changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T
 // cost c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its
@@ -121,10 +119,9 @@ type Clock struct {
 	pace atomic.Pointer[Pace]
 }
 
-// TAT returns the later of the planned and the started theoretical arrival time.
+// TAT returns the later of the planned and the started one.
 func (c *Clock) TAT() Instant { return max(c.Tat, Instant(c.started.Load())) }
 
-// Next returns when a start is allowed.
 func (p *Pace) Next(c *Clock) Instant {
 	if p == nil {
 		return 0
@@ -132,7 +129,6 @@ func (p *Pace) Next(c *Clock) Instant {
 	return max(c.Due, c.TAT().Add(-p.envelope))
 }
 
-// Take plans a start and takes its slots.
 func (p *Pace) Take(c *Clock, now Instant, cost int64) {
 	if p == nil {
 		return
@@ -149,8 +145,8 @@ func (c *Clock) May(now Instant) bool {
 	return p == nil || now >= Instant(c.started.Load()).Add(-p.envelope)
 }
 
-// Start reports whether a planned start may happen at now, and if so takes its slots. It is
-// safe for concurrent use, also with the valve.
+// Start reports whether a planned start may happen at now, and if so takes its slots. It is safe
+// for concurrent use.
 func (c *Clock) Start(now Instant, cost int64) bool {
 	for {
 		tat, p := c.started.Load(), c.pace.Load()
@@ -177,10 +173,8 @@ func (c *Clock) move(to func(tat Instant) Instant) {
 	}
 }
 
-// Reset returns the clock to that of a bucket that has always been idle.
 func (c *Clock) Reset() { c.Set(0, 0) }
 
-// Set sets a clock to the state of another, with started and planned tat equal.
 func (c *Clock) Set(due, tat Instant) {
 	c.pace.Store(nil) // until the next plan
 	c.Due, c.fraction, c.Tat = due, 0, tat
@@ -203,7 +197,6 @@ func (p *Pace) advance(c *Clock, cost int64) {
 // Forever is the longest wait that a clock can express; instants plus forever do not overflow.
 const Forever = 100 * 365 * 24 * time.Hour
 
-// Longest converts a configured wait to a duration that can be added to instants.
 func Longest(d policy.Duration) time.Duration { return min(time.Duration(d), Forever) }
 
 // Times returns n·d, at most Forever.
@@ -214,7 +207,6 @@ func Times(n int64, d time.Duration) time.Duration {
 	return time.Duration(n) * d
 }
 
-// Spare returns the planned slots of a start that did not happen.
 func (p *Pace) Spare(c *Clock, cost int64) {
 	if p != nil {
 		c.Due = c.Due.Add(-Times(cost, p.Interval))
@@ -222,15 +214,13 @@ func (p *Pace) Spare(c *Clock, cost int64) {
 	}
 }
 
-// Wake handles new work for a bucket that had none, or that was at its concurrency.
 func (p *Pace) Wake(c *Clock, now Instant) {
 	if p != nil && c.Due < now.Add(-p.Credit) {
 		c.Due, c.fraction = now.Add(-p.Credit), 0
 	}
 }
 
-// Hold allows the next start at t, after a cool-down, a takeover or a lost lease, without a
-// burst.
+// Hold allows the next start at t, without a burst.
 func (p *Pace) Hold(c *Clock, t Instant) {
 	if p == nil {
 		return
@@ -242,10 +232,9 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 	c.move(func(tat Instant) Instant { return max(tat, t.Add(p.envelope)) })
 }
 
-// Adapt converts a clock from a former pace. Pending waits are slots: if these become shorter,
-// so does the wait. Across a change the larger rate and burst count, so that no wait becomes
-// longer: tat is ahead by the burst for which it leaves room, and moves back by the difference
-// to a smaller one.
+// Adapt converts a clock from a former pace. Pending waits are slots: if these become shorter, so
+// does the wait. Across a change the larger rate and burst count: tat is ahead by the burst for
+// which it leaves room, and moves back by the difference to a smaller one.
 func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	c.pace.Store(p)
 	c.fraction = min(c.fraction, p.Rate.Count-1)
@@ -274,8 +263,7 @@ func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 	c.move(stretched)
 }
 
-// At returns the pace at another rate, in starts per second, with the same burst and peak
-// ratio.
+// At returns the pace at another rate, in starts per second, with the same burst and peak ratio.
 func (p *Pace) At(perSecond float64) *Pace {
 	const count = 1000
 	per := time.Duration(min(count/perSecond*float64(time.Second), float64(Forever)))
@@ -283,11 +271,9 @@ func (p *Pace) At(perSecond float64) *Pace {
 }
 
 // Refit converts a clock from a former pace of the same burst. The number of slots to wait for
-// stays, whether they become longer or shorter. So a clock that is refitted any number of times
-// starts no more than one that was always at the fastest of its paces: in slots, its distance
-// from now shrinks by time alone, and at that pace fastest.
-//
-// A concurrent start meets the old pace with the longer wait, or waits longer.
+// stays. So a clock that is refitted any number of times starts no more than one that was always at
+// the fastest of its paces: in slots, its distance from now shrinks by time alone, and at that pace
+// fastest. A concurrent start meets the old pace with the longer wait, or waits longer.
 func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
 	slower := p.Interval > before.Interval
 	if slower {
@@ -300,12 +286,10 @@ func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
 	}
 }
 
-// Fresh reports whether the clock equals that of a new bucket.
 func (p *Pace) Fresh(c *Clock, now Instant) bool {
 	return c.Due <= now.Add(-p.Credit) && c.TAT() <= now
 }
 
-// FreshAt returns when Fresh becomes true.
 func (p *Pace) FreshAt(c *Clock) Instant {
 	if p == nil {
 		return 0
@@ -313,8 +297,8 @@ func (p *Pace) FreshAt(c *Clock) Instant {
 	return max(c.Due.Add(p.Credit), c.TAT())
 }
 
-// Before returns a predecessor's recorded pace, or p if none. Its peak is unknown, but not
-// needed: only slots of the rate are converted.
+// Before returns a predecessor's recorded pace, or p if none. Its peak is not needed: only slots of
+// the rate are converted.
 func (p *Pace) Before(rate string, burst int64) *Pace {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MostBytes is the maximum size of a record. It fits a message of a NATS server with default
+	// MostBytes is the maximum size of a record, which fits a message of a NATS server with default
 	// settings (1 MiB).
 	MostBytes = 896 << 10
 	// Approximate sizes of a clock without its key, of an edit, of a name, and of a job in a packed
@@ -19,12 +19,11 @@ const (
 	ClockBytes, editBytes, holderBytes, seqBytes = 118, 130, 60, 4
 )
 
-// Bytes returns the maximum size of a record under a server's maximum payload, with room for
-// headers and estimates.
+// Bytes returns the maximum size of a record under a server's maximum payload.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
-// packed is a list of sequences, in a record encoded as ascending varint differences in base64: two
-// or three bytes each of tens of thousands that may have run and finished.
+// packed is a list of sequences, encoded as ascending varint differences in base64: two or three
+// bytes each.
 type packed []uint64
 
 // MarshalText returns the text for a JSON string.
@@ -58,7 +57,6 @@ func (p *packed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// within returns the first of ascending sequences that fit into a number of bytes, and their size.
 func (p packed) within(bytes int) (packed, int) {
 	var buffer [binary.MaxVarintLen64]byte
 	last, size := uint64(0), 0
@@ -72,7 +70,7 @@ func (p packed) within(bytes int) (packed, int) {
 	return p, base64.RawStdEncoding.EncodedLen(size)
 }
 
-// runs are running jobs, in a record packed by holder.
+// runs are running jobs, packed by holder.
 type runs []Run
 
 func (r runs) byHolder() map[string]packed {
@@ -102,7 +100,7 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 
 // Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may run
 // twice, while a bucket with an omitted clock waits an interval, or as long as any omitted one.
-// Sizes are estimated, since encoding until it fits would delay starts.
+// Sizes are estimated, to be fast.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
 	h.Running = nil
@@ -129,7 +127,6 @@ func (h *Handover) Fit(most int) {
 	}
 }
 
-// jsonLength returns the approximate length of a text in JSON, without quotes.
 func jsonLength(s string) int {
 	n := len(s)
 	for i := range len(s) {

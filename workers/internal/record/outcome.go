@@ -13,8 +13,7 @@ type Report struct {
 	Outcome   Outcome
 }
 
-// Outcome is the result of one run of a job, reported by a local worker or, after a handover,
-// by another process.
+// Outcome is the result of one run of a job.
 type Outcome struct {
 	Seq    uint64      `json:"seq"`
 	Kind   OutcomeKind `json:"kind"`
@@ -23,7 +22,6 @@ type Outcome struct {
 	// Unavailable marks a failure because the target is down: see workers.Unavailable.
 	Unavailable bool `json:"unavailable,omitempty"`
 	// RetryAfter is how long the bucket pauses. For throttled: 0 if the target named no time.
-	// For other outcomes: set if the target's quota is used up.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	// Again, of uncounted, is how long the job itself waits before it starts again.
 	Again time.Duration `json:"again,omitempty"`
@@ -45,8 +43,7 @@ const (
 	OutcomeThrottled OutcomeKind = "throttled"
 	OutcomePermanent OutcomeKind = "permanent"
 	OutcomeReturned  OutcomeKind = "returned" // never started: the final check failed
-	// OutcomeUncounted is for a job that returned after its start: its slot is used, but no
-	// attempt counts.
+	// OutcomeUncounted is for a job that returned after its start: no attempt counts.
 	OutcomeUncounted OutcomeKind = "uncounted"
 	// OutcomeProgress is no outcome yet: a job that was handed over while it ran continues.
 	OutcomeProgress OutcomeKind = "progress"

@@ -1,6 +1,5 @@
 // Package record defines the records and messages that drainers exchange: leases, ownership of
-// partitions, handovers, attempts, and outcomes of runs. It covers their names, their encoding
-// and their sizes; their meaning is up to the readers.
+// partitions, handovers, attempts, and outcomes of runs.
 package record
 
 import (
@@ -14,17 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Version is the format of every value in this file. A process leaves newer ones alone: see
-// ErrVersion.
+// Version is the format of every value in this file. A process leaves newer ones alone.
 const Version = 1
 
 var ErrVersion = errors.New("written by a newer version of penstock")
 
 // Lease is a drainer's proof of life, renewed by compare-and-set. A process that sees it expire
-// overwrites it with a tombstone.
-//
-// Readers of older versions ignore unknown fields, so new fields must be safe to ignore; otherwise
-// Version is increased.
+// overwrites it with a tombstone. New fields must be safe to ignore; otherwise Version is
+// increased.
 type Lease struct {
 	V         int      `json:"v"`
 	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
@@ -42,7 +38,7 @@ type Lease struct {
 	Workers map[string]Crew `json:"workers,omitempty"` // by policy; not of idle ones for a target
 }
 
-// Every stands for all policies in a lease, whose size must not depend on their number.
+// Every stands for all policies in a lease, whose size must not depend on them.
 const Every = "*"
 
 // Runs reports whether the drainer may own a policy's valve.
@@ -56,8 +52,8 @@ type Crew struct {
 	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
 }
 
-// Owner records a partition's owner. Its revision is the epoch, because it only grows, whichever
-// process writes; consumers are named after it. A released one hands over the valve's state.
+// Owner records a partition's owner. Its revision is the epoch. A released one hands over the
+// valve's state.
 type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
@@ -67,22 +63,11 @@ type Owner struct {
 	// before it took another epoch. A checkpoint of that or a later epoch has the runs, unless
 	// Running was collected later.
 	After uint64 `json:"after,omitempty"`
-	// Kept is the first epoch from which all owners start nothing under limits before their
-	// first stored checkpoint; 0: unknown, −1: this record's.
-	Kept int64 `json:"kept,omitempty"`
 	Handover
 }
 
-// KeepsFrom returns Kept of a record stored under a revision.
-func (o *Owner) KeepsFrom(revision uint64) (epoch uint64, known bool) {
-	if o.Kept < 0 {
-		return revision, true
-	}
-	return uint64(o.Kept), o.Kept > 0
-}
-
-// Checkpoint is an owner's state in case of a crash. It is no part of the ownership record, because
-// it is written four times a second, while every drainer watches ownership records.
+// Checkpoint is an owner's state in case of a crash. It is written four times a second, while every
+// drainer watches ownership records.
 type Checkpoint struct {
 	V     int    `json:"v"`
 	Owner string `json:"owner"`
@@ -90,8 +75,8 @@ type Checkpoint struct {
 	Handover
 }
 
-// Handover is a valve's state of one partition for its successor, in durations, because the clocks
-// of two processes have nothing in common. The successor determines the record's age.
+// Handover is a valve's state of one partition for its successor, in durations. The successor
+// determines the record's age.
 type Handover struct {
 	// when this was collected, by the owner's estimate of JetStream's clock: Unix µs
 	At     int64   `json:"at,omitempty"`
@@ -106,8 +91,8 @@ type Handover struct {
 	// Limits names the start limits that the clocks' usage refers to. For a successor after a
 	// crash: starts within Gap µs may be missing, and no started job cost more than Cost slots.
 	// Unlisted buckets may have started Slots slots, Crashed µs ago. No bucket starts more jobs
-	// once Budget of its slots would be missing; 0: unlimited. ByCost has the same bounds for
-	// limits on a cost of their own, by name.
+	// once Budget of its slots would be missing; 0: unlimited. ByCost has the same bounds for costs
+	// by name.
 	Limits string            `json:"limits,omitempty"`
 	Gap    int64             `json:"gap,omitempty"`
 	Cost   int64             `json:"cost,omitempty"`
@@ -134,12 +119,10 @@ type Handover struct {
 	// backup.
 	Through int64 `json:"through,omitempty"`
 
-	// Edits are changes to stored jobs.
 	Edits []Edit `json:"edits,omitempty"`
 }
 
-// Bounds are a handover's bounds on starts, in units of a cost, like its fields of the same
-// names.
+// Bounds are a handover's bounds on starts, in units of a cost.
 type Bounds struct {
 	Cost      int64 `json:"cost,omitempty"`
 	Slots     int64 `json:"slots,omitempty"`
@@ -147,8 +130,7 @@ type Bounds struct {
 	AllBudget int64 `json:"all_budget,omitempty"`
 }
 
-// Of returns the bounds for a cost, "" for the jobs' own; known is false if the record does not
-// have it.
+// Of returns the bounds for a cost, "" for the jobs' own, if the record has it.
 func (h *Handover) Of(cost string) (b Bounds, known bool) {
 	if cost == "" {
 		return Bounds{h.Cost, h.Slots, h.Budget, h.AllBudget}, true
@@ -157,7 +139,6 @@ func (h *Handover) Of(cost string) (b Bounds, known bool) {
 	return b, known
 }
 
-// Tell records the bounds for a cost.
 func (h *Handover) Tell(cost string, b Bounds) {
 	if cost == "" {
 		h.Cost, h.Slots, h.Budget, h.AllBudget = b.Cost, b.Slots, b.Budget, b.AllBudget
@@ -198,8 +179,7 @@ type Run struct {
 	Holder string
 }
 
-// Edit is an operator's change of a stored job: see [job.Edit]. Its field names are short, like
-// Clock's.
+// Edit is an operator's change of a stored job: see [job.Edit].
 type Edit struct {
 	Seq      uint64     `json:"s"`
 	Job      int64      `json:"j"` // when it was stored, Unix ns: as in Attempt
@@ -211,7 +191,7 @@ type Edit struct {
 }
 
 // Attempt is the history of a job that has failed, or was running when its owner crashed. It is
-// written before the backoff begins: otherwise a job that always fails could be retried forever.
+// written before the backoff begins.
 type Attempt struct {
 	V         int    `json:"v"`
 	Attempts  int    `json:"attempts"`         // attempts that counted
@@ -234,15 +214,13 @@ var current = fmt.Appendf(nil, `{"v":%d,`, Version)
 func Encode(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
-		// Cannot fail: strings and numbers only.
-		panic(fmt.Sprintf("workers: encode %T: %v", record, err))
+		panic(fmt.Sprintf("workers: encode %T: %v", record, err)) // strings and numbers only
 	}
 	return data
 }
 
 // Decode reads a record. A newer format is ErrVersion; any other error means that the record is
-// damaged. The version goes first, because fields of a newer format may have other types, which
-// would look like damage.
+// damaged. The version goes first, because fields of a newer format may have other types.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`

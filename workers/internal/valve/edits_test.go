@@ -107,7 +107,7 @@ func TestEditsSurviveTheirOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
-			Crashed: crashed, Current: crashed, Handover: read.Handover})
+			Crashed: crashed, Handover: read.Handover})
 		for seq, at := range from.stored {
 			b.stored[seq] = at
 		}

@@ -163,9 +163,8 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 
 // limited returns when the start limits allow a job of cost c, after a number of the bucket's own
 // slots and of others'.
-func (v *Valve) limited(
-	b *bucket, slots, others int64, c quota.Cost, now pace.Instant,
-) pace.Instant {
+func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
+	now pace.Instant) pace.Instant {
 	wait := time.Duration(0)
 	if v.quota != nil {
 		wait = v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c)
@@ -213,9 +212,8 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 
 // slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket has
 // taken a number of slots and starts another job.
-func (v *Valve) slotsOfOthers(
-	b *bucket, slots int64, now pace.Instant,
-) (others int64, from pace.Instant, known bool) {
+func (v *Valve) slotsOfOthers(b *bucket, slots int64,
+	now pace.Instant) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
 	if b.Part.list.Len() > mostExact {
 		f := v.forecast

@@ -48,10 +48,7 @@ type Inheritance struct {
 	Age      time.Duration // … and maximum time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	// Handover is the last checkpoint of the crashed owner, or of the last earlier one that started
-	// anything under limits
-	Current bool
-	// no owner has started anything under limits
+	// no owner has started anything under limits: none has stored a checkpoint
 	Unstarted bool
 	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
 	Gone      map[string]bool // holders of running jobs that will never report
@@ -68,7 +65,7 @@ func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 // unknown returns for how long a crashed predecessor may have made unrecorded starts.
 func (in Inheritance) unknown() time.Duration {
 	within := in.Age + in.Fence
-	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 && in.Current {
+	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 {
 		within = min(within, gap)
 	}
 	return within
@@ -79,7 +76,7 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
 	}
-	if in.Current && budget > 0 {
+	if budget > 0 {
 		most = min(most, budget-1+max(cost, 1))
 	}
 	return most
@@ -195,9 +192,8 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 //
 // Waits use the minimum elapsed time, so that none ends early; the check for possible starts uses
 // the maximum, so that none is overlooked.
-func (in Inheritance) wind(
-	c *pace.Clock, left record.Clock, p, before *pace.Pace, now pace.Instant,
-) {
+func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
+	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
 		c.Set(at.Add(time.Duration(left.Due)*time.Microsecond),
 			at.Add(time.Duration(left.Tat)*time.Microsecond))

@@ -200,7 +200,7 @@ func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 		}
 		h := s.limit.p.Handover(s.limit.now, 0)
 		next := newSharing(t, "import", "mail")
-		next.comes(&Inheritance{Handover: h, Crashed: crashed, Current: true,
+		next.comes(&Inheritance{Handover: h, Crashed: crashed,
 			Elapsed: 0, Age: second, Fence: ms})
 		next.by[1].arrive("b", tokens(6))
 		next.by[1].arrive("b", tokens(1))

@@ -250,14 +250,12 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 			old := h
 			old.Budget, old.AllBudget, old.ByCost = 0, 0, nil
 			for name, c := range map[string]struct {
-				told    record.Handover
-				current bool
-				want    int
-			}{"its own": {h, true, 160 - 10 - 10}, "of an owner before it": {h, false, 0},
-				"of another version": {old, true, 0}} {
+				told record.Handover
+				want int
+			}{"its own": {h, 160 - 10 - 10}, "of nobody": {old, 0}} {
 				next := unownedValve(t, p)
 				next.seq = b.seq
-				next.inheritFrom(Inheritance{Handover: c.told, Crashed: true, Current: c.current,
+				next.inheritFrom(Inheritance{Handover: c.told, Crashed: true,
 					Elapsed: second, Age: second, Fence: ms}).crowd("a").noted()
 				if n := next.soon(func(Run) { next.noted() }); n != c.want {
 					t.Errorf("key %q, cost %q, a budget %s: %d start, want %d", key, cost, name, n,
@@ -290,7 +288,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 			t.Errorf("key %q: %d start though the first used more than the budget", key, runs)
 		}
 		b.noted()
-		in := Inheritance{Current: true, Handover: b.p.Handover(b.now, 0)}
+		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
 		told, _ := in.Handover.Of("tokens")
 		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
@@ -316,7 +314,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 		if n := b.soon(func(Run) {}); n != 1 {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
-		in := Inheritance{Current: true, Handover: b.p.Handover(b.now, 0)}
+		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
 		told, _ := in.Handover.Of(named)
 		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)

@@ -80,9 +80,8 @@ func (t *Ticket) Returned() Return { return t.why }
 // returns the fence and then the clock, so that a freeze in between is noticed. begin, if not nil,
 // starts the job before any later one is decided. It runs where the job runs, because the fence and
 // the rate bound starts and not decisions.
-func (t *Ticket) Decide(
-	gate func() (fence, now pace.Instant), begin func(),
-) (now pace.Instant, passed bool) {
+func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
+	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {
 		t.previous.decided.Wait()
 		t.back = t.previous.back

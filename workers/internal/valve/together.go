@@ -123,9 +123,8 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 }
 
 // commonWait returns how long limits over all buckets delay a job of this cost, and by which limit.
-func (v *Valve) commonWait(
-	c quota.Cost, now pace.Instant,
-) (wait time.Duration, by string, of *together) {
+func (v *Valve) commonWait(c quota.Cost,
+	now pace.Instant) (wait time.Duration, by string, of *together) {
 	for _, t := range v.common {
 		if more, limit := t.Next(t.used, v.instant(now), c); more > wait {
 			wait, by, of = more, limit, t

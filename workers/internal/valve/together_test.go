@@ -136,7 +136,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		next.own()
 		next.seq = b.seq
 		next.p.Opened(originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
-			Current: true, Elapsed: second, Age: second, Fence: ms}, next.now)
+			Elapsed: second, Age: second, Fence: ms}, next.now)
 		next.p.GoLive(next.now)
 		next.noted()
 		next.arrive("b", tokens(6))
