@@ -130,10 +130,10 @@ mutants: ## small sabotages of the code, all or ONLY=pattern, in five minutes: a
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
 
-chaos: ## CHAOS=3m of crashes, freezes and cuts on real processes; SEED= plays those of a seed, FAULTS= some kinds, SYNC=always
+chaos: ## CHAOS=3m of crashes, freezes and cuts on real processes; SEED= plays those of a seed, FAULTS= some kinds, SYNC=always, POLICIES=300
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer ./internal/chaos github.com/nats-io/nats-server/v2
-	@bin/chaos -bin bin -for $(CHAOS) $(if $(SEED),-seed $(SEED)) $(if $(SYNC),-sync $(SYNC)) $(if $(FAULTS),-only '$(FAULTS)')
+	@bin/chaos -bin bin -for $(CHAOS) $(if $(SEED),-seed $(SEED)) $(if $(SYNC),-sync $(SYNC)) $(if $(FAULTS),-only '$(FAULTS)') $(if $(POLICIES),-policies $(POLICIES))
 
 fuzz: ## each fuzz target for FUZZTIME=20s
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz

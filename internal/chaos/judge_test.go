@@ -19,7 +19,7 @@ var paced = bucket{"steady", "k1"}
 // calm is a history without a flaw: a hundred jobs of one bucket at 8/s, the last of which fails
 // for good.
 func calm() *history {
-	h := &history{rules: rules(), lease: 15 * s, left: map[string]int{}}
+	h := &history{rules: rules(5), lease: 15 * s, left: map[string]int{}}
 	h.lives = []life{{"drainer-0.1", 0, 100 * s, stopped}, {"drainer-1.1", 0, 100 * s, stopped}}
 	for i := range 100 {
 		job, name, at := fmt.Sprintf("steady:%d", i+1), fmt.Sprintf("steady/k1/%d",
@@ -233,7 +233,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			}
 		})
 	}
-	v := judge(&history{rules: rules()})
+	v := judge(&history{rules: rules(5)})
 	if len(v.violations["witnesses"]) == 0 {
 		t.Error("an empty history passed")
 	}

@@ -55,6 +55,7 @@ func chaos(disks bool) (status int) {
 		"`interval` at which the servers sync their files, or always")
 	only := flag.String("only", "",
 		"the `kinds` of faults to play, a regular expression; empty: all")
+	policies := flag.Int("policies", 5, "how many; those beyond five have few jobs")
 	flag.Parse()
 	kinds, err := regexp.Compile("^(" + *only + ")")
 	if err != nil {
@@ -74,7 +75,7 @@ func chaos(disks bool) (status int) {
 		began:   time.Now(),
 		epochs:  map[string]epoch{},
 		wires:   map[string][]*link{},
-		history: &history{rules: rules(), lease: *lease},
+		history: &history{rules: rules(*policies), lease: *lease},
 	}
 	fmt.Printf("seed %d, for %v; again with SEED=%d CHAOS=%v\n", *seed, *long, *seed, *long)
 	if !disks {

@@ -33,12 +33,12 @@ type rule struct {
 const attemptTimeout = 5 * time.Second
 
 // rules cover all kinds of buckets: never empty, mostly empty, few slots, a common rate, slower
-// than a lease, and unpaced.
-func rules() []rule {
+// than a lease, and unpaced. Further policies have few jobs.
+func rules(policies int) []rule {
 	retry := fmt.Sprintf(
 		"retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v",
 		attemptTimeout)
-	return []rule{
+	all := []rule{
 		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
 			rate: 8, peak: 8 * policy.DefaultPeak, burst: 1, capacity: 60, partitions: 6,
 			attempts: 6, keys: 6, offered: 10, calls: 1},
@@ -60,6 +60,13 @@ func rules() []rule {
 			settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
 			capacity: 50, partitions: 2, attempts: 6, keys: 2, offered: 4, door: true},
 	}
+	for i := len(all); i < policies; i++ {
+		all = append(all, rule{name: fmt.Sprintf("rare-%d", i),
+			settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
+			rate:     8, peak: 8 * policy.DefaultPeak, burst: 1, capacity: 60, partitions: 1,
+			attempts: 6, keys: 1, offered: 1.0 / 60})
+	}
+	return all
 }
 
 // alwaysBusy is the policy whose buckets always have jobs.

@@ -234,7 +234,7 @@ func (w *world) start(ctx context.Context) error {
 	}
 	for i := range w.admitters {
 		if err := serves(ctx, fmt.Sprintf("http://%s/readyz", address(w.ports[i].http)),
-			time.Minute); err != nil {
+			3*time.Minute); err != nil {
 			return err
 		}
 	}
