@@ -56,7 +56,7 @@ func TestOrphanedPoliciesAreNotes(t *testing.T) {
 // TestOneSlowLookDoesNotPutOffTheNextForLong: a deleted stream is found by the next one.
 func TestOneSlowLookDoesNotPutOffTheNextForLong(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: rationAgain,
-		100 * time.Millisecond: 20 * time.Second, time.Hour: rationLatest} {
+		100 * time.Millisecond: 50 * time.Second, time.Hour: rationLatest} {
 		if got := restAfter(took); got != want {
 			t.Errorf("after %v the next look comes in %v, want %v", took, got, want)
 		}

@@ -22,7 +22,7 @@ const (
 	rationAgain = 5 * time.Second
 	// rationShare bounds the cost to a part of the time, and rationLatest keeps a slow measurement
 	// from putting off the next for long.
-	rationShare  = 200
+	rationShare  = 500
 	rationLatest = time.Minute
 
 	tooSmall = "the limits of JetStream's account are below what the policies may need"
