@@ -1,15 +1,12 @@
 package penstock
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -41,8 +38,7 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	return &Client{ask: ask}, nil
 }
 
-// NewNATSClient returns a client that asks over a connection to NATS; an empty prefix means
-// penstock.
+// NewNATSClient returns a client over a connection to NATS; an empty prefix means penstock.
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	names, err := queue.NewNames(prefix)
 	if err != nil {
@@ -65,43 +61,9 @@ func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 		}
 		return client.Acquire(ctx, of)
 	}
-	wait := cmp.Or(of.Wait, permits.DefaultWait)
-	if by, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(by))
-	}
-	const ms = time.Millisecond
-	at := answer.Request{Endpoint: "acquire", Policy: of.Policy, Key: of.Key,
-		Query:  "wait=" + min(max(wait, ms), admission.MaxWait).String(),
-		Header: Job{Cost: of.Cost, Costs: of.Costs, Priority: of.Priority}.header()}
-	body, err := c.ask(ctx, at)
-	if err != nil {
-		return nil, cmp.Or(ctx.Err(), err)
-	}
-	var given struct {
-		Permit string        `json:"permit"`
-		Lease  time.Duration `json:"lease_ms"`
-		Within time.Duration `json:"start_within_ms"`
-	}
-	if err := json.Unmarshal(body, &given); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	at.Endpoint, at.Query = "settle", "permit="+url.QueryEscape(given.Permit)
-	tell := func(how job.Call) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostSettling)
-		defer cancel()
-		r := at
-		body, err := json.Marshal(map[string]any{"status": how.Status, "error": how.Error,
-			"retry_after_ms": how.RetryAfterMS, "used": how.Used})
-		if err == nil {
-			r.Body = body
-			_, err = c.ask(ctx, r)
-		}
-		return err
-	}
-	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
+	return answer.Acquire(ctx, c.ask, of,
+		Job{Cost: of.Cost, Costs: of.Costs, Priority: of.Priority}.header())
 }
-
-const mostSettling = 10 * time.Second
 
 // Submit is [Penstock.Submit]. Job.IP is not sent: an admitter knows its clients' addresses.
 func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
@@ -160,7 +122,7 @@ type Ended = answer.Ended
 func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	policy, seq, err := parseID(id)
 	if err == nil {
-		_, err = p.manage.Cancel(ctx, policy, seq)
+		_, err = p.door.Manage.Cancel(ctx, policy, seq)
 	}
 	return err
 }
@@ -174,7 +136,9 @@ func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	if err != nil {
 		return Ended{}, err
 	}
-	return answer.UntilEnded(ctx, func() (any, error) { return p.jobOrEnd(ctx, policy, seq) })
+	return answer.UntilEnded(ctx, func() (any, error) {
+		return p.door.Manage.JobOrEnd(ctx, policy, seq)
+	})
 }
 
 func parseID(id string) (policy string, seq uint64, err error) {

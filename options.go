@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/node"
 	"github.com/penstock-mq/penstock/internal/policyfile"
-	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -49,9 +47,9 @@ type Options struct {
 	// continue.
 	Schedules []schedules.Entry
 
-	// URL of NATS 2.14 or newer, or several separated by commas. Empty: an embedded server.
+	// URL of NATS 2.14 or newer, or several with commas; empty: an embedded server.
 	URL string
-	// Credentials for URL, in addition to a user and password in it.
+	// Credentials for URL, besides a user and password in it.
 	Credentials Credentials
 	// Server configures the embedded server. The zero value has no port, and keeps jobs in a
 	// temporary directory.
@@ -61,49 +59,34 @@ type Options struct {
 	StartWithoutNATS bool
 	// Prefix of all subjects and, in upper case, of all streams and KV buckets; default
 	// [queue.DefaultPrefix].
-	Prefix string
-	// Replicas of each stream and KV bucket: 1 (default), 3 or 5.
-	Replicas int
+	Prefix   string
+	Replicas int // of each stream and KV bucket: 1 (default), 3 or 5
 
-	// AdmitOnly: Run starts no jobs, and Handle panics.
-	AdmitOnly bool
-	// DrainPolicies names the policies whose jobs this process may start; default all.
-	DrainPolicies []string
-	// Lease and Memory are those of [workers.Options].
-	Lease  time.Duration
-	Memory int64
+	AdmitOnly     bool          // Run starts no jobs, and Handle panics
+	DrainPolicies []string      // whose jobs this process may start; default all
+	Lease         time.Duration // as in [workers.Options]
+	Memory        int64         // the same
 	// Codec encodes the payloads of Submit, decodes those of handlers, and both for their replies.
 	Codec job.Codec
 	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
 	// and, for policies from the API, addresses of this machine and of metadata services.
 	AllowTargets []netip.Prefix
 
-	// HTTP is the HTTP API that Run serves; default none.
-	HTTP HTTP
-	// ServeNATS makes Run answer requests over NATS.
-	ServeNATS bool
-	// Grace bounds running jobs and requests when Run ends; default 30 s.
-	Grace time.Duration
+	HTTP      HTTP          // that Run serves; default none
+	ServeNATS bool          // Run answers requests over NATS
+	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
-	// Limits keeps limits in a store that processes share. Nil: in memory.
-	Limits Limits
-	// Cache is the file of policies for StartWithoutNATS; empty: none.
-	Cache string
+	Limits Limits // in a store that processes share; nil: in memory
+	Cache  string // file of policies for StartWithoutNATS; empty: none
 	// Files is the state of reloadable files, for /readyz; nil: only those of HTTP.
 	Files *follow.Status
-	// Sink takes events of this process and of the jobs that it starts; may be nil.
-	Sink queue.Sink
-	// Submitting is [admission.Options.Submitting], and Attempt is [workers.Options.Attempt], for
-	// traces.
+	Sink  queue.Sink // of this process and the jobs that it starts; may be nil
+	// Submitting and Attempt, for traces, are as in [admission.Options] and [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
-	// Logger receives state changes and warnings; default [slog.Default].
-	Logger *slog.Logger
-
-	// Audit makes Run compare all starts with their limits (package workers/audit).
-	Audit bool
-
-	shared bool // Limits is set
+	Logger     *slog.Logger // default [slog.Default]
+	Audit      bool         // Run compares all starts with their limits: see package workers/audit
+	shared     bool         // Limits is set
 }
 
 // Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed.
@@ -124,10 +107,9 @@ type HTTP struct {
 	Listen string
 	// Tokens is a file of clients and their rights (docs/operate.md); empty: no access control. It
 	// is reread when it changes, as are the files of TLS.
-	Tokens string
-	TLS    TLS
-	// Insecure permits other machines without Tokens.
-	Insecure bool
+	Tokens   string
+	TLS      TLS
+	Insecure bool // permits other machines without Tokens
 	// LameDuck is the least time that HTTP is served after Run's context has ended, with /readyz
 	// answering 503 for load balancers; default 0.
 	LameDuck time.Duration
@@ -139,12 +121,10 @@ type HTTP struct {
 	// MaxConnections bounds open connections, default 16384, MaxPerClient those of an address,
 	// default 1024.
 	MaxConnections, MaxPerClient int
-	// Metrics serves /metrics; nil: 404.
-	Metrics http.Handler
+	Metrics                      http.Handler // serves /metrics; nil: 404
 }
 
-// TLS names the files of a certificate chain, its key and, optionally, the authorities for client
-// certificates.
+// TLS names the files of a certificate chain, its key and, optionally, clients' authorities.
 type TLS struct{ Cert, Key, ClientCA string }
 
 func (h HTTP) guard() guard.Options {
@@ -155,10 +135,8 @@ func (h HTTP) guard() guard.Options {
 // Limits makes the limiters of policies, as [*limiter.Factory] does.
 type Limits interface {
 	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
-	// Possible returns why the store cannot hold a policy's limits.
-	Possible(p policy.Policy) []policy.Problem
-	// SetLive sets the number of processes that share the limits.
-	SetLive(n int)
+	Possible(p policy.Policy) []policy.Problem // why the store cannot hold its limits
+	SetLive(n int)                             // processes that share the limits
 }
 
 func (o Options) wanted() node.Wanted {
@@ -223,17 +201,7 @@ func (o Options) checkPolicies() error {
 // LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file. The
 // error joins all problems with their places: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("open the policies: %w", err)
-	}
-	defer file.Close()
-	f, err := strict.Read(file)
-	if err != nil {
-		return nil, err
-	}
-	f.Require(policyfile.Policies)
-	return policyfile.Read(f, nil), f.Err()
+	return policyfile.Load(name)
 }
 
 // MustRate parses a rate such as "96/s", "10/m" or "3/10s", and panics if it is invalid.

@@ -10,10 +10,8 @@
 //	go p.Run(ctx)
 //	ticket, err := p.Submit(ctx, penstock.Job{Policy: "stripe", Key: "customer-1", Body: body})
 //
-// [Open] starts a NATS server inside the process or connects to a remote one. [Penstock.Submit]
-// and [Penstock.Check] ask the policies, and [Penstock.Run] starts the jobs. All processes on
-// the same NATS share one rate. The command admitter only adds flags and configuration files to
-// this package.
+// [Open] starts a NATS server inside the process or connects to a remote one. All processes on the
+// same NATS share one rate. The command admitter only adds flags and configuration files.
 //
 // Package workers is for programs that only run jobs, package workerstest for tests of handlers.
 package penstock
@@ -23,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -32,13 +29,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/console"
 	"github.com/penstock-mq/penstock/admission/httpapi"
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/admission/schedules"
-	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/internal/door"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
@@ -50,15 +42,11 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// A cluster that has just started needs seconds to elect its leaders.
-const openTimeout = 30 * time.Second
-
-const publishTimeout = 5 * time.Second
+const openTimeout = 30 * time.Second // a new cluster needs seconds to elect its leaders
 
 // ErrClosed is returned by [Penstock.Run] after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
@@ -66,28 +54,19 @@ var ErrClosed = errors.New("penstock: closed")
 // Penstock is this process's view of an installation. It is safe for concurrent use.
 type Penstock struct {
 	options  Options
-	log      *slog.Logger
 	listener net.Listener // nil: HTTP is not served
 	guard    *guard.Guard
 	nats     *node.Server
 	closers  []func() // newest last
 
-	broker    *queue.Broker
-	requests  *nats.Conn // for the NATS API; nil: not served
-	service   *admission.Service
-	schedules *schedules.Service
-	manage    *manage.Service
-	handler   http.Handler
-	budget    *admission.Budget
-	watching  *watch.Watch
-	sink      queue.Sink
-	node      *node.Node
-	drainer   *workers.Drainer // nil: AdmitOnly
-	auditor   *audit.Auditor   // nil: no audit
+	broker  *queue.Broker
+	door    *door.Door
+	node    *node.Node
+	drainer *workers.Drainer // nil: AdmitOnly
+	auditor *audit.Auditor   // nil: no audit
 
-	listening lifecycle.Latch // subscribed to NATS requests
-	ready     lifecycle.Latch // everything runs, and the policies' streams exist
-	stopping  atomic.Bool
+	ready    lifecycle.Latch // everything runs, and the policies' streams exist
+	stopping atomic.Bool
 
 	mu      sync.Mutex
 	handled map[string]bool
@@ -95,7 +74,6 @@ type Penstock struct {
 	ended   chan struct{}      // closed when Run has returned
 	closed  bool
 	closing sync.Once
-	calls   *permits.Client // nil before the first call
 }
 
 // Open joins an installation, or creates it: it listens for HTTP, starts a NATS server or connects
@@ -105,8 +83,8 @@ type Penstock struct {
 // Submit and Check work at once; Run starts the jobs.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
-	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{},
-		listening: make(lifecycle.Latch), ready: make(lifecycle.Latch)}
+	p := &Penstock{options: o, handled: map[string]bool{},
+		ready: make(lifecycle.Latch)}
 	if err := p.open(ctx); err != nil {
 		p.Close()
 		return nil, err
@@ -127,7 +105,7 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	if p.guard, err = guard.Open(o.HTTP.guard(), o.Files, p.log); err != nil {
+	if p.guard, err = guard.Open(o.HTTP.guard(), o.Files, o.Logger); err != nil {
 		return err
 	}
 	p.nats, err = node.OpenServer(o.URL, natsconn.Credentials(o.Credentials), o.Server,
@@ -146,125 +124,78 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 
 // build makes all parts and starts none. API requests and the drainer have connections of their
 // own, so that neither delays the acknowledgements of publishes.
-func (p *Penstock) build() error {
+func (p *Penstock) build() (err error) {
 	o := p.options
-	connection, err := p.connect("penstock admitter")
-	if err != nil {
+	if p.broker, err = p.newBroker("penstock admitter"); err != nil {
 		return err
 	}
-	p.broker, err = queue.NewBroker(connection,
-		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: p.log})
-	if err != nil {
-		return err
-	}
+	at := door.Options{Broker: p.broker, Valves: p.broker, Limits: o.Limits, Sink: o.Sink,
+		Submitting: o.Submitting, Allow: o.AllowTargets, Connect: p.connect,
+		Followed: func(ctx context.Context, policy string, revision uint64) {
+			p.node.Followed(ctx, policy, revision)
+		},
+		Grace: o.Grace, Log: o.Logger, HTTP: door.HTTP{Listener: p.listener, Guard: p.guard,
+			Options: httpapi.Options{Parts: p.parts, Metrics: o.HTTP.Metrics,
+				Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
+				TrustedProxies: o.HTTP.TrustedProxies},
+			Server: lifecycle.HTTPOptions{MaxConnections: o.HTTP.MaxConnections,
+				MaxPerClient: o.HTTP.MaxPerClient}}}
 	if o.ServeNATS {
-		if p.requests, err = p.connect("penstock admitter requests"); err != nil {
+		if at.Requests, err = p.connect("penstock admitter requests"); err != nil {
 			return err
 		}
 	}
+	in := node.Options{Broker: p.broker, Store: store.New(p.broker, o.Logger), Wanted: o.wanted(),
+		Check: p.nats.Check(), Cache: o.Cache, Offline: o.StartWithoutNATS, Log: o.Logger}
 	if !o.AdmitOnly {
 		if err := p.buildDrainer(); err != nil {
 			return err
 		}
+		at.Valves, in.Drainer = p.drainer, p.drainer
 	}
 	if o.Audit {
-		if err := p.buildAuditor(); err != nil {
+		broker, err := p.newBroker("penstock admitter auditor")
+		if err != nil {
 			return err
 		}
+		p.auditor = audit.New(broker, audit.Options{Logger: o.Logger})
+		at.Audited = p.auditor.Bucket
 	}
-	p.watching = watch.New(p.broker)
-	p.sink = queue.Sinks{o.Sink, p.watching, p.broker}
-	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true,
-		Timeout: publishTimeout})
-	var valves admission.Valves = p.broker
-	if p.drainer != nil {
-		valves = p.drainer
+	if o.shared {
+		in.Limits, _ = o.Limits.(interface{ Health() error })
 	}
-	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
-		admission.Options{Sink: p.sink, Outcomes: p.broker,
-			Callback:   targets.Callback(o.AllowTargets),
-			Submitting: o.Submitting})
-	p.schedules = schedules.New(p.broker, p.service,
-		schedules.Options{Sink: p.sink, Logger: p.log})
-	p.node = node.New(node.Options{Broker: p.broker, Store: store.New(p.broker, p.log),
-		Schedules: p.schedules, Wanted: o.wanted(), Follow: p.follow, Check: p.nats.Check(),
-		Cache: o.Cache, Offline: o.StartWithoutNATS, Sink: p.sink, Log: p.log})
-	p.budget = admission.NewBudget(admission.DefaultBudget)
-	p.handler = p.api(producer)
+	if p.listener != nil {
+		in.Files = o.Files.Part
+	}
+	p.door = door.New(at)
+	in.Schedules, in.Follow, in.Sink = p.door.Schedules, p.door.Follow, p.door.Sink
+	p.node = node.New(in)
 	return nil
 }
 
-func (p *Penstock) api(producer *queue.Producer) http.Handler {
-	o := p.options
-	possible := func(before, p policy.Policy) []policy.Problem {
-		problems := o.Limits.Possible(p)
-		if !p.SameTarget(before) {
-			problems = append(problems, targets.Possible(p, o.AllowTargets)...)
-		}
-		return problems
+func (p *Penstock) newBroker(name string) (*queue.Broker, error) {
+	nc, err := p.connect(name)
+	if err != nil {
+		return nil, err
 	}
-	p.manage = manage.New(p.broker, producer, manage.Options{
-		Followed: p.node.Followed, Possible: possible, Watch: p.watching,
-		Audited: p.audited(), Logger: p.log})
-	return httpapi.New(p.service, httpapi.Options{
-		Parts:          p.parts,
-		Metrics:        o.HTTP.Metrics,
-		Console:        console.New(),
-		Management:     p.manage,
-		Schedules:      p.schedules,
-		Permits:        p.callers,
-		Budget:         p.budget,
-		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
-		Clients:        p.guard.Clients(),
-		TrustedProxies: o.HTTP.TrustedProxies,
-		Logger:         p.log,
-	})
+	return queue.NewBroker(nc, queue.Options{Prefix: p.options.Prefix,
+		Replicas: p.options.Replicas, Logger: p.options.Logger})
 }
 
 func (p *Penstock) buildDrainer() error {
 	o := p.options
-	connection, err := p.connect("penstock admitter drainer")
+	nc, err := p.connect("penstock admitter drainer")
 	if err != nil {
 		return err
 	}
-	p.drainer, err = workers.New(connection, workers.Options{
-		Prefix:   o.Prefix,
-		Replicas: o.Replicas,
-		Lease:    o.Lease,
-		Memory:   o.Memory,
-		Policies: o.DrainPolicies,
-		Codec:    o.Codec,
-		Target:   targets.New(connection, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
-		OwnAll:   true,
-		Grace:    o.Grace,
-		Sink:     o.Sink,
-		Attempt:  o.Attempt,
-		Logger:   p.log,
-	})
+	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Replicas: o.Replicas,
+		Lease: o.Lease, Memory: o.Memory, Policies: o.DrainPolicies, Codec: o.Codec,
+		Target: targets.New(nc, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
+		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Logger: o.Logger})
 	if err != nil {
 		return fmt.Errorf("make the drainer: %w", err)
 	}
 	return nil
-}
-
-func (p *Penstock) buildAuditor() error {
-	connection, err := p.connect("penstock admitter auditor")
-	if err != nil {
-		return err
-	}
-	broker, err := queue.NewBroker(connection,
-		queue.Options{Prefix: p.options.Prefix, Replicas: p.options.Replicas, Logger: p.log})
-	if err == nil {
-		p.auditor = audit.New(broker, audit.Options{Logger: p.log})
-	}
-	return err
-}
-
-func (p *Penstock) audited() func(policy string, key job.Key) (audit.Standing, bool) {
-	if p.auditor == nil {
-		return nil
-	}
-	return p.auditor.Bucket
 }
 
 // Audit returns the audited starts and limits so far; nil without [Options.Audit].
@@ -277,6 +208,11 @@ func (p *Penstock) Audit() []audit.Figure {
 
 // connect opens a connection that Close closes.
 func (p *Penstock) connect(name string) (*nats.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
 	nc, err := p.nats.Connect(name)
 	if err == nil {
 		p.closers = append(p.closers, func() { natsconn.Leave(nc) })
@@ -321,7 +257,7 @@ func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node
 
 // Handler returns the HTTP API (docs/reference/api.md), for a server of the caller. With
 // HTTP.Listen, Run serves it.
-func (p *Penstock) Handler() http.Handler { return p.handler }
+func (p *Penstock) Handler() http.Handler { return p.door.Handler }
 
 // HTTPAddr returns the address on which Run serves HTTP, or nil.
 func (p *Penstock) HTTPAddr() net.Addr {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -20,8 +19,7 @@ type Job struct {
 	// Policy paces the job. Key selects its bucket: a tenant, an account, an endpoint; any UTF-8 up
 	// to [queue.MaxKeyBytes], also the empty key.
 	Policy, Key string
-	// Body is at most [admission.MaxBody] bytes.
-	Body []byte
+	Body        []byte // at most [admission.MaxBody] bytes
 
 	// IdempotencyKey identifies repeats of a job within the policy's duplicate window. Without one,
 	// a job may run twice if Submit failed and was repeated.
@@ -32,9 +30,8 @@ type Job struct {
 	Costs map[string]int64
 	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. With priority_step,
 	// waiting raises it.
-	Priority int
-	// NotBefore is the earliest start; zero: at once.
-	NotBefore time.Time
+	Priority  int
+	NotBefore time.Time // the earliest start; zero: at once
 	// Deadline makes a job that has not started a dead letter; zero: after the policy's max_age.
 	Deadline time.Time
 	// MaxAttempts bounds failures before the job is a dead letter, Timeout an attempt, and
@@ -42,8 +39,7 @@ type Job struct {
 	// defaults.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
-	// IP is the client's address, for policies that count by address.
-	IP string
+	IP                 string // the client's address, for policies that count by address
 	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait]; 0: until
 	// the job is stored.
 	Wait time.Duration
@@ -65,20 +61,14 @@ type RefusedError = admission.RefusedError
 
 // Errors of Submit and Acquire, for errors.Is. The first five are the reasons of a [*RefusedError].
 var (
-	// ErrQueueFull: the bucket or its policy holds as many jobs as it may.
-	ErrQueueFull = admission.ErrQueueFull
-	// ErrRateLimited: a door policy has nothing left for the key.
-	ErrRateLimited = admission.ErrRateLimited
-	// ErrDeadlineUnreachable: the job would start after its deadline.
-	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable
-	// ErrTooLate: the call would start after its wait.
-	ErrTooLate = admission.ErrTooLate
-	// ErrPaused: an operator has paused the call's policy or bucket.
-	ErrPaused = admission.ErrPaused
+	ErrQueueFull           = admission.ErrQueueFull           // of the bucket, or its policy
+	ErrRateLimited         = admission.ErrRateLimited         // by a door policy
+	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable // the job would start after it
+	ErrTooLate             = admission.ErrTooLate             // the call would start after its wait
+	ErrPaused              = admission.ErrPaused              // the call's policy or bucket
 	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored; with
 	// an IdempotencyKey it can be submitted again.
-	ErrUnavailable = admission.ErrUnavailable
-	// ErrUnknownPolicy: there is no policy of this name.
+	ErrUnavailable   = admission.ErrUnavailable
 	ErrUnknownPolicy = admission.ErrUnknownPolicy
 )
 
@@ -94,7 +84,7 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	ticket, err := p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
+	ticket, err := p.door.Service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
 		Header: header, IP: admission.ClientIP(j.IP), Body: body, Wait: j.Wait,
 		From: admission.Client{Operator: true}})
 	if err == nil {
@@ -116,56 +106,47 @@ func unseal(c Codec, r *job.Result) (err error) {
 	return err
 }
 
+// header returns the job's header with the fields that are set.
 func (j Job) header() http.Header {
-	var header http.Header
+	header := maps.Clone(j.Header)
 	set := func(name, value string) {
 		if header == nil {
 			header = http.Header{}
-			maps.Copy(header, j.Header)
 		}
 		header.Set(name, value)
 	}
 	if j.IdempotencyKey != "" {
 		set(job.HeaderIdempotencyKey, j.IdempotencyKey)
 	}
-	if j.Cost != 0 {
-		set(job.HeaderCost, strconv.FormatInt(j.Cost, 10))
+	for name, n := range map[string]int64{job.HeaderCost: j.Cost,
+		job.HeaderPriority: int64(j.Priority), job.HeaderMaxAttempts: int64(j.MaxAttempts)} {
+		if n != 0 {
+			set(name, strconv.FormatInt(n, 10))
+		}
 	}
 	for name, n := range j.Costs {
 		set(job.CostHeader(name), strconv.FormatInt(n, 10))
 	}
-	if j.Priority != 0 {
-		set(job.HeaderPriority, strconv.Itoa(j.Priority))
+	for name, t := range map[string]time.Time{job.HeaderNotBefore: j.NotBefore,
+		job.HeaderDeadline: j.Deadline} {
+		if !t.IsZero() {
+			set(name, t.UTC().Format(time.RFC3339Nano))
+		}
 	}
-	if !j.NotBefore.IsZero() {
-		set(job.HeaderNotBefore, j.NotBefore.UTC().Format(time.RFC3339Nano))
-	}
-	if !j.Deadline.IsZero() {
-		set(job.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
-	}
-	if j.MaxAttempts != 0 {
-		set(job.HeaderMaxAttempts, strconv.Itoa(j.MaxAttempts))
-	}
-	if j.Timeout != 0 {
-		set(job.HeaderTimeout, j.Timeout.String())
-	}
-	if j.Retention != 0 {
-		set(job.HeaderRetention, j.Retention.String())
-	}
-	if header == nil {
-		return j.Header
+	for name, d := range map[string]time.Duration{job.HeaderTimeout: j.Timeout,
+		job.HeaderRetention: j.Retention} {
+		if d != 0 {
+			set(name, d.String())
+		}
 	}
 	return header
 }
 
 // Request is a check by a door policy or a meter.
 type Request struct {
-	// Policy selects the limits and Key the bucket; see [Job].
-	Policy, Key string
-	// Cost is the units to take; default 1.
-	Cost int64
-	// IP is the client's address, for policies that count by address.
-	IP string
+	Policy, Key string // as in [Job]
+	Cost        int64  // units to take; default 1
+	IP          string // the client's address, for policies that count by address
 }
 
 // Check takes units of a limit. A refusal is not an error: it is not Allowed, and has a RetryAfter.
@@ -175,7 +156,7 @@ func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, err
 	if err != nil {
 		return admission.Checked{}, err
 	}
-	return p.service.Check(ctx, request)
+	return p.door.Service.Check(ctx, request)
 }
 
 // Peek is [Penstock.Check] without taking.
@@ -184,7 +165,7 @@ func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, erro
 	if err != nil {
 		return admission.Checked{}, err
 	}
-	return p.service.Peek(ctx, request)
+	return p.door.Service.Peek(ctx, request)
 }
 
 // Refund returns unused units of a Check.
@@ -193,7 +174,7 @@ func (p *Penstock) Refund(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	return p.service.Refund(ctx, request)
+	return p.door.Service.Refund(ctx, request)
 }
 
 func (r Request) encoded() (admission.CheckRequest, error) {
@@ -222,37 +203,9 @@ type Transport = permits.Transport
 // policy must be a drained leaking bucket with a queue. A refusal is a [*RefusedError]; other
 // errors are those of [permits.Client.Acquire], and [ErrUnknownPolicy].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
-	client, err := p.callers(c.Policy)
+	client, err := p.door.Callers(c.Policy)
 	if err != nil {
 		return nil, err
 	}
 	return client.Acquire(ctx, c)
-}
-
-// callers returns the client for permits, whose connection is made for the first call.
-func (p *Penstock) callers(policy string) (*permits.Client, error) {
-	if err := p.service.Callable(policy); err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return nil, ErrClosed
-	case p.calls != nil:
-		return p.calls, nil
-	}
-	nc, err := p.nats.Connect("penstock admitter calls")
-	if err != nil {
-		return nil, err
-	}
-	if p.calls, err = permits.New(nc, p.broker.Names()); err != nil {
-		nc.Close()
-		return nil, err
-	}
-	p.closers = append(p.closers, func() {
-		p.calls.Close()
-		natsconn.Leave(nc)
-	})
-	return p.calls, nil
 }

@@ -93,11 +93,10 @@ func (at place) checkTag() error {
 }
 
 func (m management) job(ctx context.Context, at place) (any, error) {
-	read := m.Job
 	if at.number("body") == 1 {
-		read = m.WholeJob
+		return m.WholeJobOrEnd(ctx, at.policy, at.seq)
 	}
-	return m.JobOrEnd(ctx, read, at.policy, at.seq)
+	return m.JobOrEnd(ctx, at.policy, at.seq)
 }
 
 func (m management) editJob(ctx context.Context, at place) (any, error) {

@@ -150,7 +150,17 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	return j, nil
 }
 
-func (s *Service) JobOrEnd(ctx context.Context,
+// JobOrEnd returns a job, or how it ended.
+func (s *Service) JobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
+	return s.orEnd(ctx, s.Job, policy, seq)
+}
+
+// WholeJobOrEnd is JobOrEnd with headers and body.
+func (s *Service) WholeJobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
+	return s.orEnd(ctx, s.WholeJob, policy, seq)
+}
+
+func (s *Service) orEnd(ctx context.Context,
 	look func(ctx context.Context, policy string, seq uint64) (Job, error),
 	policy string, seq uint64) (any, error) {
 

@@ -28,6 +28,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -47,10 +48,8 @@ const (
 )
 
 type Options struct {
-	// They return documents; nil: no such endpoint.
-	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
-	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
-	Cancel func(ctx context.Context, policy string, seq uint64) (any, error)
+	// Management answers requests about jobs and buckets; nil: there are none.
+	Management *manage.Service
 	// default 4096; others get 503
 	MaxConcurrent int
 	// Budget bounds the bytes of requests; default [admission.DefaultBudget] for this service.
@@ -113,14 +112,9 @@ type question func(ctx context.Context, r micro.Request, policy string, key job.
 
 func (s *server) endpoints() []endpoint {
 	all := []endpoint{{"submit", s.submit}, {"check", s.check}}
-	if s.options.Job != nil {
-		all = append(all, endpoint{"job", numbered(s.options.Job)})
-	}
-	if s.options.Cancel != nil {
-		all = append(all, endpoint{"cancel", numbered(s.options.Cancel)})
-	}
-	if s.options.Bucket != nil {
-		all = append(all, endpoint{"bucket", s.bucket})
+	if m := s.options.Management; m != nil {
+		all = append(all, endpoint{"job", numbered(m.JobOrEnd)},
+			endpoint{"cancel", numbered(m.Cancel)}, endpoint{"bucket", bucket(m)})
 	}
 	return all
 }
@@ -320,7 +314,7 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 	return answer.Checked(checked), nil
 }
 
-func numbered(ask func(ctx context.Context, policy string, seq uint64) (any, error)) question {
+func numbered[T any](ask func(ctx context.Context, policy string, seq uint64) (T, error)) question {
 	return func(ctx context.Context, r micro.Request, policy string, token job.Key) (
 		answer.Answer, error) {
 
@@ -333,10 +327,12 @@ func numbered(ask func(ctx context.Context, policy string, seq uint64) (any, err
 	}
 }
 
-func (s *server) bucket(ctx context.Context, r micro.Request, policy string, key job.Key) (
-	answer.Answer, error) {
+func bucket(m *manage.Service) question {
+	return func(ctx context.Context, r micro.Request, policy string, key job.Key) (
+		answer.Answer, error) {
 
-	return looked(r, func() (any, error) { return s.options.Bucket(ctx, policy, key) })
+		return looked(r, func() (any, error) { return m.Bucket(ctx, policy, key) })
+	}
 }
 
 func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {

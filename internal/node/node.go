@@ -76,6 +76,15 @@ type Options struct {
 	Offline bool
 	Sink    queue.Sink
 	Log     *slog.Logger
+
+	// Parts of the process's health; nil: none.
+
+	Drainer interface {
+		Health() error
+		Notes() []string
+	}
+	Limits interface{ Health() error }
+	Files  func() health.Part
 }
 
 // Node follows an installation. It is safe for concurrent use.
@@ -153,18 +162,36 @@ func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 // Depths counts the jobs of policies. Those that cannot be counted before ctx ends are left out.
 func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
 
-// Health returns the node's parts. starting is why the policies are not served yet.
-func (n *Node) Health(starting error) []health.Part {
+// Health returns the health of the process's parts, each after those it depends on, so that the
+// first error is the cause of later ones. stopping and starting are why jobs are not taken.
+func (n *Node) Health(stopping, starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
 		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
 	}
-	return []health.Part{nats,
+	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
 			Status: fmt.Sprintf("%d are followed, with their streams", len(n.Policies())),
 			Notes:  slices.Concat(n.streams.troubles(), n.policies.notes())},
 		{Name: "storage", Err: n.storage.fit(), Status: "can be written",
 			Notes: n.storage.notes()}}
+	if n.Drainer != nil {
+		parts = append(parts, health.Part{Name: "drainer", Err: n.Drainer.Health(),
+			Status: "holds its lease", Notes: n.Drainer.Notes()})
+	}
+	if n.Limits != nil {
+		// An unreachable store does not make the process unready: the policies define how to
+		// decide without it.
+		limits := health.Part{Name: "limits", Status: "the shared store is asked"}
+		if err := n.Limits.Health(); err != nil {
+			limits.Status = err.Error()
+		}
+		parts = append(parts, limits)
+	}
+	if n.Files != nil {
+		parts = append(parts, n.Files())
+	}
+	return parts
 }
 
 // Existing policies take effect while the wanted ones are being written.

@@ -4,6 +4,7 @@ package policyfile
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -17,6 +18,21 @@ const (
 	Policies     = "policies"
 	SharedLimits = "shared_limits"
 )
+
+// Load reads the policies of a file, which must have a list of them.
+func Load(name string) ([]policy.Policy, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the policies: %w", err)
+	}
+	defer file.Close()
+	f, err := strict.Read(file)
+	if err != nil {
+		return nil, err
+	}
+	f.Require(Policies)
+	return Read(f, nil), f.Err()
+}
 
 // Read fills in no defaults, which may differ in the next version and must not make the file look
 // changed. Shared limits replace their names. check may be nil.

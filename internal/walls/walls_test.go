@@ -67,7 +67,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/strict
-admission/answer: admission internal/seldom policy queue queue/job nats.go
+admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
@@ -81,14 +81,12 @@ admission/outbound: admission admission/access admission/permits internal/hints 
 admission/permits: admission internal/hints queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
-admission/natsapi: admission admission/answer queue queue/job nats.go
+admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 
-.: admission admission/answer admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi admission/permits
-	admission/schedules algorithms
-	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
-	internal/lifecycle internal/natsconn internal/node
-	internal/policyfile internal/strict internal/targets policy policy/store queue
-	queue/embedded queue/job queue/kv workers workers/audit nats.go
+.: admission admission/answer admission/httpapi admission/limiter admission/permits admission/schedules algorithms
+	internal/door internal/follow internal/guard internal/health internal/hosts internal/installation
+	internal/lifecycle internal/natsconn internal/node internal/policyfile internal/targets
+	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
 	internal/natsconn internal/policyfile internal/strict policy pflag
@@ -119,6 +117,9 @@ internal/natsconn: internal/seldom nats.go
 internal/natsusers: internal/strict queue/embedded
 internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
+internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
+	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
+	policy queue queue/job workers/audit nats.go
 internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
