@@ -60,8 +60,8 @@ func (c SlidingCounter) free(s SlidingCounterState, t int64) int64 {
 	return c.Limit - weighted - s.Current
 }
 
-// fallsTo returns how many microseconds after a window's start the weighted previous count is at
-// most k: the smallest e with ⌊previous·(Window − e)/Window⌋ ≤ k.
+// fallsTo returns after how many microseconds of a window the weighted previous count is at most k:
+// the smallest e with ⌊previous·(Window − e)/Window⌋ ≤ k.
 func (c SlidingCounter) fallsTo(previous, k int64) int64 {
 	if previous <= k {
 		return 0

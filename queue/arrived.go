@@ -7,8 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// headerNATSStatus marks a server's status message, for which clients would mistake a job that has
-// it.
+// headerNATSStatus marks a server's status message. Clients would mistake a job with it for one.
 const headerNATSStatus = "Status"
 
 // headerSize holds the size of a body that the server left out.

@@ -85,11 +85,10 @@ type Backlog struct {
 }
 
 // OpenBacklog takes over a partition's deliveries: it deletes every other consumer of the partition
-// and creates that of this epoch. From then on the former owner receives nothing and its
-// acknowledgements have no effect. Opening the same epoch again starts over.
-//
-// It returns [ErrConflict] when a newer epoch has a consumer, [ErrNoStream] when the policy has no
-// stream, and [*ImmutableError] when the stream has another number of partitions.
+// and creates this epoch's. From then on the former owner receives nothing and its acknowledgements
+// have no effect. Opening the same epoch again starts over. It returns [ErrConflict] if a newer
+// epoch has a consumer, [ErrNoStream] if the policy has no stream, and [*ImmutableError] if the
+// stream has another number of partitions.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
 	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
 	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {

@@ -19,8 +19,8 @@ import (
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates is the window in which an unconfirmed letter is recognized when it is sent
-	// again: long enough for a crash and a takeover.
+	// deadDuplicates is the window in which a letter that is sent again is recognized: longer than
+	// a crash and a takeover.
 	deadDuplicates = 10 * time.Minute
 
 	// letterOverhead exceeds the server's overhead per stored message.
@@ -30,7 +30,7 @@ const (
 	deadErrorBytes = 4096
 )
 
-// Headers that a dead letter has in addition to those of its job.
+// Headers of a dead letter, besides its job's.
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"    // one word, such as "malformed" or "deadline"
 	HeaderDeadError     = "Penstock-Dead-Error"     // the last error's text, at most 4 KiB

@@ -153,17 +153,17 @@ func Whether(is bool) int64 {
 	return 0
 }
 
-// Event is something that happened: most are steps of a job. Those of [EventTypes] are published on
+// Event is something that happened: most are steps of a job. [EventTypes] are published on
 // penstock.event.<policy>.<key>, in core NATS, for watching: a client misses events while it does
 // not listen, and a crash may lose some. For counts use metrics; for accounting keep your own
-// records of outcomes. A process that publishes more than 1,000 events a second of one policy
-// leaves out the rest while there is no listener, and notices a new listener within half a second.
+// records of outcomes. A process that publishes more than 1,000 events a second of one policy omits
+// the rest while there is no listener, and notices a new listener within half a second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
 	Job  string  `json:"job"` // "<policy>:<stream sequence>"
 	Key  job.Key `json:"key"`
-	// Tags are the job's; missing where the publisher no longer has its headers.
+	// Tags are the job's; missing if the publisher no longer has its headers.
 	Tags       []string `json:"tags,omitempty"`
 	Attempt    int      `json:"attempt,omitempty"`     // 1 is the first
 	WaitMS     int64    `json:"wait_ms,omitempty"`     // started: since the job was accepted
@@ -187,9 +187,8 @@ type Event struct {
 	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// Not published: Header is the job's, Accepted when the job was stored, Reply that of its run,
-	// Trace the id of its sampled trace, and For on a start how late it was. The types say what the
-	// others are.
+	// Not published: the job's Header, Accepted when the job was stored, its run's Reply, Trace the
+	// id of its sampled trace, and For on a start how late it was. The types describe the others.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`

@@ -15,9 +15,9 @@ const (
 	leadPatience = 3 * time.Second
 )
 
-// lead makes the server that leads the stream lead the new consumer as well. JetStream may elect
-// any server, even one that has just restarted and for some seconds delivers what it held when it
-// stopped (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
+// lead makes the stream's leader lead the new consumer as well. JetStream may elect any server,
+// even one that has just restarted and for some seconds delivers its state before the stop (seen on
+// three nodes: 10,000 came of 35,000 stored, and half of them were gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil

@@ -52,7 +52,7 @@ func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error)
 	return b.names.Queue(policy, partition, k), err
 }
 
-// JobFilter selects jobs of a policy: those of a bucket, or all.
+// JobFilter selects a bucket's jobs, or all of a policy.
 type JobFilter struct {
 	Key       job.Key // empty: all of them
 	Partition int     // that holds the bucket

@@ -377,8 +377,8 @@ func messageID(k job.Key, idempotencyKey string) string {
 	return string(k) + " " + idempotencyKey
 }
 
-// ChainedID returns the message id with which a policy's job is forwarded to another stream, the
-// same for all of its attempts and those of its replay. It contains an invalid escape, so no job
+// ChainedID returns the message id under which a policy's job is forwarded to another stream, the
+// same for all of its attempts and for its replay's. It contains an invalid escape, so no job
 // submitted there has the same id.
 func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DeadLetterFilter selects dead letters of a policy: those that match every field. The zero value
-// selects all.
+// DeadLetterFilter selects dead letters of a policy that match every field. The zero value selects
+// all.
 type DeadLetterFilter struct {
 	Keyed         bool // only the bucket Key
 	Key           job.Key

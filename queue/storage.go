@@ -18,8 +18,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// The parts of a store whose size is known. What they leave, an eighth, is for the records without
-// which nothing works: leases, owners, checkpoints, policies.
+// The parts of a store of known size. An eighth is left for the records without which nothing
+// works: leases, owners, checkpoints, policies.
 const (
 	jobsNumerator    = 10 // of sixteenths
 	lettersNumerator = 2
@@ -64,7 +64,7 @@ type Storage struct {
 // Copies counts streams that lack copies on other servers.
 type Copies struct {
 	Lacking int
-	// of the stream with the fewest copies among those that lack some
+	// of the stream with the fewest copies among the incomplete ones
 	Current, Wanted int
 }
 
@@ -92,15 +92,13 @@ func current(stream *jetstream.StreamInfo) int {
 	return n
 }
 
-// Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the
-// store's size is known, a share of it. Jobs and letters have a part of the store each, which
-// policies without a number of their own share equally, in powers of two, so that one policy more
-// changes no other bound as a rule; numbers that do not fit are cut down. Lowering a bound deletes
-// no job: the stream takes nothing until it holds less.
-//
-// It lists all streams once. Call it before the streams of many policies are created, with these,
-// and from time to time, because shares grow as streams drain. When it only fails to set a bound,
-// it returns what it found with the error.
+// Ration sets the bounds in bytes of every policy's streams: the policy's own, or, if the store's
+// size is known, a share of it. Jobs and letters have a part of the store each, which policies
+// without a number of their own share equally, in powers of two, so that one policy more usually
+// changes no other bound; numbers that do not fit are cut down. Lowering a bound deletes no job:
+// the stream takes nothing until it holds less. It lists all streams once. Call it before the
+// streams of many policies are created, with these, and from time to time, because shares grow as
+// streams drain. If it only fails to set a bound, it returns the result with the error.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -382,8 +380,8 @@ func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	return tier, nil
 }
 
-// boundedStreams finds the streams of jobs and of letters, histories among these, and how many
-// bytes of the store are foreign. Those that are coming count as if they were there.
+// boundedStreams finds the streams of jobs and of letters, including histories, and how many bytes
+// of the store are foreign. Coming ones count like existing ones.
 func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
 	there := map[string]bool{}

@@ -111,7 +111,7 @@ func (n Names) historyStream(policy string) string { return n.upper + "_" + hist
 func (n Names) minute(policy string) string { return n.lower + ".minute." + policy }
 func (n Names) minutesStream() string       { return n.upper + "_MINUTES_OF_DAY" }
 
-// historyInfix marks the streams of histories, as deadInfix does those of dead letters.
+// historyInfix marks the streams of histories, like deadInfix for dead letters.
 const historyInfix = "HISTORY_"
 
 // deadInfix marks the streams of dead letters: policy names contain no capital letters.

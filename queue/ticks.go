@@ -33,7 +33,7 @@ func tickKey(policy string, k job.Key, id string) string {
 	return policy + ".tick-" + hex.EncodeToString(sum[:16])
 }
 
-// NoteTick notes for 14 days that the tick with an ID has its job.
+// NoteTick notes for 14 days that the tick of an ID has its job.
 func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key, id string) error {
 	noted, err := b.lastTick(ctx, policy, k, id)
 	if err != nil || !follows(id, noted) {

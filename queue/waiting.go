@@ -15,7 +15,7 @@ import (
 // [job.HeaderWaiter], cannot be guessed.
 func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
 
-// headerTold holds the end of a job; the message's body is that of its reply.
+// headerTold holds the end of a job; the message's body is its reply's.
 const headerTold = "Penstock-Outcome"
 
 // roomForHeader is the space reserved for that header.

@@ -37,7 +37,7 @@ type Limiter interface {
 }
 
 // Grace is how long a key must have been in its initial state before a store may forget it. If the
-// clock steps back by less, decisions are the same as if the key had been kept.
+// clock steps back by less, decisions are the same as for a kept key.
 const Grace = time.Minute
 
 // histories is the number of histories per rule, half of each kind.

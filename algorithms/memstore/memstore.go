@@ -142,8 +142,8 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 	return d, nil
 }
 
-// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
-// the largest cost.
+// TakeUpTo takes as many of n units of key as pass. It returns the errors of Take; n may be larger
+// than the largest cost.
 func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()

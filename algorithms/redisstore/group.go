@@ -65,8 +65,8 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 }
 
 // Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
-// the result of [algorithms.Combine]. On a cluster all keys must be equal. Errors are those of
-// [Store.Take].
+// the result of [algorithms.Combine], and the errors of [Store.Take]. On a cluster all keys must be
+// equal.
 func (g *Group) Take(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	return g.decide(ctx, take, keys, n)
@@ -86,7 +86,7 @@ func (g *Group) Peek(ctx context.Context, keys []string,
 	return g.decide(ctx, peek, keys, n)
 }
 
-// Refund returns n units to each store. Errors are those of Take, but n has no upper limit.
+// Refund returns n units to each store, without an upper limit. It returns the errors of Take.
 func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.terms().most())

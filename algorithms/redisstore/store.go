@@ -66,8 +66,8 @@ func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
-// the largest cost.
+// TakeUpTo takes as many of n units of key as pass. It returns the errors of Take; n may be larger
+// than the largest cost.
 func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if n < 1 {

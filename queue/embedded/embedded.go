@@ -85,8 +85,8 @@ type Server struct {
 }
 
 // syncRounds is how many intervals of Options.Sync pass between two of the server's own rounds if
-// all streams are synced with one call instead. A round opens a file of each stream, which takes 3
-// % of a core for a thousand idle streams every second.
+// one call syncs all streams instead. A round opens a file of each stream: 3 % of a core for a
+// thousand idle streams every second.
 const syncRounds = 20
 
 // Start starts a server and returns when it is ready. It fails if the port is in use, or the
@@ -366,7 +366,7 @@ var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* -
 func (b *bridge) log(level slog.Level, format string, v []any) {
 	about := format
 	if prefix := ofConnection.FindString(format); prefix != "" {
-		// Anyone who reaches the port can cause these, and each connection has its own format.
+		// Anyone who reaches the port can cause these, each connection with its own format.
 		about, level = format[len(prefix):], min(level, slog.LevelWarn)
 	}
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))

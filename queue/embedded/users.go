@@ -64,8 +64,7 @@ func (u User) permissions(prefix string) *server.Permissions {
 // self is this process's user name; its dot keeps it distinct from other users.
 const self = "penstock.self"
 
-// users sets the users that a server admits: those of the options, and this process with a random
-// password.
+// users sets the server's users: the options', and this process with a random password.
 func (s *Server) users(o Options, into *server.Options) error {
 	if len(o.Users) == 0 {
 		return nil

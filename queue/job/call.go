@@ -3,13 +3,13 @@ package job
 // A call is a caller's request for a start: the caller waits in its bucket like a job, but nothing
 // is stored, and it makes the request itself: see docs/workers-protocol.md.
 
-// Call is what a caller tells or asks: part of a [Question] of OpCall or OpSettle.
+// Call is a caller's part of a [Question] of OpCall or OpSettle.
 type Call struct {
 	ID string `json:"id"` // of the permit: unique, of the caller's choice
 	// N numbers the caller's messages about it. An older one that comes later has no effect.
 	N int `json:"n"`
-	// OpCall: the number of the policy's partitions by which the caller chose this one; for how
-	// long it has asked already, and for how long it will wait.
+	// OpCall: the number of the policy's partitions from which the caller chose this one; how long
+	// it has asked already, and how long it will wait.
 	Partitions int   `json:"partitions,omitempty"`
 	AgeMS      int64 `json:"age_ms,omitempty"`
 	WaitMS     int64 `json:"wait_ms,omitempty"`

@@ -20,7 +20,7 @@ const contentEncoding = "Content-Encoding"
 // ErrNoCodec is returned for an encoded payload by a Codec without Decode.
 var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
 
-// IsEncoded reports whether a header is that of an encoded payload.
+// IsEncoded reports whether a header belongs to an encoded payload.
 func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
 
 // Seal encodes a payload, and returns it with its header.

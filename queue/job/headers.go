@@ -56,7 +56,7 @@ const (
 	HeaderAttempt = "Penstock-Attempt"
 )
 
-// HeaderUsedPrefix begins the headers by which an answer reports a job's actual costs.
+// HeaderUsedPrefix begins an answer's headers with a job's actual costs.
 const HeaderUsedPrefix = "Penstock-Used-"
 
 // HeaderAgain asks in an answer to run the job again later: RFC 3339, or a duration from now.
@@ -82,7 +82,7 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
-// HeaderStatus is the status of an answer over NATS: for a producer, that of the same request over
+// HeaderStatus is the status of an answer over NATS: for a producer, as of the same request over
 // HTTP; between a valve and a remote worker, a word of their protocol.
 const HeaderStatus = "Penstock-Status"
 

@@ -186,8 +186,8 @@ func StrangeKey(tail string) Key {
 	return Key(StrangePrefix + escaped)
 }
 
-// Partition returns the partition in which the server stores messages to subject, by the FNV-1a
-// hash of the published subject, like the server's partition().
+// Partition returns the partition in which the server stores messages to subject: the FNV-1a hash
+// of the published subject, like the server's partition().
 func Partition(subject string, partitions int) int {
 	if partitions <= 1 {
 		return 0

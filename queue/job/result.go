@@ -27,12 +27,12 @@ const MaxReply = 1 << 20
 // KeptReply is the number of bytes of a reply's body kept in the policy's history.
 const KeptReply = 1 << 10
 
-// Reply is the reply of a job's run, such as that of an HTTP target, to the waiting submitter.
-// Only a history keeps any of it, see [KeptReply].
+// Reply is the reply of a job's run, such as an HTTP target's, to the waiting submitter. Only a
+// history keeps any of it, see [KeptReply].
 type Reply struct {
 	// Status is the status of an HTTP target; otherwise 0.
 	Status int `json:"status,omitempty"`
-	// Header holds an HTTP target's response headers, without those of the connection.
+	// Header holds an HTTP target's response headers, except its connection's.
 	Header map[string][]string `json:"header,omitempty"`
 	// Body is at most [MaxReply] bytes.
 	Body []byte `json:"-"`

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Roster keeps a lease for this process in a table and counts the live processes there: those that
+// Roster keeps a lease for this process in a table and counts the live processes there: they
 // renewed their lease within its duration, by JetStream's clock. While NATS cannot be reached the
 // last count stands.
 type Roster struct {

@@ -165,7 +165,7 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 	in.Observe(seconds)
 }
 
-// limitsLeft adds the units of limits, without those of limits no longer here.
+// limitsLeft adds the units of limits, except limits no longer here.
 func limitsLeft(s *promsink.Sink) {
 	units := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_units",

@@ -145,9 +145,9 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 // batchBytes bounds, roughly, the bytes of one batch.
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages starting at a sequence, in order, from any replica: those of a
-// subject, or all if it is empty, within about [batchBytes], but at least one if any exists. It
-// omits messages that the replica lacks, and unusual ones.
+// Batch reads up to n messages starting at a sequence, in order, from any replica: a subject's, or
+// all if it is empty, within about [batchBytes], but at least one if any exists. It omits messages
+// that the replica lacks, and unusual ones.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 

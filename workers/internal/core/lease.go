@@ -150,7 +150,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 }
 
 // loseLease handles a declaration of death. This process continues under a new name, because it
-// could not tell its records from those of its former self, which becomes a dead peer.
+// could not tell its records from its former self's, which becomes a dead peer.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {

@@ -159,8 +159,8 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 // elapsed returns the least and most time since a record's state was stored, or if at is set,
 // built. The stamps of the record and of the taking may come from two leaders, or from a clock that
 // was set in between. Waits therefore use the least that any clock shows: this process's own if it
-// saw the record live, else also the drainers' estimate of JetStream's clock, and this machine's
-// wall clock. Checks for possible events use the most.
+// saw the record live, otherwise also the drainers' estimate of JetStream's clock, and this
+// machine's wall clock. Checks for possible events use the most.
 func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
 	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {

@@ -129,8 +129,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job and its costs by name, each at most math.MaxInt32, to a line of which all jobs are
-// due, or none. Takes and TakesCosts must accept them.
+// Add adds a job and its costs by name, each at most math.MaxInt32, to a line that has either due
+// jobs only or none. Takes and TakesCosts must accept them.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {

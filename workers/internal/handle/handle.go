@@ -1,6 +1,6 @@
-// Package handle defines the names by which the core, its valves and their shell refer to the
-// core's state: comparable values, so that events and actions can be written down, and the
-// state itself stays private.
+// Package handle defines the names with which the core, its valves and their shell refer to the
+// core's state: comparable values, so that events and actions can be written down, and the state
+// itself stays private.
 package handle
 
 import (

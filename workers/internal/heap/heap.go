@@ -1,12 +1,12 @@
-// Package heap provides a binary heap whose items are told where they are. An item can therefore be
-// reordered or removed wherever it stands, without being searched for.
+// Package heap provides a binary heap whose items know their place. An item can therefore be
+// reordered or removed without a search.
 package heap
 
 // Heap is a binary heap: its first item goes before all others.
 type Heap[T Item[T]] []T
 
-// Item is what a heap holds. Before reports whether it goes before another one, and Moved tells it
-// its index.
+// Item is an element of a heap. Before reports whether it goes before another one, and Moved tells
+// it its index.
 type Item[T any] interface {
 	Before(T) bool
 	Moved(index int) // −1: no longer in the heap

@@ -96,7 +96,7 @@ func (l *Limits) bears(latency uint8) bool {
 	return true
 }
 
-// quiet returns the length of the end of a clock window in which nothing starts.
+// quiet returns how long before the end of a clock window nothing starts.
 func (l *Limits) quiet(s *Set, now Now) time.Duration {
 	return 2*l.guard + l.late(s) + 2*l.off(now)
 }
@@ -110,7 +110,7 @@ type Now struct {
 	Off  time.Duration // … and its largest error
 }
 
-// Cost is a job's cost: for each limit the named one, or else the job's own.
+// Cost is a job's cost: for each limit the named one, otherwise the job's own.
 type Cost struct {
 	Job   int64
 	Named map[string]int64
@@ -427,7 +427,7 @@ func (l *Limits) Interval() (longest time.Duration) {
 	return longest
 }
 
-// Adapt converts a set from former limits: those of the same name and algorithm keep their state.
+// Adapt converts a set from former limits: same name and algorithm keep their state.
 func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s

@@ -63,7 +63,7 @@ func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
 // attempt: until a breaker opens (law 6), and then only while other buckets get answers, since then
-// the job itself fails. The job moves behind those that have not found the target down.
+// the job itself fails. The job moves behind others that have not found the target down.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {

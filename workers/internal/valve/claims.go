@@ -194,8 +194,8 @@ func (v *Valve) serve(now pace.Instant) {
 	}
 }
 
-// match pairs a bucket with a claim: the bucket whose turn it is, or else one that a worker claimed
-// for.
+// match pairs a bucket with a claim: the bucket whose turn it is, otherwise one that a worker
+// claimed for.
 func (v *Valve) match() (b *bucket, claim int) {
 	held := v.claims.held
 	fitting := func(b *bucket) int {

@@ -22,7 +22,7 @@ type forecast struct {
 	turns float64      // virtual time
 
 	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn. The
-	// bins hold sums over all buckets whose line has begun, minus those whose line has ended.
+	// bins hold sums over all buckets whose line has begun, minus the ended ones.
 	fixed, slope [turnBins]float64
 }
 

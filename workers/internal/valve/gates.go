@@ -308,7 +308,7 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	b.own().late.behind = behind
 }
 
-// why returns the last cause for which due buckets were left, or else the processor.
+// why returns the last cause for which due buckets were left, otherwise the processor.
 func (v *Valve) why(b *bucket, since pace.Instant) reason {
 	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
 		return v.left.by

@@ -34,9 +34,9 @@ func (p *Part) Gather() *Gathering {
 	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
-// Some reads up to n more buckets, and reports whether those were the last. after is the instant
-// from which clocks matter: the fence, since a successor after a crash cannot come sooner; or now,
-// to list every bucket that is not in its initial state.
+// Some reads up to n more buckets, and reports whether those were the last. Clocks matter after an
+// instant: the fence, since a successor after a crash cannot come sooner; or now, to list every
+// bucket that is not in its initial state.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {

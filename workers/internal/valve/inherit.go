@@ -187,11 +187,10 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	return in
 }
 
-// wind sets a clock from the predecessor's record. After a crash, the clock also waits as if a job
-// had started just before the takeover, unless nothing can have started since the record.
-//
-// Waits use the minimum elapsed time, so that none ends early; the check for possible starts uses
-// the maximum, so that none is overlooked.
+// wind sets a clock from the predecessor's record. After a crash, the clock also waits a whole
+// interval from the takeover, unless nothing can have started since the record. Waits use the
+// minimum elapsed time, so that none ends early; the check for possible starts uses the maximum, so
+// that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {

@@ -50,7 +50,7 @@ type holding struct {
 	noting    int                // jobs whose crash is being recorded
 }
 
-// stream is what is known of a partition's stream.
+// stream is the known state of a partition's stream.
 type stream struct {
 	created    time.Time // its creation time, once known
 	generation uint8     // of the backlog
@@ -58,7 +58,7 @@ type stream struct {
 	// last sequence of the stream when the backlog was opened
 	last     uint64
 	sweeping bool // until all jobs up to last have arrived
-	// when the newest job was stored, of those that have come or are inherited
+	// when the newest job was stored, of the received or inherited ones
 	newest   int64
 	arrivals arrivals
 }

@@ -160,8 +160,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	v.place(b, now)
 }
 
-// throttle pauses a bucket as its target asked, or else for the policy's backoff, doubled for each
-// pause in a row.
+// throttle pauses a bucket for the time its target named, otherwise for the policy's backoff,
+// doubled for each pause in a row.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
 	if now >= b.cool { // answers to jobs that began before the pause do not start another

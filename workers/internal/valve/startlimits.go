@@ -96,7 +96,7 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
-// tells reports whether stored checkpoints allow a job to start under limits, or else requests
+// tells reports whether stored checkpoints allow a job to start under limits; if not, it requests
 // another.
 func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
 	u := &p.unnoted

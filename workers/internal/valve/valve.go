@@ -29,11 +29,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// Valve schedules the jobs of one policy in the partitions that this drainer owns.
-//
-// Each bucket is in at most one heap: of scheduled buckets, due ones, or those that lack only a
-// body. So an iteration of the loop costs as much as its events, whatever the number of buckets or
-// jobs.
+// Valve schedules the jobs of one policy in the partitions that this drainer owns. Each bucket is
+// in at most one heap: of scheduled buckets, due ones, or ones that lack only a body. So an
+// iteration of the loop costs as much as its events, whatever the number of buckets or jobs.
 type Valve struct {
 	settings
 	startLimits
@@ -280,7 +278,7 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 }
 
 // bucket returns the bucket of a key, creating it if needed. In a partition taken over after a
-// crash, a new bucket begins as if a job had just started.
+// crash, a new bucket waits a whole interval first.
 func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
@@ -402,7 +400,7 @@ func (v *Valve) Reserve() bool {
 
 func (v *Valve) Release() { v.Reserved-- }
 
-// Running counts the jobs that run, here or elsewhere, including those of other drainers here.
+// Running counts the running jobs, here or elsewhere, including other drainers' here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 
 // mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
