@@ -49,7 +49,6 @@ func (m meter) sub(a, b exact) exact {
 	return d
 }
 
-// span returns the time that n units take.
 func (m meter) span(n int64) exact {
 	us, frac := mulDiv(n, m.rate.Per.Microseconds(), m.rate.Count)
 	return exact{us, frac}

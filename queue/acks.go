@@ -72,7 +72,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add queues a sequence unless its acknowledgement is already under way.
 func (a *acks) add(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,7 +172,6 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 }
 
-// gone confirms a message that was deleted.
 func (a *acks) gone(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,7 +207,6 @@ func (a *acks) takeConfirmed() []uint64 {
 	return batch
 }
 
-// idle reports whether every acknowledgement is confirmed and handed over.
 func (a *acks) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

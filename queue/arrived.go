@@ -17,7 +17,6 @@ func isBare(m jsapi.Message) bool {
 	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
 }
 
-// arrived reads a stored job; an unreadable one is Malformed.
 func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
 	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
 	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)

@@ -22,8 +22,7 @@ const (
 	leanBytes = 4 << 10
 	// shapeBytes is the stream size above which a wrong choice of delivery justifies reopening.
 	shapeBytes = 16 << 20
-	// lookEvery is the interval at which an open backlog checks how it was opened.
-	lookEvery = 5 * time.Second
+	lookEvery  = 5 * time.Second
 
 	// ackWait is practically unlimited: Penstock decides when a job runs again.
 	ackWait = 365 * 24 * time.Hour
@@ -195,7 +194,6 @@ func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	}
 }
 
-// isLean reports whether to leave bodies out of deliveries.
 func isLean(state jetstream.StreamState) bool {
 	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
 }

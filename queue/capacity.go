@@ -67,7 +67,6 @@ func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int6
 	return b.fits(policy, info.State, capacity)
 }
 
-// fits refuses a capacity below the depth of the deepest bucket.
 func (b *Broker) fits(policy string, state jetstream.StreamState, capacity int64) error {
 	var deepest string
 	for subject, n := range state.Subjects {

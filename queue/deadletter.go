@@ -249,7 +249,6 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 // metaDiscarded is the metadata key that counts the letters discarded to make room.
 const metaDiscarded = "penstock.discarded"
 
-// headerText converts text to a valid header value.
 func headerText(s string) string {
 	if len(s) > deadErrorBytes {
 		cut := deadErrorBytes

@@ -171,7 +171,6 @@ func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error)
 	return gone, err
 }
 
-// unlessGone drops the error about a missing stream.
 func unlessGone(err error) error {
 	if errors.Is(err, ErrNoStream) {
 		return nil

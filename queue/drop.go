@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// dropsAtOnce is the number of jobs read before they are dropped together.
 const dropsAtOnce = 500
 
 // DropBucket removes the jobs of a bucket without dead letters. Use it only for partitions without
@@ -33,7 +32,6 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	}
 }
 
-// dropSome drops the oldest jobs of a bucket.
 func (b *Broker) dropSome(ctx context.Context, policy, stream,
 	subject string) (removed int, err error) {
 	var found []job.Arrived

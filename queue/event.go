@@ -221,7 +221,6 @@ type events struct {
 	gates   map[string]*gate
 }
 
-// gate holds the publishing state of one policy.
 type gate struct {
 	since  time.Time // start of the period
 	told   int       // events in it

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	// historyJobs and historyBytes bound a policy's history.
 	historyJobs  = 100_000
 	historyBytes = 64 << 20
 
@@ -86,7 +85,6 @@ func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 var endOf = map[string]job.End{EventDone: job.EndDone, EventDead: job.EndDead,
 	EventCancelled: job.EndCancelled}
 
-// chronicled stores an ended job without blocking.
 func (b *Broker) chronicled(policy string, e Event) {
 	found, wanted := b.chronicle.policies.Load(policy)
 	end, ended := endOf[e.Type]
@@ -232,7 +230,6 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	return found, last + 1, nil
 }
 
-// window returns the matching jobs between two IDs, in order.
 func (h History) window(ctx context.Context, stream, subject string, from, last uint64) (
 	found []HistoryEntry, err error) {
 

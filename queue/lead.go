@@ -53,7 +53,6 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	}
 }
 
-// consumerInfo asks a consumer's leader about it.
 func (l *Backlog) consumerInfo(ctx context.Context,
 	consumer string) (info jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience/10)

@@ -52,7 +52,6 @@ func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 	return counts, nil
 }
 
-// maxLetters bounds one page of [Letters.List].
 const maxLetters = 10_000
 
 // lettersEvery is the pause before letters that a server lacked are looked for again.
@@ -108,7 +107,6 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 	}
 }
 
-// someLetters lists dead letters as one server has them.
 func (b *Broker) someLetters(ctx context.Context, stream, subject string, after uint64,
 	limit int) ([]StoredLetter, error) {
 	// a leader that stopped meanwhile does not answer
@@ -203,7 +201,6 @@ func (l Letters) Discard(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// delete deletes a letter and reports whether it did; one that is gone is no error.
 func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error) {
 	stream := l.b.names.DeadStream(l.policy)
 	err = l.b.deleteMessage(ctx, stream, id)

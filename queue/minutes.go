@@ -88,7 +88,7 @@ func (m *minute) add(what Count, n int64) {
 	}
 }
 
-// counted counts an event, published or not. The gate must be locked.
+// counted requires the gate's lock.
 func (b *Broker) counted(g *gate, event string) {
 	switch event {
 	case EventAccepted:

@@ -57,7 +57,6 @@ func (o *outages) enter(ctx context.Context, policy string) (probe bool, err err
 	return true, nil
 }
 
-// connected waits for the connection, at most linkPatience after it was first found missing.
 func (o *outages) connected(ctx context.Context) error {
 	for {
 		o.mu.Lock()

@@ -33,7 +33,6 @@ const (
 	messageIDBytes = 256
 	hashPrefix     = "sha256:"
 
-	// partitionsFresh is how long a policy's number of partitions is cached.
 	partitionsFresh = time.Minute
 	// askAgain limits questions about a removed policy.
 	askAgain = 250 * time.Millisecond
@@ -247,7 +246,6 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 	}
 }
 
-// attempt is a message on its way to the stream.
 type attempt struct {
 	senseless error // why it was not sent, when NATS is known not to answer
 	probe     bool
@@ -291,7 +289,6 @@ func (p *Producer) facts(policy string) *streamFacts {
 	return f
 }
 
-// diagnose explains "no responders" on a policy's subject.
 func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	f := p.facts(policy)
 	f.mu.Lock()

@@ -23,7 +23,6 @@ var errReplayedAlready = errors.New("replayed by somebody else at the same time"
 // replayPrefix begins the message ids of replays. It contains an invalid escape, as in ChainedID.
 const replayPrefix = "%!replay/"
 
-// lettersPage is the number of letters listed at a time.
 const lettersPage = 500
 
 // Replay submits a dead letter as a new job at the back of its bucket, and deletes the letter when

@@ -29,7 +29,6 @@ type replies struct {
 	queued    []*nats.Msg
 }
 
-// reply is a pending acknowledgement of one publish.
 type reply struct {
 	from  *replies
 	n     uint64
@@ -37,7 +36,6 @@ type reply struct {
 	got   chan answered
 }
 
-// answered is an answer, or why its message could not be published.
 type answered struct {
 	m   *nats.Msg
 	err error
@@ -74,7 +72,6 @@ func (r *replies) send(m *nats.Msg) (*reply, error) {
 	return w, nil
 }
 
-// publish publishes the queued messages whose senders still wait.
 func (r *replies) publish() {
 	runtime.Gosched() // goroutines that can run may be about to send
 	r.publishing.Lock()

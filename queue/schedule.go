@@ -90,7 +90,6 @@ func (n Names) schedule(kind string, s Schedule) string {
 	return n.lower + ".schedule." + kind + "." + s.Policy + "." + s.Name + "." + string(s.Key)
 }
 
-// parseSchedule parses the subject of a schedule or tick.
 func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 	words := strings.SplitN(strings.TrimPrefix(subject, n.lower+".schedule."), ".", 4)
 	if len(words) != 4 {

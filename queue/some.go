@@ -17,7 +17,6 @@ type DeadLetterFilter struct {
 	Through       uint64     // up to this ID; 0: any
 }
 
-// has reports whether a letter is selected.
 func (s DeadLetterFilter) has(l StoredLetter) bool {
 	return (!s.Keyed || l.Key == s.Key) && (s.Reason == "" || string(s.Reason) == l.Reason) &&
 		!l.Buried.Before(s.Since) && (s.Before.IsZero() || l.Buried.Before(s.Before))

@@ -75,7 +75,6 @@ const (
 	copyLag = 1000
 )
 
-// current counts the copies of a stream that are up to date.
 func current(stream *jetstream.StreamInfo) int {
 	if stream.Cluster == nil {
 		return 1
@@ -130,7 +129,6 @@ func (b *Broker) Waiting() map[string]bool {
 	return nil
 }
 
-// bounded is a stream that shares a part of the store.
 type bounded struct {
 	policy string                // of a history with historyInfix
 	stream *jetstream.StreamInfo // nil: not there yet
@@ -149,7 +147,6 @@ type survey struct {
 	made          map[string]time.Time         // of [Storage]
 }
 
-// copied counts the copies of a stream of a group.
 func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
 	c := s.copies[group]
 	if stream != nil && current(stream) < stream.Config.Replicas {
@@ -172,7 +169,6 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 	return s.letters.bound(metaNumber(s.said[policy], metaDeadMaxBytes))
 }
 
-// share bounds the streams of one part of the store.
 type share struct {
 	level int64   // bytes of each stream without a number of its own; 0: not bounded
 	scale float64 // of numbers of their own

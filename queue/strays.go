@@ -53,7 +53,6 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	return found, nil
 }
 
-// hand hands strays over, and reports whether the backlog is still open.
 func (l *Backlog) hand(found []job.Arrived) bool {
 	if len(found) == 0 {
 		return true

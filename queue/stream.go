@@ -184,7 +184,6 @@ func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	return nil
 }
 
-// sameSettings compares the changeable settings.
 func sameSettings(have, want jetstream.StreamConfig) bool {
 	return slices.Equal(have.Subjects, want.Subjects) &&
 		have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
@@ -194,7 +193,6 @@ func sameSettings(have, want jetstream.StreamConfig) bool {
 		metaNumber(have.Metadata, metaDeadMaxBytes) == metaNumber(want.Metadata, metaDeadMaxBytes)
 }
 
-// withSettings returns have with the changeable settings of want.
 func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.Subjects = want.Subjects
 	have.MaxMsgsPerSubject = want.MaxMsgsPerSubject

@@ -84,7 +84,6 @@ func (n Names) Consumer(partition int, epoch uint64) string {
 	return "valve-" + strconv.Itoa(partition) + "-" + strconv.FormatUint(epoch, 10)
 }
 
-// parseConsumer undoes Consumer.
 func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool) {
 	rest, ours := strings.CutPrefix(name, "valve-")
 	first, second, _ := strings.Cut(rest, "-")
@@ -173,7 +172,6 @@ func (n Names) ParseRequest(endpoint, subject string) (policy, token string, ok 
 	return policy, token, true
 }
 
-// bucket is the KV bucket of one of the installation's [Tables].
 func (n Names) bucket(table string) string { return n.upper + "_" + table }
 
 // doorJobs and doorAdmitted are the subjects that a policy's open stream captures.

@@ -72,7 +72,6 @@ func (s *sweep) end(handed uint64) bool {
 	return over
 }
 
-// handOver hands jobs over, and reports whether the backlog is still open.
 func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s := &l.sweep
 	s.mu.Lock()

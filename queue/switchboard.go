@@ -17,7 +17,6 @@ type switchboard struct {
 	stop  chan struct{}
 }
 
-// switchboardRoom bounds the messages that wait for the goroutine. More are dropped.
 const switchboardRoom = 1 << 14
 
 // subscribe calls handle for the messages of a subject, in turns with other members of a group

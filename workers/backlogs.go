@@ -60,7 +60,6 @@ func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 	}
 }
 
-// backlog is an owned partition's connection to its stream.
 type backlog struct {
 	ctx      context.Context // ends with the ownership
 	cancel   func()
@@ -205,7 +204,6 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	}
 }
 
-// readAndOpen prepares a partition for a new owner or epoch. A shared limit has no backlog.
 func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	partitions int) (core.Opened, *queue.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
@@ -327,7 +325,6 @@ func (bs *backlogs) shutNow(open *queue.Backlog) {
 	}
 }
 
-// closeAll closes all backlogs when the loop ends; after an orderly stop there are none.
 func (bs *backlogs) closeAll() {
 	for p := range bs.all {
 		bs.Close(p)

@@ -88,7 +88,6 @@ func (c callback) queue(ctx context.Context, t job.Result) error {
 	return nil
 }
 
-// receiver returns the bucket of a URL's host.
 func receiver(to *url.URL) (job.Key, error) {
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
 	switch port := to.Port(); {
@@ -99,7 +98,6 @@ func receiver(to *url.URL) (job.Key, error) {
 	}
 }
 
-// publish stores an outcome in the bucket of its host.
 func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error {
 	key, err := receiver(to)
 	if err != nil {

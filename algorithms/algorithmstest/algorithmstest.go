@@ -234,7 +234,6 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d) + 1))
 }
 
-// cost returns 1 to most; small ones are likely.
 func cost(random *rand.Rand, most int64) int64 {
 	if random.IntN(2) == 0 {
 		return 1

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// costs checks that a request passes whole or not at all.
 func costs[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{most, (most + 1) / 2, most/2 + 1, max(1, most/3), 1} {

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// shardBits is the binary logarithm of the number of locks.
 const shardBits = 7
 
 // A table starts with fewPlaces and never shrinks to somePlaces or fewer.
@@ -123,7 +122,6 @@ func (s *shard[S]) table(places int) int64 {
 	return int64(places) * int64(reflect.TypeFor[entry[S]]().Size()+reflect.TypeFor[mark]().Size())
 }
 
-// stateSize returns the bytes that a state references.
 func stateSize[S any](state *S) int64 {
 	if log, ok := any(state).(*algorithms.SlidingLogState); ok {
 		return 8 * int64(cap(log.Times))

@@ -91,7 +91,6 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 	return true
 }
 
-// encode encodes one key's requests, with runs of equal ones as one pair.
 func encode(t terms, requests []*request) any {
 	n, times := t.pair(requests[0])
 	if len(requests) == 1 {

@@ -204,7 +204,6 @@ func (c *Client) board(f *flight) bool {
 	return true
 }
 
-// place identifies the keys that can share a script call.
 type place struct {
 	lane *lane
 	slot uint16 // in a cluster

@@ -116,7 +116,6 @@ func splitKeys(joined string) (keys []string) {
 	return keys
 }
 
-// groupTerms holds a group's rules as of the time of a request.
 type groupTerms struct {
 	members []member
 	names   func(key string) []string

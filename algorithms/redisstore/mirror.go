@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// script is a Lua program and its hash in Redis.
 type script struct{ source, hash string }
 
 func newScript(source string) *script {

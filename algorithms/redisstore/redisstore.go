@@ -154,7 +154,6 @@ var (
 	policyEscapes = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", ":", "%3A")
 )
 
-// stem returns the prefix of a policy's Redis keys.
 func (c *Client) stem(policy string) string {
 	return c.prefix + ":{" + policyEscapes.Replace(policy) + ":"
 }

@@ -27,7 +27,6 @@ import (
 )
 
 const (
-	// version is the version of the file format.
 	version = 1
 	// idle bounds one step of a snapshot: the first step of a large stream reads all of it.
 	idle = 30 * time.Second

@@ -202,7 +202,6 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	return err
 }
 
-// limit bounds the storage of the account of all clients.
 func (s *Server) limit(logger *slog.Logger) error {
 	account, err := s.server.LookupAccount(server.DEFAULT_GLOBAL_ACCOUNT)
 	if err != nil {

@@ -15,7 +15,6 @@ type dirLock struct{ file *os.File }
 // ErrInUse says that another server has the directory open.
 var ErrInUse = errors.New("another server uses it")
 
-// lockDir creates the directory and locks it until the process ends.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncDisk forces everything written to the file system of a directory to disk.
 func syncDisk(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -43,7 +43,6 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// resultDocument is a [Result] as JSON.
 type resultDocument struct {
 	Job      string         `json:"job"`
 	End      End            `json:"end"`

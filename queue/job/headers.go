@@ -86,7 +86,6 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 // HTTP; between a valve and a remote worker, a word of their protocol.
 const HeaderStatus = "Penstock-Status"
 
-// Bounds of header values.
 const (
 	MaxCost     = 1_000_000
 	MinPriority = -9
@@ -201,7 +200,6 @@ func CostHeader(name string) string {
 	return HeaderCostPrefix + strings.ToUpper(name[:1]) + name[1:]
 }
 
-// readCost reads one named cost.
 func (a *Arrived) readCost(name string, values []string) error {
 	if _, twice := a.Costs[name]; twice || len(values) != 1 {
 		return errTwice

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// parallel bounds the requests in flight of one List or DeleteAll.
 	parallel = 16
 	// pageKeys is the number of records per request. A server returns at most 1,024.
 	pageKeys = 512
@@ -80,7 +79,6 @@ func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	return inParallel(records, func(r Record) error { return t.Delete(ctx, r.Key, 0) })
 }
 
-// inParallel calls do for each item, several at a time, until one fails.
 func inParallel[T any](items []T, do func(T) error) error {
 	pending := make(chan T, len(items))
 	for _, item := range items {

@@ -136,7 +136,6 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	}
 }
 
-// open creates the watch's consumer, and returns the number of records that wait in it.
 func (w *watch) open(ctx context.Context, patience time.Duration) (name string, waiting uint64,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

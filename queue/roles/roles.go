@@ -13,7 +13,6 @@ import (
 // Role is a kind of client.
 type Role string
 
-// The roles.
 const (
 	Producer Role = "producer" // submits jobs, by asking an admitter
 	Checker  Role = "checker"  // takes from limits, looks at them and gives back

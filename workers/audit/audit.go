@@ -35,7 +35,6 @@ import (
 // DefaultStarts is the default of [Options.Starts]; it takes some 100 MB.
 const DefaultStarts = 2_000_000
 
-// mostBreaches bounds the breaches kept.
 const mostBreaches = 1000
 
 // Options are the settings of an [Auditor]. The zero value works.
@@ -105,7 +104,6 @@ func (a *Auditor) override(name string, key job.Key, o policy.Override, _ bool) 
 	a.judge.Override(name, key, o, time.Now())
 }
 
-// heard handles an event, and reports the limits that it breaks.
 func (a *Auditor) heard(name string, e queue.Event) {
 	a.mu.Lock()
 	broken := a.judge.Heard(name, e, time.Now())

@@ -53,7 +53,6 @@ type shared struct {
 	starts *bucket // of all these policies
 }
 
-// source is a process that reports starts.
 type source struct {
 	number uint64
 	ahead  time.Duration // the least delay from a start to its event
@@ -214,7 +213,6 @@ func specsOf(p policy.Policy, o policy.Override) []spec {
 	return specs
 }
 
-// totals returns the laws of all keys together.
 func totals(p policy.Policy) []spec {
 	if !p.Paced() {
 		return nil

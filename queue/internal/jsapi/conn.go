@@ -60,7 +60,6 @@ func Instants(metadata map[string]string, key string) []time.Time {
 	return found
 }
 
-// createTries bounds the attempts to create a stream that other processes create, too.
 const createTries = 10
 
 // within makes a call with a deadline, and translates its error.
@@ -174,7 +173,6 @@ func CheckVersion(metadata map[string]string) error {
 	return nil
 }
 
-// created returns when a stream was first created.
 func created(info *jetstream.StreamInfo) time.Time {
 	if at := Instants(info.Config.Metadata, MetaCreated); len(at) > 0 {
 		return at[0]

@@ -68,7 +68,6 @@ type Refusal struct {
 // Error returns the server's text with its code.
 func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode) }
 
-// kind returns the package's error for an API error, or nil.
 func (e *Refusal) kind() error {
 	switch e.ErrCode {
 	case CodeStoreFailed:

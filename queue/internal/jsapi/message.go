@@ -125,7 +125,6 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 	return read, nil
 }
 
-// next waits for an answer until patience or ctx ends.
 func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Time) (
 	m *nats.Msg, err error) {
 
@@ -142,7 +141,6 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 	return m, Translate(err)
 }
 
-// batchBytes bounds, roughly, the bytes of one batch.
 const batchBytes = 1 << 20
 
 // Batch reads up to n messages starting at a sequence, in order, from any replica: a subject's, or

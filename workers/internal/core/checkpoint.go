@@ -14,8 +14,7 @@ const (
 	checkpointEvery = 250 * time.Millisecond
 	// checkpointPerBucket makes checkpoints of many buckets rarer: of 100,000, every 2¼ s.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostGathered bounds the buckets read per iteration of the loop.
-	mostGathered = 2048
+	mostGathered        = 2048
 )
 
 // checkpointState schedules a partition's checkpoints: one at a time, and only after changes.

@@ -131,7 +131,6 @@ func (c *Core) valve(name string) *livePolicy {
 	return v
 }
 
-// rouse has every iteration visit a valve until it is idle.
 func (c *Core) rouse(v *livePolicy) {
 	if v.awake {
 		return

@@ -390,7 +390,6 @@ func (c *Core) release(s *share, now pace.Instant) {
 		Handover: h}, whyRelease, now)
 }
 
-// giveBack restores the record that a taking replaced.
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)

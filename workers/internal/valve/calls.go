@@ -143,7 +143,6 @@ const firstCall = 1 << 63
 
 func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
 
-// refuses returns the answer to a new call that would wait in vain.
 func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration) *job.Turn {
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}

@@ -215,7 +215,6 @@ func (v *Valve) match() (b *bucket, claim int) {
 	return nil, 0
 }
 
-// refuseLate rejects expired claims, or all of them.
 func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c := &v.claims
 	n := 0

@@ -287,7 +287,6 @@ func (p *Part) sweepDeep() (of []*bucket) {
 	return of
 }
 
-// loseDeep drops all deep jobs of a partition.
 func (p *Part) loseDeep() {
 	p.v.out.Vanished += p.deep.Len()
 	p.v.memory.deep -= int64(p.deep.Len())

@@ -53,7 +53,7 @@ func turnBin(turns float64) int {
 	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
 }
 
-// add adds the slots of a bucket; call sum afterwards.
+// add adds a bucket; call sum afterwards.
 func (f *forecast) add(b *bucket, turns float64) {
 	if !b.competes() {
 		return

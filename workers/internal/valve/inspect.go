@@ -160,7 +160,6 @@ func (v *Valve) find(l *listing) (done bool) {
 	return done
 }
 
-// pick keeps the largest buckets.
 func (l *listing) pick(b listed) {
 	if len(l.page) < l.offset+l.limit {
 		l.page.Push(b)
@@ -277,7 +276,6 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	return 1
 }
 
-// waiting returns a copy of the list of a bucket's jobs that do not run.
 func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
@@ -295,7 +293,6 @@ func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	return jobs
 }
 
-// purge drops jobs of one bucket, unless they run by now.
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)

@@ -45,8 +45,7 @@ const (
 	// mostQuestions bounds the waiting questions; more are refused.
 	mostQuestions = 256
 	// mostWalks bounds a partition's concurrent walks, because each holds all buckets.
-	mostWalks = 8
-	// purgePiece is the number of jobs dropped in one piece of work.
+	mostWalks  = 8
 	purgePiece = 256
 	// mostPurging bounds the unacknowledged jobs before more deep jobs are dropped; purgePause is
 	// the time until the next look.
@@ -221,7 +220,6 @@ func (q *question) job(now pace.Instant) progress {
 	return answered
 }
 
-// jobs describes one job per piece.
 func (q *question) jobs(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn

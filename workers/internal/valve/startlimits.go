@@ -273,7 +273,6 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 	}
 }
 
-// recharge converts the charges of runs when their limits are replaced.
 func (v *Valve) recharge(by *together, from, to *quota.Limits,
 	used func(c *charged, b *bucket) *quota.Set) {
 	adapt := func(j *heldJob) {

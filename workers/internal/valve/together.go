@@ -67,7 +67,6 @@ type passer struct {
 // mostPassed bounds these buckets.
 const mostPassed = 64
 
-// takesTurns reports whether some limit covers all buckets.
 func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
 
 // nextTurn returns what delays the next turn; forever while the state of a shared limit is
@@ -291,7 +290,6 @@ func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
 	return true
 }
 
-// spent reports whether a budget over all buckets is used up.
 func (v *Valve) spent() bool {
 	return slices.ContainsFunc(v.common, func(t *together) bool {
 		p := t.here()
