@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/cmd/penstock/trace"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/policyfile"
-	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
@@ -106,23 +105,6 @@ func (t traced) String() string {
 	return text
 }
 
-func policiesOf(name string) ([]policy.Policy, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	defer file.Close()
-	f, err := strict.Read(file)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	policies := policyfile.Read(f, nil)
-	if err := f.Err(); err != nil {
-		return nil, usageError{err}
-	}
-	return policies, nil
-}
-
 type play struct {
 	Config string `json:"config"`
 	*whatif.Report
@@ -130,9 +112,9 @@ type play struct {
 }
 
 func plays(config string, only []string) (all []*play, err error) {
-	policies, err := policiesOf(config)
+	policies, err := policyfile.Load(config)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	var names []string
 	for _, p := range policies {

@@ -95,7 +95,7 @@ func TestABadTraceIsAnError(t *testing.T) {
 			"must not be negative")
 	}
 	none := written(t, "none.yaml", "http: {}\n")
-	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "holds no policies")
+	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "policies: is missing")
 }
 
 // manyBursts is ten minutes of a request a second, and bursts of ten of which the last is larger.
