@@ -101,6 +101,7 @@ clusters: setup ## the part of test-all with three servers
 programs: setup ## the part of test-all that runs our programs as users do
 	$(call gotest,-p 2,$(PROGRAMS))
 	cd $(CLIENT) && $(call gotest,,./...)
+	cd outbox && $(call gotest,,./...)
 
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
@@ -114,12 +115,13 @@ lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errche
 	done
 	go run $(STATICCHECK) ./...
 	go run $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
-	go -C $(CLIENT) vet ./...
-	go -C $(CLIENT) run $(STATICCHECK) ./...
-	go -C $(CLIENT) run $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./...
+	@for module in $(CLIENT) outbox; do \
+		go -C $$module vet ./... && go -C $$module run $(STATICCHECK) ./... && \
+		go -C $$module run $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./... && \
+		go -C $$module mod tidy -diff || exit 1; \
+	done
 	go test ./internal/walls
 	go mod tidy -diff
-	go -C $(CLIENT) mod tidy -diff
 
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
@@ -143,7 +145,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service callers compare accuracy reference screenshots test-bench
+.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service bench-outbox callers compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -181,6 +183,9 @@ bench-calls: ## what the proxy for outbound calls adds, and how exactly ten proc
 
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about five minutes
 	go -C bench run ./service -out ../docs
+
+bench-outbox: setup ## transactions with a job a second beside River's InsertTx, and how fast a relay is, in about a minute
+	go -C bench test ./outbox -run '^$$' -bench .
 
 compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)
 	go -C bench run ./compare -out ../docs

@@ -2,7 +2,10 @@ module github.com/penstock-mq/penstock/bench
 
 go 1.26.0
 
-replace github.com/penstock-mq/penstock => ../
+replace (
+	github.com/penstock-mq/penstock => ../
+	github.com/penstock-mq/penstock/outbox => ../outbox
+)
 
 require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
@@ -11,6 +14,7 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/openai/openai-go/v3 v3.98.0
 	github.com/penstock-mq/penstock v0.0.0-00010101000000-000000000000
+	github.com/penstock-mq/penstock/outbox v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1

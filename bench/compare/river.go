@@ -107,7 +107,7 @@ func (r *rivers) left(ctx context.Context) (n int, err error) {
 
 func (r *rivers) unlimited() { r.free = true }
 
-func (r *rivers) work(url string) *exec.Cmd { return child(roleRiver, workSpec{r.at, url}) }
+func (r *rivers) work(url string) *exec.Cmd { return child(roleRiver, workSpec{r.At, url}) }
 
 // victim is any: all of them are alike.
 func (r *rivers) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/pgtest"
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
@@ -55,7 +56,7 @@ func systems(dir string) []system {
 		&bull{dir: dir, max: 1, duration: 1000 / limit},
 		&async{dir: dir},
 	}
-	if _, found := postgresPrograms(); found {
+	if _, found := pgtest.Programs(); found {
 		return append(all, &rivers{dir: dir})
 	}
 	say("River is left out, for want of PostgreSQL")

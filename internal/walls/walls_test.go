@@ -29,6 +29,7 @@ algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/strict internal/zones
+outbox: . admission queue/job
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
@@ -124,6 +125,7 @@ internal/node: admission/schedules internal/health internal/lifecycle internal/n
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
 internal/promsink: queue client_golang
+internal/pgtest: internal/proctest internal/waittest
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest

@@ -1,0 +1,286 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/pgtest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/outbox"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// world is a database with an outbox, and a Penstock that runs jobs.
+type world struct {
+	t  *testing.T
+	at string
+	db *pgxpool.Pool
+	p  *penstock.Penstock
+
+	mu  sync.Mutex
+	ran map[string][]string // the bodies by key, in the order of their starts
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, at: pgtest.Start(t).At, ran: map[string][]string{}}
+	var err error
+	if w.db, err = pgxpool.New(t.Context(), w.at); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.db.Close)
+	w.exec(outbox.Schema)
+	w.exec(outbox.Schema) // once more, as each start of a program may
+	named := func(name, rate string, capacity int64) policy.Policy {
+		return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow: penstock.MustRate(rate), Capacity: capacity}}
+	}
+	w.p, err = penstock.Open(t.Context(), penstock.Options{Policies: []policy.Policy{
+		named("mail", "10000/s", 1000), named("slow", "20/s", 2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.p.Close)
+	for _, name := range []string{"mail", "slow"} {
+		w.p.Handle(name, func(_ context.Context, j workers.Job) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			text := string(j.Body)
+			w.ran[j.Key.Raw()] = append(w.ran[j.Key.Raw()], text[:min(len(text), 10)])
+			return nil
+		})
+	}
+	w.background(w.p.Run)
+	return w
+}
+
+// background runs something until the end of the test, or until stop is called.
+func (w *world) background(run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) exec(statement string, args ...any) {
+	w.t.Helper()
+	if _, err := w.db.Exec(w.t.Context(), statement, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// insert commits a transaction of pgx with one job.
+func (w *world) insert(j penstock.Job) {
+	w.t.Helper()
+	tx, err := w.db.Begin(w.t.Context())
+	if err == nil {
+		if err = outbox.Insert(w.t.Context(), tx, j); err == nil {
+			err = tx.Commit(w.t.Context())
+		}
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// rows counts the rows for which a condition holds.
+func (w *world) rows(condition string) (n int) {
+	w.t.Helper()
+	row := w.db.QueryRow(w.t.Context(), "SELECT count(*) FROM penstock_outbox WHERE "+condition)
+	if err := row.Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// hasRun waits until the jobs of a key have run, and fails unless these are the ones, in order.
+func (w *world) hasRun(key string, want ...string) {
+	w.t.Helper()
+	got := func() []string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Clone(w.ran[key])
+	}
+	waittest.Eventually(func() bool { return len(got()) >= len(want) })
+	if !slices.Equal(got(), want) {
+		w.t.Errorf("of %q ran %q, want %q", key, got(), want)
+	}
+}
+
+func numbers(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
+}
+
+// TestJobsOfCommittedTransactionsRunOnceInOrder, by three relays at once.
+func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		w.background((&outbox.Relay{DB: w.db, Jobs: w.p}).Run)
+	}
+	db, err := sql.Open("pgx", w.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const jobs = 50
+	keys := []string{"", "acme", "ümläut/x"}
+	for i := range jobs {
+		for _, key := range keys {
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := penstock.Job{Policy: "mail", Key: key, Body: fmt.Append(nil, i),
+				Header: http.Header{"Content-Type": {"text/plain"}}}
+			if err := outbox.InsertSQL(t.Context(), tx, j); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := w.db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := outbox.Insert(t.Context(), tx, penstock.Job{Policy: "mail"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 { // more than a relay reads at once
+		w.insert(penstock.Job{Policy: "mail", Key: "large",
+			Body: []byte(strings.Repeat("x", admission.MaxBody))})
+	}
+	for _, key := range keys {
+		w.hasRun(key, numbers(jobs)...)
+	}
+	w.hasRun("large", slices.Repeat([]string{"xxxxxxxxxx"}, 5)...)
+	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
+	err = outbox.Insert(t.Context(), w.db, penstock.Job{Policy: "mail",
+		Body: make([]byte, admission.MaxBody+1)})
+	if !errors.Is(err, admission.ErrTooLarge) {
+		t.Errorf("a body that no queue takes: %v", err)
+	}
+}
+
+// killed submits jobs, and kills the relay's connection before it can delete their rows.
+type killed struct {
+	*world
+	mu   sync.Mutex
+	left int
+}
+
+func (k *killed) Submit(ctx context.Context, j penstock.Job) (penstock.Ticket, error) {
+	ticket, err := k.p.Submit(ctx, j)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.left--; k.left >= 0 {
+		k.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> " +
+			"pg_backend_pid() AND state = 'idle in transaction'")
+	}
+	return ticket, err
+}
+
+func TestARelayThatDiesAfterASubmissionMakesNoSecondJob(t *testing.T) {
+	w := newWorld(t)
+	for i := range 20 {
+		w.insert(penstock.Job{Policy: "mail", Key: "a", Body: fmt.Append(nil, i)})
+		w.insert(penstock.Job{Policy: "mail", Key: "b", Body: fmt.Append(nil, i)})
+	}
+	k := &killed{world: w, left: 3}
+	w.background((&outbox.Relay{DB: w.db, Jobs: k}).Run)
+	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
+	w.hasRun("a", numbers(20)...)
+	w.hasRun("b", numbers(20)...)
+	if k.left >= 0 {
+		t.Error("no connection was killed")
+	}
+}
+
+// TestAFullQueueHoldsItsKeyUpAndNoOther, and the order of its jobs stays.
+func TestAFullQueueHoldsItsKeyUpAndNoOther(t *testing.T) {
+	w := newWorld(t)
+	for i := range 12 {
+		w.insert(penstock.Job{Policy: "slow", Key: "full", Body: fmt.Append(nil, i)})
+	}
+	w.insert(penstock.Job{Policy: "slow", Key: "other", Body: []byte("0")})
+	stop := w.background((&outbox.Relay{DB: w.db, Jobs: w.p, Poll: 20 * time.Millisecond}).Run)
+	w.hasRun("other", "0")
+	if w.rows("key = 'full'") == 0 {
+		t.Error("the queue was never full")
+	}
+	w.hasRun("full", numbers(12)...)
+	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
+	stop()
+}
+
+func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
+	w := newWorld(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	listener.Close()
+	client, err := penstock.NewHTTPClient("http://"+addr, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.insert(penstock.Job{Policy: "mail", Body: []byte("0")})
+	w.background((&outbox.Relay{DB: w.db, Jobs: client}).Run)
+	waittest.Until(t, "a submission failed", func() bool {
+		return w.rows("retry_at > inserted AND error IS NULL") == 1
+	})
+	if listener, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: w.p.Handler()}
+	defer server.Close()
+	go server.Serve(listener)
+	w.hasRun("", "0")
+}
+
+// TestARowThatCannotBeSubmittedIsSetAside, and comes again when someone has mended it.
+func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.insert(penstock.Job{Policy: "mail", Body: fmt.Append(nil, i),
+			Cost: []int64{0, 5000, 0}[i]}) // more than the bucket's capacity
+	}
+	w.insert(penstock.Job{Policy: "mial", Key: "misspelt", Body: []byte("0")})
+	w.background((&outbox.Relay{DB: w.db, Jobs: w.p}).Run)
+	w.hasRun("", "0", "2")
+	waittest.Until(t, "both are set aside", func() bool {
+		return w.rows("error LIKE 'unknown policy%'") == 1 &&
+			w.rows("error LIKE '%can never pass%'") == 1 && w.rows("true") == 2
+	})
+	w.exec("UPDATE penstock_outbox SET error = NULL, policy = 'mail' WHERE policy = 'mial'")
+	w.hasRun("misspelt", "0")
+}
