@@ -38,7 +38,7 @@ func (b *bench) cluster(n int) []figure {
 	admitter := b.admitterAt(ours[0].url, servers, true, policyTexts(n, "http://127.0.0.1:9/")...)
 	ready, drained := admitter.ready(), admitter.drainsAll(n)
 	bare.began = time.Now() // it has been there for a while
-	made := bare.makeStreams(n)
+	made := bare.each(n, bare.makeStream)
 	idle := b.idle(append(append(ours, admitter), others...)...)
 	ask, bareAsk := submit(admitter, policyName(0)), publish(bare, policyName(0))
 	quiet, bareQuiet := asked(ours[0], nil, ask), asked(bare, nil, bareAsk)

@@ -124,11 +124,11 @@ func run(ctx context.Context, args []string) (err error) {
 	var failed error // what cannot be measured keeps nothing else from it
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
+			if ctx.Err() != nil {
+				break // what has been measured is printed
+			}
 			say("%s: %d", p.name, n)
 			figures, err := b.try(p.measure, n)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 			if err != nil {
 				failed = errors.Join(failed, fmt.Errorf("%d %s: %w", n, p.name, err))
 				continue
@@ -136,6 +136,7 @@ func run(ctx context.Context, args []string) (err error) {
 			r.add(p.name, n, figures)
 		}
 	}
+	failed = errors.Join(failed, ctx.Err())
 	if err := r.print(os.Stdout); err != nil || b.out == "" {
 		return errors.Join(failed, err)
 	}

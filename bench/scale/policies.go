@@ -26,7 +26,7 @@ func (b *bench) policies(n int) []figure {
 	ours := b.admitter(policyTexts(n, target.URL)...)
 	first, drained := ours.ready(), ours.drainsAll(n)
 	bare := b.natsServer()
-	bareFirst := bare.makeStreams(n)
+	bareFirst := bare.each(n, bare.makeStream)
 	idle := b.idle(ours, bare)
 	more := oneMore(n, ours.morePolicy)
 	bareMore := oneMore(n, func(i int) error { return bare.makeStream(policyName(i)) })
@@ -34,7 +34,7 @@ func (b *bench) policies(n int) []figure {
 	ours.again()
 	again, drainedAgain := ours.ready(), ours.drainsAll(n)
 	bare.again()
-	bareBack, bareAgain := bare.streams(n), bare.makeStreams(n)
+	bareBack, bareAgain := bare.streams(n), bare.each(n, bare.findStream)
 	return append([]figure{
 		{"first start: ready", "s", first, bareFirst},
 		{"first start: all drained", "s", drained, bareFirst},
@@ -108,16 +108,21 @@ func (n *node) firstMessages() float64 {
 	return n.firstJobs("jobs.", reached)
 }
 
-// makeStreams makes streams as policies have them, each with a durable consumer, many at a time,
+// each makes or finds streams as policies have them, with a durable consumer each, many at a time,
 // and returns the seconds since the start of the server.
-func (n *node) makeStreams(streams int) float64 {
-	var making errgroup.Group
-	making.SetLimit(32)
+func (n *node) each(streams int, do func(name string) error) float64 {
+	var doing errgroup.Group
+	doing.SetLimit(32)
 	for i := range streams {
-		making.Go(func() error { return n.makeStream(policyName(i)) })
+		doing.Go(func() error { return do(policyName(i)) })
 	}
-	must(making.Wait())
+	must(doing.Wait())
 	return time.Since(n.began).Seconds()
+}
+
+func (n *node) findStream(name string) error {
+	_, err := n.js.Consumer(n.b.ctx, name, worker.Durable)
+	return err
 }
 
 func (n *node) makeStream(name string) error {
