@@ -120,8 +120,12 @@ func (n *node) each(streams int, do func(name string) error) float64 {
 	return time.Since(n.began).Seconds()
 }
 
+// findStream makes the consumer of a stream again, which a restart ends.
 func (n *node) findStream(name string) error {
-	_, err := n.js.Consumer(n.b.ctx, name, worker.Durable)
+	stream, err := n.js.Stream(n.b.ctx, name)
+	if err == nil {
+		_, err = stream.CreateOrUpdateConsumer(n.b.ctx, worker)
+	}
 	return err
 }
 
