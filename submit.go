@@ -59,13 +59,14 @@ type Ticket = admission.Outcome
 // RefusedError says why a job was not accepted, and when to retry.
 type RefusedError = admission.RefusedError
 
-// Errors of Submit and Acquire, for errors.Is. The first five are the reasons of a [*RefusedError].
+// Errors of Submit and Acquire, for errors.Is. The first six are the reasons of a [*RefusedError].
 var (
 	ErrQueueFull           = admission.ErrQueueFull           // of the bucket, or its policy
 	ErrRateLimited         = admission.ErrRateLimited         // by a door policy
 	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable // the job would start after it
 	ErrTooLate             = admission.ErrTooLate             // the call would start after its wait
 	ErrPaused              = admission.ErrPaused              // the call's policy or bucket
+	ErrTargetDown          = admission.ErrTargetDown          // another call is the breaker's probe
 	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored; with
 	// an IdempotencyKey it can be submitted again.
 	ErrUnavailable   = admission.ErrUnavailable

@@ -36,6 +36,8 @@ var (
 	ErrDeadlineUnreachable = errors.New("the job would start after its deadline")
 	ErrTooLate             = errors.New("the call would start after its wait")
 	ErrPaused              = errors.New("it is paused")
+	// the breaker is open, and another call is its probe
+	ErrTargetDown = errors.New("the target is down")
 )
 
 // RefusedError is a refusal as an error, see [Outcome.Err].

@@ -85,8 +85,9 @@ var refusals = map[error]problem{
 		Detail: admission.ErrDeadlineUnreachable.Error(),
 		Reason: "deadline-unreachable",
 	},
-	admission.ErrTooLate: quotaExceeded.because("too-late"),
-	admission.ErrPaused:  quotaExceeded.because("paused"),
+	admission.ErrTooLate:    quotaExceeded.because("too-late"),
+	admission.ErrPaused:     quotaExceeded.because("paused"),
+	admission.ErrTargetDown: quotaExceeded.because("target-down"),
 }
 
 func (p problem) because(reason string) problem {

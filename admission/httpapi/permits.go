@@ -100,11 +100,11 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	}
 	switch of.Status {
 	case job.CallProgress, job.CallPause, job.CallDone, job.CallFailed, job.CallUnavailable,
-		job.CallThrottled, job.CallReturned:
+		job.CallUnreached, job.CallThrottled, job.CallReturned:
 	default:
 		return answer.Answer{}, bad("status",
-			"want progress, pause, done, fail, unavailable, retry-after, returned or an HTTP "+
-				"status")
+			"want progress, pause, done, fail, unavailable, unreached, retry-after, returned or "+
+				"an HTTP status")
 	}
 	if of.ID = query.Get("permit"); of.ID == "" || len(of.ID) > mostPermit {
 		return answer.Answer{}, bad("permit", "want the permit of the answer to POST")

@@ -400,11 +400,16 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	}
 	response, err := c.options.Transport.RoundTrip(request)
 	if err != nil {
-		if c.trace(0, err); wrote.Load() {
-			permit.Settle(permits.Result{Status: permits.Failed, Err: err})
-		} else {
-			permit.Return()
+		result := permits.Result{Status: permits.Unreached, Err: err}
+		switch c.trace(0, err); {
+		case wrote.Load() && out.Context().Err() != nil: // perhaps its caller was just impatient
+			result.Status = permits.Failed
+		case wrote.Load():
+			result.Status = permits.Unavailable
+		case out.Context().Err() != nil:
+			permit.Return() // the first one counts
 		}
+		permit.Settle(result)
 		return nil, notThrottled, err
 	}
 	now := time.Now()
@@ -427,7 +432,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		body.meter = newMeter(response.Header)
 	}
 	if response.StatusCode >= 500 {
-		body.result.Status = permits.Failed
+		body.result.Status = permits.Unavailable
 		body.result.Err = fmt.Errorf("the upstream answered %d", response.StatusCode)
 	}
 	response.Body = body

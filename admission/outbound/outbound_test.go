@@ -328,7 +328,8 @@ func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 		w.WriteHeader(500)
 		w.(http.Flusher).Flush()
 		<-end
-	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb, MaxWait: time.Minute})
+	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb, MaxWait: time.Minute,
+		Policy: "errors"})
 	response := w.ask("POST", "/", "x", "Idempotency-Key: k")
 	if response.StatusCode != 500 {
 		t.Error(response.StatusCode)
@@ -339,7 +340,7 @@ func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 	}
 	close(end)
 	text(t, response)
-	if r := w.end(2); r.Status != job.CallFailed || r.RetryAfterMS != 0 {
+	if r := w.end(2); r.Status != job.CallUnavailable || r.RetryAfterMS != 0 {
 		t.Errorf("settled %+v", r)
 	}
 }
@@ -409,7 +410,7 @@ func TestAStartIsOneRequest(t *testing.T) {
 		}
 	}()
 	w := begin(t, nil, outbound.Options{},
-		outbound.Route{Upstream: "http://" + listener.Addr().String()})
+		outbound.Route{Upstream: "http://" + listener.Addr().String(), Policy: "resets"})
 	for i, c := range []struct{ method, body string }{{"GET", ""}, {"POST", ""}, {"POST", "x"},
 		{"DELETE", ""}} {
 		w.ask(c.method, "/", c.body)
@@ -419,7 +420,7 @@ func TestAStartIsOneRequest(t *testing.T) {
 			requests.Load() != before+1 {
 			t.Errorf("%+v: %d after %d requests", c, response.StatusCode, requests.Load()-before)
 		}
-		if r := w.end(2*i + 2); r.Status != job.CallFailed {
+		if r := w.end(2*i + 2); r.Status != job.CallUnavailable {
 			t.Errorf("%+v: settled %+v", c, r)
 		}
 	}
@@ -427,11 +428,44 @@ func TestAStartIsOneRequest(t *testing.T) {
 
 // Requirement 10.
 func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
-	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: "http://127.0.0.1:1"})
+	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: "http://127.0.0.1:1",
+		Policy: "unreached"})
 	response := w.ask("POST", "/", "x")
-	if r := w.end(1); response.StatusCode != 502 || r.Status != job.CallReturned {
+	if r := w.end(1); response.StatusCode != 502 || r.Status != job.CallUnreached {
 		t.Errorf("%d, settled %+v", response.StatusCode, r)
 	}
+}
+
+// Requirement 8: calls are refused while the upstream is down, and one finds out when it is back.
+func TestCallsAreRefusedWhileTheUpstreamIsDown(t *testing.T) {
+	var up atomic.Bool
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(500)
+		}
+	}, outbound.Options{}, outbound.Route{Policy: "down"})
+	refused := func() *http.Response {
+		response := w.ask("GET", "/", "")
+		if code := response.Header.Get(outbound.ErrorHeader); code == "" {
+			return nil
+		}
+		return response
+	}
+	var response *http.Response
+	waittest.Until(t, "calls are refused", func() bool {
+		response = refused()
+		return response != nil
+	})
+	if response.StatusCode != 503 || response.Header.Get(outbound.ErrorHeader) != "down" ||
+		response.Header.Get("Retry-After") == "" ||
+		response.Header.Get("X-Should-Retry") != "true" ||
+		response.Header.Get("Stripe-Should-Retry") != "true" {
+		t.Errorf("%d %v", response.StatusCode, response.Header)
+	}
+	up.Store(true)
+	waittest.Until(t, "the breaker closes", func() bool {
+		return w.ask("GET", "/", "").StatusCode == 200 && w.ask("GET", "/", "").StatusCode == 200
+	})
 }
 
 func coded(t *testing.T, coding, body string) []byte {

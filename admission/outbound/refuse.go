@@ -42,6 +42,9 @@ func refused(err error) *refusal {
 	switch {
 	case errors.As(err, &own):
 		return own
+	case errors.Is(err, admission.ErrTargetDown):
+		return &refusal{http.StatusServiceUnavailable, "down", err.Error(), refusing.RetryAfter,
+			"true"}
 	case throttled:
 		return &refusal{http.StatusTooManyRequests, "throttled", err.Error(),
 			max(refusing.RetryAfter, time.Millisecond), "true"}

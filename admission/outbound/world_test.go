@@ -27,7 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// policies: the second starts one call in five minutes.
+// policies: slow starts one call in five minutes; failing upstreams have policies of their own, whose
+// breakers may open.
 const policies = `
 policies:
   - &api
@@ -39,6 +40,10 @@ policies:
     limits: [{name: tokens, algorithm: token_bucket, capacity: 1000000, refill: 1000000/s,
               cost: tokens}]
   - {<<: *api, name: slow, outflow: 12/h, burst: 1}
+  - {<<: *api, name: resets}
+  - {<<: *api, name: unreached}
+  - {<<: *api, name: errors}
+  - {<<: *api, name: down}
 `
 
 // shared gives the starts of all tests.

@@ -44,6 +44,7 @@ const (
 	Done        Status = job.CallDone        // it answered
 	Failed      Status = job.CallFailed      // it failed, perhaps by the call's own fault
 	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
+	Unreached   Status = job.CallUnreached   // likewise, and the call has used nothing
 	Throttled   Status = job.CallThrottled   // it asked for a pause, which the whole bucket makes
 )
 
@@ -277,7 +278,8 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				k.ask(wait)
 				again.Reset(patience)
 			case a.turn.State == job.TurnWaiting:
-				late = &job.Turn{Reason: job.RefusedLate, RetryMS: patience.Milliseconds()}
+				late = &job.Turn{Reason: cmp.Or(a.turn.Reason, job.RefusedLate),
+					RetryMS: patience.Milliseconds()}
 				if at := a.turn.StartMS; at != nil {
 					late.RetryMS = max(*at-wait.Milliseconds(), late.RetryMS)
 				}
@@ -320,6 +322,8 @@ func refused(policy string, t job.Turn) error {
 	switch t.Reason {
 	case job.RefusedPaused:
 		e.Reason = admission.ErrPaused
+	case job.RefusedDown:
+		e.Reason = admission.ErrTargetDown
 	case job.RefusedLate:
 		e.Reason = admission.ErrTooLate
 	default:
@@ -392,7 +396,7 @@ func (p *Permit) Pause(d time.Duration) {
 }
 
 // Return gives the permit back: the call has not begun, and will not.
-func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, true) }
+func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 

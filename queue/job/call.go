@@ -29,6 +29,7 @@ const (
 	CallDone        = "done"        // the target answered
 	CallFailed      = "fail"        // it did not, for a cause that may be the call's own
 	CallUnavailable = "unavailable" // the target is down
+	CallUnreached   = "unreached"   // the target is down, and did not get the call: it took nothing
 	CallThrottled   = "retry-after" // the target asked for a pause
 	CallReturned    = "returned"    // it was not begun
 	CallWithdrawn   = "withdraw"    // the caller does not wait any more
@@ -41,7 +42,8 @@ type Turn struct {
 	StartMS *int64 `json:"start_ms,omitempty"`
 	// TurnGo: milliseconds within which the owner must hear of the call again; 0: it need not.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
-	// TurnRefused: why, one of the Refused… reasons, and after how long to ask again.
+	// TurnRefused: why, one of the Refused… reasons, and after how long to ask again. TurnWaiting:
+	// RefusedDown, if that is why it waits.
 	Reason  string `json:"reason,omitempty"`
 	RetryMS int64  `json:"retry_ms,omitempty"`
 	// TurnMoved: the number of the policy's partitions.
@@ -63,6 +65,7 @@ const (
 const (
 	RefusedFull   = "full"   // too many calls wait
 	RefusedLate   = "late"   // the turn would come after the wait
+	RefusedDown   = "down"   // the target is down, and another call is to find out whether it still is
 	RefusedPaused = "paused" // an operator paused the bucket or its policy
 	RefusedNever  = "never"  // a limit never lets so much pass: see the answer's error
 )

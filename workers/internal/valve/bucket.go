@@ -419,6 +419,14 @@ func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
 
+// busy returns how many workers run its jobs: calls need none.
+func (b *bucket) busy() int {
+	if b.callers == nil {
+		return b.running
+	}
+	return b.running - b.callers.running
+}
+
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
 // learnt is the learnt limit of a bucket's target. It only lowers the rate (law 2).
@@ -456,8 +464,8 @@ func (b dueBucket) Before(c dueBucket) bool {
 	if b.turns != c.turns {
 		return b.turns < c.turns
 	}
-	if b.running != c.running {
-		return b.running < c.running
+	if mine, other := b.busy(), c.busy(); mine != other {
+		return mine < other
 	}
 	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.key < c.key
 }

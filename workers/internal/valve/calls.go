@@ -28,6 +28,7 @@ type call struct {
 	ends   pace.Instant     // end of its wait
 	passed bool             // while it runs: it may have begun
 	lease  time.Duration    // while it runs: it ends without a word from the caller for so long
+	leased bool             // the caller knows of the lease, and reports how the call ends
 }
 
 const (
@@ -42,29 +43,25 @@ const (
 	mostCalls = 1 << 16
 	// callGrace is how much longer than its caller the valve waits.
 	callGrace = time.Second
+	// unusedWithin is the lease of a call whose end matters to no limit: until then its caller may
+	// give back a start that came too late.
+	unusedWithin = 250 * time.Millisecond
 )
 
 // Grant is the answer to a call that may begin, after its final check.
 type Grant struct {
-	reply func(job.Answer)
-	lease time.Duration
+	reply   func(job.Answer)
+	leaseMS int64 // 0: the caller need not report the end
 }
 
-func (g *Grant) Tell() {
-	say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.lease.Milliseconds()})
-}
+func (g *Grant) Tell() { say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
 
-// Outcome returns the run's outcome after its final check. Only a run with a lease goes on.
-func (g *Grant) Outcome(passed bool) (o record.Outcome) {
-	switch {
-	case !passed:
-		o.Kind = record.OutcomeReturned
-	case g.lease > 0:
-		o.Kind = record.OutcomeProgress
-	default:
-		o.Kind = record.OutcomeDone
+// Outcome returns the run's outcome after its final check.
+func (g *Grant) Outcome(passed bool) record.Outcome {
+	if !passed {
+		return record.Outcome{Kind: record.OutcomeReturned}
 	}
-	return o
+	return record.Outcome{Kind: record.OutcomeProgress}
 }
 
 // Call handles a caller's question: whether it may begin.
@@ -86,8 +83,12 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		// It only asks whether its owner is still there, as thousands may. Answer with the bucket's
 		// next start, which takes no walk.
 		j.call.reply, j.call.n = reply, c.N
-		say(reply, job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)})
+		t := job.Turn{State: job.TurnWaiting,
+			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)}
+		if _, down := v.probeOf(j.Bucket); down {
+			t.Reason = job.RefusedDown
+		}
+		say(reply, t)
 		return
 	}
 	b := p.bucket(q.Key, now)
@@ -118,7 +119,8 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	}
 	wait := v.expectCall(j, now)
 	if isNew {
-		if refused := v.refuses(j, wait, time.Duration(c.WaitMS)*time.Millisecond); refused != nil {
+		refused := v.refuses(j, wait, time.Duration(c.WaitMS)*time.Millisecond, now)
+		if refused != nil {
 			say(reply, *refused)
 			return
 		}
@@ -143,9 +145,14 @@ const firstCall = 1 << 63
 
 func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
 
-func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration) *job.Turn {
+// refuses returns the answer to a new call that would wait in vain.
+func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
+	now pace.Instant) *job.Turn {
+
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
+	probe, down := v.probeOf(b)
+	in := max(0, probe.Since(now))
 	switch {
 	case b.paused:
 		t.Reason = job.RefusedPaused
@@ -154,12 +161,26 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration) *job.Turn {
 		if wait != nil {
 			t.RetryMS = max(*wait-most.Milliseconds(), 1)
 		}
+	case down && (in > most || b.callers != nil && b.callers.len() > 0): // one waits, as the probe
+		t.Reason, t.RetryMS = job.RefusedDown, max(in.Milliseconds(), t.RetryMS)
 	case wait != nil && *wait > most.Milliseconds():
 		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
 	default:
 		return nil
 	}
 	return t
+}
+
+// probeOf returns when an open breaker lets the bucket's next start through, and whether one is
+// open.
+func (v *Valve) probeOf(b *bucket) (at pace.Instant, down bool) {
+	if v.breaker.open {
+		at = v.breaker.due()
+	}
+	if b.down() {
+		at = max(at, b.target.due())
+	}
+	return at, v.breaker.open || b.down()
 }
 
 func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
@@ -179,26 +200,41 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 			slots += (slots + int64(c.inRow)) / callsPerJob
 		}
 	}
-	return v.expectSlots(b, slots, j.takes(), now)
+	at, down := v.probeOf(b)
+	if !down {
+		return v.expectSlots(b, slots, j.takes(), now)
+	}
+	if at = max(at, v.holdOf(b, now).until); slots > 0 || at == pace.Never {
+		return nil
+	}
+	ms := ceilMillis(max(0, at.Since(now)))
+	return &ms
 }
 
-// grant returns the answer to a call that starts. It gets a lease if its end matters to some limit.
+// grant returns the answer to a call that starts. Its caller gets a lease if the call's end matters
+// to some limit, or would be news of a target that is in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
-	c.claim, c.passed, c.lease = 0, false, 0
+	c.claim, c.passed, c.lease = 0, false, unusedWithin
 	b.callers.inRow++
 	b.callers.running++
-	if b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || v.breaker.open || b.down() {
+	c.leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
+		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
+	g := &Grant{reply: c.reply}
+	if c.leased {
 		c.lease = time.Duration(v.Policy.Timeout)
+		g.leaseMS = c.lease.Milliseconds()
 	}
-	return &Grant{c.reply, c.lease}
+	return g
 }
 
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	switch p := j.Bucket.Part; {
 	case p.state > partitionLive:
 	case o.Kind == record.OutcomeProgress && j.stage == stageRunning:
-		j.call.passed = true
+		if j.call.passed = true; !j.call.leased {
+			j.call.reply = nil
+		}
 		v.lookAt(j, now.Add(j.call.lease))
 	default:
 		p.Changed = true
@@ -257,10 +293,13 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	case job.CallThrottled:
 		o.Kind = record.OutcomeThrottled
 	default:
-		o.Kind, o.Unavailable = record.OutcomeFailed, c.Status == job.CallUnavailable
+		o.Kind = record.OutcomeFailed
+		o.Unavailable = c.Status == job.CallUnavailable || c.Status == job.CallUnreached
 	}
 	if j == nil {
 		j = v.adopt(p, p.bucket(q.Key, now), q)
+	} else if c.Status == job.CallUnreached && j.call.passed {
+		v.unused(j, now)
 	}
 	if j.stage == stageRunning {
 		v.settle(j, o, now)
@@ -270,7 +309,8 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 
 func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageRunning, holder: "elsewhere",
-		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout)}}
+		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout),
+			leased: q.Call.Status == job.CallProgress}}
 	j.Key, j.Cost, j.Costs = b.key, max(q.Cost, 1), q.Costs
 	if p.calls == nil {
 		p.calls = map[string]*heldJob{}
@@ -283,14 +323,20 @@ func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 }
 
 func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
+	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
-		j.Bucket.own().throttles = 0
+		b.own().throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
 	case record.OutcomeFailed:
-		if j.LastError = o.Error; o.Unavailable {
+		j.LastError = o.Error
+		switch {
+		case !o.Unavailable:
+		case j.call.leased:
 			v.unavailable(j, now)
+		case b.target == nil: // success of others is not reported: from now on they get leases
+			b.own().target = &suspicion{}
 		}
 	}
 	v.dropCall(j)

@@ -123,6 +123,7 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.publish("a", 1, now+210*milli)
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
+	c.at(now+500*milli, "")
 	if len(c.part.calls) > 0 || c.memory.calls != 0 {
 		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.memory.calls)
 	}
@@ -235,6 +236,95 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 			t.Errorf("%s: another may start: %v, heard %q", name, back, c.heard)
 		}
 	}
+}
+
+// TestAStartThatCameTooLateIsGivenBack, also without a lease: its caller asks again, or returns it.
+func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
+	for name, x := range map[string]struct {
+		after time.Duration
+		tell  string
+		want  string
+	}{
+		"asked again": {60 * time.Millisecond, "", "x waiting 30, y waiting 130"},
+		"returned":    {60 * time.Millisecond, job.CallReturned, "x waiting 30, y waiting 130"},
+		"too late":    {300 * time.Millisecond, "", "y waiting 100, x go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, now := newCalling(t, leaky("api", "10/s")), callsBegin
+			c.ask("x", now)
+			c.at(now, "x go")
+			now = now.Add(x.after)
+			if x.tell != "" {
+				c.tell("x", x.tell, now)
+			}
+			c.at(now, "")
+			c.ask("x", now)
+			c.Advance(now, pace.Never)
+			c.ask("y", now)
+			c.at(now, x.want)
+		})
+	}
+}
+
+// TestCallsOpenTheBreaker: only failures of calls whose successors report success count, since
+// without a lease no success is heard of. While it is open a call that would not be the probe is
+// refused.
+func TestCallsOpenTheBreaker(t *testing.T) {
+	c, now := newCalling(t, leaky("api", "100/s").WithDefaults()), callsBegin
+	fail := func(status string, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			c.ask(id, now)
+			c.at(now, id+" go")
+			now += 10 * milli
+		}
+		for _, id := range ids {
+			c.tell(id, status, now)
+		}
+	}
+	down := func(want bool) {
+		t.Helper()
+		if open, _ := c.part.Down("a"); open != want {
+			t.Errorf("down: %v", open)
+		}
+	}
+	fail(job.CallUnavailable, "1", "2", "3", "4", "5", "6")
+	down(false)
+	fail(job.CallUnreached, "a", "b", "c")
+	fail(job.CallFailed, "d") // the target rejects it, so it is up
+	fail(job.CallUnavailable, "e") // it began without a lease
+	fail(job.CallUnavailable, "f", "g", "h", "i")
+	down(false)
+	fail(job.CallUnavailable, "j")
+	down(true)
+	c.ask("probe", now)
+	c.ask("x", now)
+	c.at(now, "probe waiting 500, x no down")
+	c.ask("probe", now+100*milli)
+	at := c.part.buckets["a"].target.at
+	c.at(at-20*milli, "probe waiting down, probe offer")
+	c.ask("probe", at)
+	c.at(at, "probe go")
+	c.ask("y", at)
+	c.at(at, "y no down")
+	c.tell("probe", job.CallDone, at)
+	down(false)
+	c.ask("z", at)
+	c.at(at.Add(10*time.Millisecond), "z go")
+}
+
+// TestCallsTakeNoWorkers: jobs start beside any number of calls in progress.
+func TestCallsTakeNoWorkers(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Workers, p.Concurrency = 4, 100
+	c, now := newCalling(t, p), callsBegin
+	for i := range 20 {
+		c.ask(fmt.Sprint("x", i), now)
+		c.at(now, fmt.Sprintf("x%d go", i))
+		now += 10 * milli
+	}
+	c.publish("a", 1, now)
+	c.at(now, "job 1")
 }
 
 // TestRefusalsOfCalls: at once, each for its reason.

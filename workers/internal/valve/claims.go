@@ -74,9 +74,9 @@ func (v *Valve) Next() NextTurn {
 			clear(v.claims.crowded)
 			b = v.due[0].bucket
 		}
-		return NextTurn{b.key, b.running, b != v.due[0].bucket}
+		return NextTurn{b.key, b.busy(), b != v.due[0].bucket}
 	case len(v.sched) > 0:
-		return NextTurn{Key: v.sched[0].key, Running: v.sched[0].running}
+		return NextTurn{Key: v.sched[0].key, Running: v.sched[0].busy()}
 	}
 	return NextTurn{}
 }
@@ -109,7 +109,7 @@ func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 // bucket that runs very many jobs, which must not reach them under another key. Even one job more
 // than offered may be too many: the last of two workers is for buckets that run none.
 func (t NextTurn) fits(b *bucket) bool {
-	return t.Key == b.key || !t.Alone && b.running <= t.Running
+	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
 }
 
 // offer looks for remote workers if jobs are due now or soon and no local worker may serve them.

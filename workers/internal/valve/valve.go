@@ -408,5 +408,5 @@ func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 // switches", 1998).
 func (v *Valve) mayTakeWorker(b *bucket) bool {
 	free := v.Free()
-	return free > 0 && b.running <= 3*(free-1)
+	return free > 0 && b.busy() <= 3*(free-1)
 }
