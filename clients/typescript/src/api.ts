@@ -183,8 +183,9 @@ export interface paths {
          * Wait for the start of a call that the client makes itself.
          * @description The call waits in the bucket of the policy's jobs, before these, and is stored nowhere. A 200 allows one call,
          *     which begins within `start_within_ms` of the answer, or is given back by `DELETE`. A 429 comes at once, with
-         *     `Retry-After-Ms` and the reason `queue-full`, `too-late` (the turn comes after the wait) or `paused`. A client
-         *     that closes the connection gives its turn up. Costs and priority are those of jobs, in headers or in the body.
+         *     `Retry-After-Ms` and the reason `queue-full`, `too-late` (the turn comes after the wait), `paused` or
+         *     `target-down` (another call finds out whether it still is). A client that closes the connection gives its turn
+         *     up. Costs and priority are those of jobs, in headers or in the body; a cost of 20 allows 20 calls at once.
          */
         post: operations["acquirePermit"];
         /** Give back a permit whose call did not begin. */
@@ -1377,7 +1378,7 @@ export interface components {
             depth: number;
             waiting?: number;
             delayed?: number;
-            /** @description jobs that a worker has, and calls under a lease */
+            /** @description jobs that a worker has, and calls under a lease or begun within 250 ms */
             running?: number;
             /** @description calls that wait for a start */
             calls?: number;
@@ -2487,8 +2488,8 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description as of workers; `progress` renews the lease, `pause` pauses the bucket while the call goes on. Or the HTTP status of the target's answer */
-                    status: ("progress" | "pause" | "done" | "fail" | "unavailable" | "retry-after" | "returned") | number;
+                    /** @description as of workers; `progress` renews the lease, `pause` pauses the bucket while the call goes on, `unreached` is `unavailable` of a target that did not get the call. Or the HTTP status of the target's answer */
+                    status: ("progress" | "pause" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
                     error?: string;
                     /** @description how long the target wants no more requests */
                     retry_after_ms?: number;

@@ -3,9 +3,11 @@ package valve
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -72,9 +74,8 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		return
 	}
 	cost := max(q.Cost, 1)
-	if limit, of, most := v.Policy.BeyondLimits(cost, q.Costs); limit != "" {
-		reply(job.Answer{Error: fmt.Sprintf("%s can never pass: the most of the limit %s is %d",
-			job.CostHeader(of), limit, most),
+	if why := v.neverPasses(cost, q.Costs); why != "" {
+		reply(job.Answer{Error: why,
 			Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
 		return
 	}
@@ -138,6 +139,34 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		say(reply, job.Turn{State: job.TurnWaiting, StartMS: wait})
 	}
 	v.await(j, now)
+}
+
+// neverPasses returns why a call of these costs can never start. Callers over NATS state any.
+func (v *Valve) neverPasses(cost int64, named map[string]int64) string {
+	limit, of, most := v.Policy.BeyondLimits(cost, named)
+	if limit != "" {
+		return fmt.Sprintf("%s can never pass: the most of the limit %s is %d", job.CostHeader(of),
+			limit, most)
+	}
+	if v.Policy.Paced() && cost > v.Policy.Capacity {
+		return fmt.Sprintf("%s can never pass: the bucket's capacity is %d", job.HeaderCost,
+			v.Policy.Capacity)
+	}
+	for name, n := range named {
+		if n < 1 {
+			return job.CostHeader(name) + " is below 1"
+		}
+	}
+	return ""
+}
+
+// usable returns what a call may report as used: a negative number would be a credit.
+func usable(used map[string]int64) map[string]int64 {
+	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
+	for name, n := range used {
+		used[name] = min(n, policy.MaxLimit)
+	}
+	return used
 }
 
 // firstCall is the least sequence of a call. Calls are ordered by when they first asked.
@@ -257,7 +286,7 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	c := q.Call
 	j := p.calls[c.ID]
-	o := record.Outcome{Used: c.Used, Error: Clip(c.Error, 1000),
+	o := record.Outcome{Used: usable(c.Used), Error: Clip(c.Error, 1000),
 		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
 	switch c.Status {
 	case job.CallWithdrawn, job.CallReturned:

@@ -313,6 +313,36 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.at(at.Add(10*time.Millisecond), "z go")
 }
 
+// TestACallGainsNothingByImpossibleNumbers, which reach the valve over NATS as they are.
+func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Capacity = 100
+	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 1, Window: policy.Duration(time.Hour)}}}
+	c, now := newCalling(t, p), callsBegin
+	c.part.gathered()
+	c.part.Noted(true)
+	c.NotedFirst(c.Valve, now)
+	for _, q := range []job.Question{{Cost: 101}, {Cost: 1 << 62},
+		{Costs: map[string]int64{"tokens": -10}}} {
+		c.askOf("x", q, now)
+		c.at(now, "x error")
+	}
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.n++
+	c.Settle(c.part, job.Question{Key: "a", Call: &job.Call{ID: "x", N: c.n,
+		Status: job.CallDone, Used: map[string]int64{"tokens": -90}}}, now)
+	c.part.gathered()
+	c.part.Noted(true)
+	now += 5000 * milli
+	c.ask("y", now)
+	c.Advance(now, pace.Never)
+	if len(c.out.Starts) > 0 {
+		t.Error("another call got tokens that were used")
+	}
+}
+
 // TestCallsTakeNoWorkers: jobs start beside any number of calls in progress.
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
