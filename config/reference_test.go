@@ -136,6 +136,9 @@ func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 
 // underlying returns the type that a name stands for.
 func (s sources) underlying(pkg string, of ast.Expr) ast.Expr {
+	if other, ok := of.(*ast.SelectorExpr); ok {
+		pkg, of = fmt.Sprint(other.X), other.Sel
+	}
 	if name, ok := of.(*ast.Ident); ok && s.types[pkg+"."+name.Name] != nil {
 		return s.types[pkg+"."+name.Name]
 	}

@@ -23,14 +23,19 @@ func (s CostFromResponse) check(c *checker, limits Limits) {
 			c.add(field, "no limit on starts counts a cost of this name")
 			continue
 		}
-		names := strings.Split(from.JSON, ".")
-		switch {
-		case (from.Header == "") == (from.JSON == ""):
-			c.add(field, "want {header: NAME} or {json: NAME.NAME}")
-		case from.Header != "" && !tokenPattern.MatchString(from.Header):
-			c.add(field+".header", "%s: is not a header's name", quote(from.Header))
-		case from.JSON != "" && (len(from.JSON) > maxTemplate || slices.Contains(names, "")):
-			c.add(field+".json", "%s: want names with single dots between them", quote(from.JSON))
-		}
+		from.Check(func(of, format string, args ...any) { c.add(field+of, format, args...) })
+	}
+}
+
+// Check reports what is wrong with the place, and in which of its fields.
+func (r ResponseCost) Check(add func(field, format string, args ...any)) {
+	switch {
+	case (r.Header == "") == (r.JSON == ""):
+		add("", "want {header: NAME} or {json: NAME.NAME}")
+	case r.Header != "" && !tokenPattern.MatchString(r.Header):
+		add(".header", "%s: is not a header's name", quote(r.Header))
+	case r.JSON != "" && (len(r.JSON) > maxTemplate ||
+		slices.Contains(strings.Split(r.JSON, "."), "")):
+		add(".json", "%s: want names with single dots between them", quote(r.JSON))
 	}
 }

@@ -425,11 +425,11 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		permit.Pause(left)
 	}
 	c.called(OutcomeAnswered)
-	body := &settling{ReadCloser: response.Body, permit: permit, tokens: c.route.Tokens,
+	body := &settling{ReadCloser: response.Body, permit: permit,
 		trace: c.trace, status: response.StatusCode,
-		result: permits.Result{Status: permits.Done, Used: job.ReadUsed(response.Header)}}
-	if body.tokens != "" && response.StatusCode != http.StatusSwitchingProtocols {
-		body.meter = newMeter(response.Header)
+		result: permits.Result{Status: permits.Done, Used: c.route.used(response.Header)}}
+	if c.route.Tokens != "" || len(c.route.CostFromResponse) > 0 {
+		body.meter = newMeter(c.route.Route, response.StatusCode, response.Header)
 	}
 	if response.StatusCode >= 500 {
 		body.result.Status = permits.Unavailable
@@ -443,8 +443,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 type settling struct {
 	io.ReadCloser
 	permit *permits.Permit
-	meter  *meter // nil: tokens are not read
-	tokens string // the cost's name
+	meter  *meter // nil: the answer is not read
 	result permits.Result
 	trace  func(status int, err error)
 	status int
@@ -477,8 +476,8 @@ func (s *settling) Close() error {
 func (s *settling) end(whole bool) {
 	s.ended.Do(func() {
 		if s.meter != nil {
-			if n := s.meter.end(whole); n > 0 {
-				used := map[string]int64{s.tokens: n}
+			opened := s.status == http.StatusSwitchingProtocols // its messages are whole
+			if used := s.meter.end(whole || opened); len(used) > 0 {
 				maps.Copy(used, s.result.Used)
 				s.result.Used = used
 			}

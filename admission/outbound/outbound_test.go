@@ -3,6 +3,7 @@ package outbound_test
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -443,7 +445,7 @@ func TestCallsAreRefusedWhileTheUpstreamIsDown(t *testing.T) {
 		if !up.Load() {
 			w.WriteHeader(500)
 		}
-	}, outbound.Options{}, outbound.Route{Policy: "down"})
+	}, outbound.Options{}, outbound.Route{Policy: "down", MaxWait: 20 * time.Millisecond})
 	refused := func() *http.Response {
 		response := w.ask("GET", "/", "")
 		if code := response.Header.Get(outbound.ErrorHeader); code == "" {
@@ -532,6 +534,100 @@ func TestTokensAreSettledByTheAnswer(t *testing.T) {
 		}
 		if r := w.end(1); r.Used["tokens"] != c.want {
 			t.Errorf("%+v: settled %+v", c, r)
+		}
+	}
+}
+
+// Requirement 10: costs that are no tokens, as for the targets of jobs.
+func TestOtherCostsAreSettledByTheAnswer(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Price", "3")
+		if r.URL.Path == "/stream" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "data: {\"cost\":{\"points\":1}}\n\n"+
+				"data: {\"cost\":{\"points\":4.5}}\n\n")
+			return
+		}
+		fmt.Fprint(w, `{"cost":{"points":12},"usage":{"total_tokens":7}}`)
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens", CostFromResponse: policy.
+		CostFromResponse{"points": {JSON: "cost.points"}, "price": {Header: "X-Price"}}})
+	for i, c := range []struct{ path, want string }{
+		{"/", "map[points:12 price:3 tokens:7]"}, {"/stream", "map[points:5 price:3]"}} {
+		text(t, w.ask("POST", c.path, "{}"))
+		if got := fmt.Sprint(w.end(i + 1).Used); got != c.want {
+			t.Errorf("%s: settled %s, want %s", c.path, got, c.want)
+		}
+	}
+}
+
+// frames are the messages of a WebSocket's server: in fragments, with a ping between, and packed by
+// one compressor for all.
+func frames(t *testing.T, packed bool, messages ...string) []byte {
+	t.Helper()
+	var out, coded bytes.Buffer
+	packer, err := flate.NewWriter(&coded, flate.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := func(head byte, payload string) {
+		out.Write([]byte{head, 126, byte(len(payload) >> 8), byte(len(payload))})
+		out.WriteString(payload)
+	}
+	for _, m := range messages {
+		head := byte(0x01)
+		if packed {
+			coded.Reset()
+			if _, err := io.WriteString(packer, m); err != nil || packer.Flush() != nil {
+				t.Fatal(err)
+			}
+			head, m = 0x41, strings.TrimSuffix(coded.String(), "\x00\x00\xff\xff")
+		}
+		frame(head, m[:5])
+		out.Write([]byte{0x89, 2, 'h', 'i'})
+		frame(0x80, m[5:])
+	}
+	return out.Bytes()
+}
+
+// Requirement 12.
+func TestTokensOfAWebSocketAreTheSumOfItsEvents(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		sent := frames(t, packed, `{"type":"response.done","response":{"usage":{"total_tokens":20}}}`,
+			`{"type":"response.audio.delta","delta":"AAAA"}`,
+			`{"type":"response.done","response":{"usage":{"total_tokens":22}}}`)
+		w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+				"Upgrade: websocket\r\n")
+			if packed {
+				fmt.Fprint(rw, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+			}
+			fmt.Fprintf(rw, "\r\n%s", sent)
+			rw.Flush()
+			rw.ReadString('\n')
+		}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+			"Upgrade: websocket\r\n\r\n")
+		in := bufio.NewReader(conn)
+		if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != 101 {
+			t.Fatal(response, err)
+		}
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("the caller got %q, %v", got, err)
+		}
+		conn.Close()
+		if r := w.end(1); r.Used["tokens"] != 42 {
+			t.Errorf("packed: %v: settled %+v", packed, r)
 		}
 	}
 }
@@ -775,15 +871,18 @@ func TestRoutesAreChecked(t *testing.T) {
 		Host: "a.b", Prefix: "/x",
 		Key: "{client}-{path.1}"}
 	for field, change := range map[string]func(*outbound.Route){
-		"":              func(*outbound.Route) {},
-		"host":          func(r *outbound.Route) { r.Host = "a:1" },
-		"prefix":        func(r *outbound.Route) { r.Prefix = "x" },
-		"path":          func(r *outbound.Route) { r.Path = "/x/../y" },
-		"upstream":      func(r *outbound.Route) { r.Upstream = "ftp://x" },
-		"policy":        func(r *outbound.Route) { r.Policy = "" },
-		"key":           func(r *outbound.Route) { r.Key = "{path.0}" },
-		"max_wait":      func(r *outbound.Route) { r.MaxWait = time.Hour },
-		"on_throttle":   func(r *outbound.Route) { r.OnThrottle = "drop" },
+		"":            func(*outbound.Route) {},
+		"host":        func(r *outbound.Route) { r.Host = "a:1" },
+		"prefix":      func(r *outbound.Route) { r.Prefix = "x" },
+		"path":        func(r *outbound.Route) { r.Path = "/x/../y" },
+		"upstream":    func(r *outbound.Route) { r.Upstream = "ftp://x" },
+		"policy":      func(r *outbound.Route) { r.Policy = "" },
+		"key":         func(r *outbound.Route) { r.Key = "{path.0}" },
+		"max_wait":    func(r *outbound.Route) { r.MaxWait = time.Hour },
+		"on_throttle": func(r *outbound.Route) { r.OnThrottle = "drop" },
+		"cost_from_response.points": func(r *outbound.Route) {
+			r.CostFromResponse = policy.CostFromResponse{"points": {}}
+		},
 		"include_usage": func(r *outbound.Route) { r.IncludeUsage = true },
 	} {
 		r, found := good, ""

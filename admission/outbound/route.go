@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -56,6 +57,10 @@ type Route struct {
 	// the like) and a quarter of the body's bytes, or given as Penstock-Cost-NAME, and settled by
 	// the usage in the answer (JSON or server-sent events). Empty: tokens are not counted.
 	Tokens string `json:"tokens"`
+	// CostFromResponse says where answers report actual costs, by the names of costs that limits
+	// count: a header, or a number in the JSON answer, or in an event of a stream (the last one
+	// counts) or of a WebSocket (their sum).
+	CostFromResponse policy.CostFromResponse `json:"cost_from_response"`
 	// IncludeUsage requests the usage of streams that would not report it (stream_options of
 	// OpenAI's chat completions).
 	IncludeUsage bool `json:"include_usage"`
@@ -106,6 +111,11 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 	}
 	if !slices.Contains([]string{"", Pass, Absorb}, r.OnThrottle) {
 		add("on_throttle", "%.80q: want %s or %s", r.OnThrottle, Pass, Absorb)
+	}
+	for cost, at := range r.CostFromResponse {
+		at.Check(func(of, format string, args ...any) {
+			add("cost_from_response."+cost+of, format, args...)
+		})
 	}
 	if r.IncludeUsage && r.Tokens == "" {
 		add("include_usage", "needs tokens, the cost that is settled by it")
@@ -194,6 +204,18 @@ func (r *route) from(u *url.URL) (path string, ok bool) {
 func origin(u *url.URL) string {
 	host := strings.TrimSuffix(u.Host, map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
 	return strings.ToLower(u.Scheme + "://" + host)
+}
+
+// used returns the costs that an answer's header reports.
+func (r *route) used(header http.Header) map[string]int64 {
+	used := map[string]int64{}
+	for cost, at := range r.CostFromResponse {
+		if n, ok := job.UsedAt(at, header, nil); ok {
+			used[cost] = n
+		}
+	}
+	maps.Copy(used, job.ReadUsed(header))
+	return used
 }
 
 // key returns the key of a request's bucket.

@@ -3,16 +3,21 @@ package outbound
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"encoding/json"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // mostRead bounds a JSON answer, or an event of a stream, in which the usage is looked for.
@@ -77,37 +82,83 @@ func (u *usage) read(document []byte) {
 	}{u, holder{u}, holder{u}})
 }
 
-// meter reads the usage from a copy of an answer's body.
+// meter reads the costs from a copy of an answer's body.
 type meter struct {
-	copy *io.PipeWriter
-	done chan struct{}
-	used int64 // when done
+	copy   *io.PipeWriter
+	done   chan struct{}
+	tokens string                  // the cost's name
+	from   policy.CostFromResponse // of other costs
+	used   map[string]int64        // when done
 }
 
-func newMeter(header http.Header) *meter {
+func newMeter(r Route, status int, header http.Header) *meter {
 	from, to := io.Pipe()
-	m := &meter{copy: to, done: make(chan struct{})}
-	coding := header.Get("Content-Encoding")
-	events := strings.HasPrefix(header.Get("Content-Type"), "text/event-stream")
+	m := &meter{copy: to, done: make(chan struct{}), tokens: r.Tokens, from: r.CostFromResponse,
+		used: map[string]int64{}}
+	header = header.Clone() // the answer's changes
 	go func() {
 		defer close(m.done)
-		if body, err := decoded(from, coding); err == nil {
-			m.used = find(body, events)
-		}
+		m.read(from, status, header)
 		_, _ = io.Copy(io.Discard, from) // the writer waits for it
 	}()
 	return m
 }
 
-// end returns the used tokens; 0: unknown, as in a body that was cut off.
-func (m *meter) end(whole bool) int64 {
+func (m *meter) read(from io.Reader, status int, header http.Header) {
+	if status == http.StatusSwitchingProtocols {
+		deflated := strings.Contains(header.Get("Sec-Websocket-Extensions"), "permessage-deflate")
+		_ = eachMessage(from, deflated, func(text []byte) { // its error is the end
+			sum := maps.Clone(m.used)
+			clear(m.used)
+			m.document(&usage{}, text)
+			for cost, n := range sum {
+				m.used[cost] += n
+			}
+		})
+		return
+	}
+	body, err := decoded(from, header.Get("Content-Encoding"))
+	if err != nil {
+		return
+	}
+	var u usage
+	if !strings.HasPrefix(header.Get("Content-Type"), "text/event-stream") {
+		text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // of a part nothing is read
+		m.document(&u, text)
+		return
+	}
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, mostRead)
+	for lines.Scan() {
+		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:")); ok {
+			m.document(&u, data)
+		}
+	}
+}
+
+// document reads an answer, or one of the documents of a stream.
+func (m *meter) document(u *usage, text []byte) {
+	if m.tokens != "" && bytes.Contains(text, []byte(`"usage"`)) {
+		if u.read(text); u.tokens() > 0 {
+			m.used[m.tokens] = u.tokens()
+		}
+	}
+	for cost, at := range m.from {
+		if n, ok := job.UsedAt(at, nil, text); ok && at.JSON != "" {
+			m.used[cost] = n
+		}
+	}
+}
+
+// end returns the costs that the answer names; none of a body that was cut off.
+func (m *meter) end(whole bool) map[string]int64 {
 	if whole {
 		_ = m.copy.Close() // never fails
 	} else {
 		_ = m.copy.CloseWithError(io.ErrUnexpectedEOF)
 	}
 	if <-m.done; !whole {
-		return 0
+		return nil
 	}
 	return m.used
 }
@@ -128,21 +179,65 @@ func decoded(body io.Reader, coding string) (io.Reader, error) {
 	return body, nil
 }
 
-// find returns the tokens that a body names.
-func find(body io.Reader, events bool) int64 {
-	var u usage
-	if !events {
-		text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // of a part nothing is read
-		u.read(text)
-		return u.tokens()
-	}
-	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, mostRead)
-	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		if ok && bytes.Contains(data, []byte(`"usage"`)) {
-			u.read(data)
+// eachMessage reads the messages that a WebSocket's server sends (RFC 6455 and RFC 7692).
+func eachMessage(from io.Reader, deflated bool, read func(text []byte)) error {
+	in := bufio.NewReader(from)
+	var message, window []byte
+	packed := false
+	for {
+		var head [10]byte
+		if _, err := io.ReadFull(in, head[:2]); err != nil {
+			return err
 		}
+		length, more := uint64(head[1]&0x7F), 0
+		switch length {
+		case 126:
+			more = 2
+		case 127:
+			more = 8
+		}
+		if _, err := io.ReadFull(in, head[2:2+more]); err != nil {
+			return err
+		}
+		if more > 0 {
+			length = 0
+			for _, b := range head[2 : 2+more] {
+				length = length<<8 | uint64(b)
+			}
+		}
+		control := head[0]&0x08 != 0
+		if length > mostRead || !control && uint64(len(message))+length > mostRead {
+			return bufio.ErrTooLong
+		}
+		if control {
+			if _, err := in.Discard(int(length)); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(message) == 0 {
+			packed = deflated && head[0]&0x40 != 0
+		}
+		start := len(message)
+		message = append(message, make([]byte, length)...)
+		if _, err := io.ReadFull(in, message[start:]); err != nil {
+			return err
+		}
+		if head[0]&0x80 == 0 {
+			continue
+		}
+		text := message
+		if packed { // with the end that senders leave out, and the last block of a whole stream
+			tail := []byte{0, 0, 0xFF, 0xFF, 1, 0, 0, 0xFF, 0xFF}
+			var err error
+			if text, err = io.ReadAll(io.LimitReader(flate.NewReaderDict(
+				bytes.NewReader(append(message, tail...)), window), mostRead)); err != nil {
+				return err
+			}
+			window = append(window, text...)
+			window = bytes.Clone(window[max(0, len(window)-32<<10):])
+		}
+		read(text)
+		message = message[:0]
 	}
-	return u.tokens()
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// policies: slow starts one call in five minutes; failing upstreams have policies of their own, whose
-// breakers may open.
+// policies: slow starts one call in five minutes; failing upstreams have policies of their own,
+// whose breakers may open.
 const policies = `
 policies:
   - &api
@@ -43,7 +43,7 @@ policies:
   - {<<: *api, name: resets}
   - {<<: *api, name: unreached}
   - {<<: *api, name: errors}
-  - {<<: *api, name: down}
+  - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
 `
 
 // shared gives the starts of all tests.

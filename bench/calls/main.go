@@ -1,6 +1,7 @@
 // Command calls measures the proxy for outbound calls: what it adds to a request beside a plain
-// httputil.ReverseProxy, and how exactly ten processes share a rate, judged by the target. It is a
-// measurement, not a test: it marks what misses its goal and exits 0 all the same.
+// httputil.ReverseProxy, how exactly ten processes share a rate, judged by the target, and how long
+// calls wait when the owner of their bucket is killed. It is a measurement, not a test: it marks
+// what misses its goal and exits 0 all the same.
 //
 //	go -C bench run ./calls                 # printed
 //	go -C bench run ./calls -out ../docs    # and written to docs/bench-calls.md
@@ -262,6 +263,27 @@ func run(ctx context.Context) error {
 		workers, lasts, rate, rate+rate/200, mean, 100*(mean/rate-1),
 		missed(mean < rate*.995 || mean > rate*1.005), worst, rate+rate/100+1,
 		missed(worst > rate+rate/100+1))
+	for _, p := range running {
+		p.Kill()
+	}
+	hub, err := start("hub", fmt.Sprintf("embedded: {dir: '%s', listen: '127.0.0.1:0'}",
+		filepath.Join(dir, "hub")))
+	if err != nil {
+		return err
+	}
+	var drainers []drainer
+	for _, name := range []string{"one", "other"} {
+		words, err := start(name, fmt.Sprintf("url: '%s'", hub["nats"]), "--drain")
+		if err != nil {
+			return err
+		}
+		drainers = append(drainers, drainer{words["http"], running[len(running)-1]})
+	}
+	killed, err := crash(ctx, "http://"+hub["outbound"]+"/paced", drainers)
+	if err != nil {
+		return err
+	}
+	page += killed
 	w := bufio.NewWriter(os.Stdout)
 	fmt.Fprint(w, page)
 	if err := w.Flush(); err != nil || *out == "" {

@@ -65,7 +65,7 @@ const (
 const (
 	RefusedFull   = "full"   // too many calls wait
 	RefusedLate   = "late"   // the turn would come after the wait
-	RefusedDown   = "down"   // the target is down, and another call is to find out whether it still is
+	RefusedDown   = "down"   // the target is down, and another call is the breaker's probe
 	RefusedPaused = "paused" // an operator paused the bucket or its policy
 	RefusedNever  = "never"  // a limit never lets so much pass: see the answer's error
 )

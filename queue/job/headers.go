@@ -82,6 +82,23 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
+// UsedAt returns the cost that an answer reports at a place; false: none there, or no number.
+func UsedAt(place policy.ResponseCost, header map[string][]string, body []byte) (int64, bool) {
+	text := strings.TrimSpace(HeaderValue(header, place.Header))
+	if place.JSON != "" {
+		for name := range strings.SplitSeq(place.JSON, ".") {
+			var members map[string]json.RawMessage
+			if json.Unmarshal(body, &members) != nil {
+				return 0, false
+			}
+			body = members[name]
+		}
+		text = string(body)
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return int64(math.Ceil(min(n, policy.MaxLimit))), err == nil && n >= 0
+}
+
 // HeaderStatus is the status of an answer over NATS: for a producer, as of the same request over
 // HTTP; between a valve and a remote worker, a word of their protocol.
 const HeaderStatus = "Penstock-Status"

@@ -1,11 +1,7 @@
 package httptarget
 
 import (
-	"encoding/json"
-	"math"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -22,24 +18,8 @@ func settle(j workers.Job, from policy.CostFromResponse, header http.Header, bod
 		j.Settle(cost, used)
 	}
 	for cost, at := range from {
-		text := strings.TrimSpace(header.Get(at.Header))
-		if at.JSON != "" {
-			text = number(body, strings.Split(at.JSON, "."))
-		}
-		if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
-			j.Settle(cost, int64(math.Ceil(min(n, policy.MaxLimit))))
+		if n, ok := job.UsedAt(at, header, body); ok {
+			j.Settle(cost, n)
 		}
 	}
-}
-
-// number returns the text of a number in a document, or "".
-func number(document json.RawMessage, names []string) string {
-	for _, name := range names {
-		var members map[string]json.RawMessage
-		if json.Unmarshal(document, &members) != nil {
-			return ""
-		}
-		document = members[name]
-	}
-	return string(document)
 }
