@@ -1878,14 +1878,14 @@ func (Synced)`,
 
 	{
 		name: "claims-of-hanging-buckets", file: "workers/internal/valve/claims.go",
-		old: "b.running <= t.Running",
+		old: "b.busy() <= t.Running",
 		new: "true",
 		by:  "./workers/internal/valve TestClaimsAreNotForHangingBuckets",
 	},
 	{
 		name: "claims-of-buckets-that-run-one-more", file: "workers/internal/valve/claims.go",
-		old: "b.running <= t.Running",
-		new: "b.running <= t.Running+1",
+		old: "b.busy() <= t.Running",
+		new: "b.busy() <= t.Running+1",
 		by:  "./workers/internal/valve TestAClaimIsNoRoomForABucketThatRunsMore",
 	},
 	{
@@ -1902,7 +1902,7 @@ func (Synced)`,
 	},
 	{
 		name: "refused-bucket-gets-anothers-worker", file: "workers/internal/valve/claims.go",
-		old: "!t.Alone && b.running",
+		old: "!t.Alone && b.busy()",
 		new: "b.running",
 		by:  "./workers/internal/valve TestARefusedBucketDelaysNoOther",
 	},
