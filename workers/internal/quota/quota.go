@@ -40,6 +40,7 @@ type Limits struct {
 	mostOff time.Duration
 
 	budgets Units // see Budgets
+	of      policy.Limits
 }
 
 type limit struct {
@@ -65,7 +66,8 @@ func limitsOf(p policy.Policy, together bool) *Limits {
 }
 
 func newLimits(p policy.Policy, all policy.Limits) *Limits {
-	l := &Limits{guard: time.Duration(p.WindowMargin), mostOff: math.MaxInt64, budgets: Units{}}
+	l := &Limits{guard: time.Duration(p.WindowMargin), mostOff: math.MaxInt64, budgets: Units{},
+		of: all}
 	var names []string
 	for _, of := range all {
 		made := limit{name: of.Name, cost: of.Cost}
@@ -369,6 +371,30 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		st.loose = 0
 	}
 	return s
+}
+
+// Sizes returns the most units of each limit, by name, for Sized.
+func (l *Limits) Sizes() map[string]int64 {
+	sizes := map[string]int64{}
+	for i := range l.all {
+		sizes[l.all[i].name] = l.all[i].Most()
+	}
+	return sizes
+}
+
+// Sized returns the limits with at least the sizes that another process had: what that process
+// started counts also if they are smaller now, because they may be raised again.
+func (l *Limits) Sized(sizes map[string]int64) *Limits {
+	all := slices.Clone(l.of)
+	for i := range all {
+		if n := sizes[all[i].Name]; n > l.all[i].Most() {
+			all[i].Limit, all[i].Capacity, all[i].Burst = n, n, n
+		}
+	}
+	if slices.Equal(all, l.of) {
+		return l
+	}
+	return newLimits(policy.Policy{WindowMargin: policy.Duration(l.guard)}, all)
 }
 
 // FreshIn returns how long it takes until a set is as good as unused.

@@ -104,6 +104,8 @@ type Handover struct {
 	Together  string `json:"together,omitempty"`
 	AllLimits string `json:"all_limits,omitempty"`
 	AllBudget int64  `json:"all_budget,omitempty"`
+	// Sizes are the most units of all these limits, by name.
+	Sizes map[string]int64 `json:"sizes,omitempty"`
 	// µs since a crash after which unlisted buckets may have started jobs
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs without an outcome, and their holders

@@ -327,6 +327,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
+	sizes          map[string]int64 // of their limits
 }
 
 // mostStarted bounds the slots that a bucket can have started within a time, by its slot limits and
@@ -336,7 +337,7 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if within >= pace.Forever {
 		return math.MaxInt64
 	}
-	most := v.quota.Most(within)
+	most := v.quota.Sized(in.Handover.Sizes).Most(within)
 	p := v.base.pace
 	if p == nil || in.Handover.Rate != v.Policy.Outflow.String() {
 		return most
@@ -367,7 +368,8 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	if p.v.quota == nil {
 		return
 	}
-	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{}}
+	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{},
+		sizes: in.Handover.Sizes}
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else { // the crash was before the handover
@@ -400,7 +402,8 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
-		b.own().used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
+		b.own().used = v.quota.Sized(c.sizes).Crashed(nil, v.instant(c.from), v.instant(c.to), 0,
+			c.others)
 	}
 }
 
@@ -410,8 +413,8 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
-		b.own().used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to),
-			in.slack(), crash.listed)
+		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),
+			v.instant(crash.to), in.slack(), crash.listed)
 	}
 }
 
@@ -438,7 +441,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 		}
 	}
 	if p.v.quota != nil {
-		h.Limits, lag = p.v.quota.Names(), p.v.quota.MostLag()
+		h.Limits, lag, h.Sizes = p.v.quota.Names(), p.v.quota.MostLag(), p.v.quota.Sizes()
 		if crashed != nil {
 			h.Crashed = max(1, record.Micros(now.Since(crashed.to)))
 		}
@@ -446,6 +449,10 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if t := p.v.together; t != nil {
 		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, p.v.instant(now))
 		lag = max(lag, t.MostLag())
+		if h.Sizes == nil {
+			h.Sizes = map[string]int64{}
+		}
+		maps.Copy(h.Sizes, t.Sizes())
 	}
 	h.Gap = record.Micros(mostUnnoted + lag)
 }

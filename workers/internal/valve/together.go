@@ -204,7 +204,8 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	case !in.Crashed:
 		return
 	}
-	most := quota.Units{"": t.Most(within)}
+	limits := t.Sized(h.Sizes)
+	most := quota.Units{"": limits.Most(within)}
 	if v.total.Pace != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
 		most[""] = min(most[""],
 			mostPaced(v.total.Pace, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
@@ -216,7 +217,7 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		told, _ := h.Of(cost)
 		most[cost] = in.within(most[cost], told.AllBudget, told.Cost)
 	}
-	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
+	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 

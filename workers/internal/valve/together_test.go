@@ -151,6 +151,36 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 	}
 }
 
+// A limit that is lowered, taken over after a crash and raised again counts what its former owner
+// may have started while it was high.
+func TestALimitThatWasLoweredAtACrashCountsStartsFromBefore(t *testing.T) {
+	sized := func(at int, most int64) policy.Policy {
+		p := account()
+		p.Limits[at].Limit, p.Limits[at].Window = most, policy.Duration(10*time.Second)
+		p.Limits = p.Limits[at : at+1]
+		return p
+	}
+	for at, name := range []string{"of a key", "over all keys"} {
+		high, low := sized(at, 10), sized(at, 4)
+		b := newValveBench(t, high)
+		b.noted()
+		h := b.p.Handover(b.now, 0)
+		next := unownedValve(t, low)
+		next.own()
+		next.seq = b.seq
+		next.p.Opened(originWall, 0, &Inheritance{Handover: h, Crashed: true,
+			Elapsed: second, Age: second, Fence: ms}, next.now)
+		next.p.GoLive(next.now)
+		next.noted()
+		next.v.Change(high.WithDefaults(), false, next.now)
+		next.arrive("b")
+		next.noted()
+		if got := next.startedKeys(12 * second); got != "b@10.05s" {
+			t.Errorf("%s: %s, want b@10.05s", name, got)
+		}
+	}
+}
+
 func TestUsedCostsOfALimitForAllKeysAreSettled(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("a", tokens(9))
