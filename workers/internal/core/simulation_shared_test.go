@@ -96,7 +96,7 @@ func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
 	for _, l := range p.SharedLimits() {
 		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
 		since := w.stands.apart.since[key]
-		settled := d != nil && with != nil && quiet &&
+		settled := d != nil && with != nil && quiet && !w.headless(p.Name) &&
 			d.core.shares[record.ShareKey(p.Name, 0)].state == shareOwned // and waits for no answer
 		switch {
 		case !settled || d == with || since == 0 || w.has(differingOwn):
