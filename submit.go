@@ -34,12 +34,15 @@ type Job struct {
 	NotBefore time.Time // the earliest start; zero: at once
 	// Deadline makes a job that has not started a dead letter; zero: after the policy's max_age.
 	Deadline time.Time
-	// MaxAttempts bounds failures before the job is a dead letter, Timeout an attempt, and
-	// Retention how long the ended job is kept. The policy's numbers are the maxima and the
-	// defaults.
+	// MaxAttempts bounds failures before the job is a dead letter, Timeout an attempt, Retention
+	// how long the ended job is kept: by default, and at most, as in the policy.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
-	IP                 string // the client's address, for policies that count by address
+	// Unique is a name under which one job of a bucket waits: while it does, Submit returns its
+	// ticket, as a Duplicate. With Replace, the new job waits and the other one is cancelled.
+	Unique  string
+	Replace bool
+	IP      string // the client's address, for policies that count by address
 	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait]; 0: until
 	// the job is stored.
 	Wait time.Duration
@@ -109,35 +112,36 @@ func unseal(c Codec, r *job.Result) (err error) {
 
 // header returns the job's header with the fields that are set.
 func (j Job) header() http.Header {
-	header := maps.Clone(j.Header)
-	set := func(name, value string) {
-		if header == nil {
-			header = http.Header{}
-		}
-		header.Set(name, value)
+	header := http.Header{}
+	maps.Copy(header, j.Header)
+	if j.Replace {
+		j.Unique += "; replace"
 	}
-	if j.IdempotencyKey != "" {
-		set(job.HeaderIdempotencyKey, j.IdempotencyKey)
+	for name, text := range map[string]string{job.HeaderIdempotencyKey: j.IdempotencyKey,
+		job.HeaderUnique: j.Unique} {
+		if text != "" {
+			header.Set(name, text)
+		}
 	}
 	for name, n := range map[string]int64{job.HeaderCost: j.Cost,
 		job.HeaderPriority: int64(j.Priority), job.HeaderMaxAttempts: int64(j.MaxAttempts)} {
 		if n != 0 {
-			set(name, strconv.FormatInt(n, 10))
+			header.Set(name, strconv.FormatInt(n, 10))
 		}
 	}
 	for name, n := range j.Costs {
-		set(job.CostHeader(name), strconv.FormatInt(n, 10))
+		header.Set(job.CostHeader(name), strconv.FormatInt(n, 10))
 	}
 	for name, t := range map[string]time.Time{job.HeaderNotBefore: j.NotBefore,
 		job.HeaderDeadline: j.Deadline} {
 		if !t.IsZero() {
-			set(name, t.UTC().Format(time.RFC3339Nano))
+			header.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	for name, d := range map[string]time.Duration{job.HeaderTimeout: j.Timeout,
 		job.HeaderRetention: j.Retention} {
 		if d != 0 {
-			set(name, d.String())
+			header.Set(name, d.String())
 		}
 	}
 	return header

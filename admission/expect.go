@@ -166,15 +166,13 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns the delay until the bucket has room for another job.
-func (e *expectations) room(ctx context.Context, p partition,
-	key job.Key) (delay time.Duration, known bool) {
+// room returns the delay until the bucket has room for another job, and the job that waits under
+// a unique name.
+func (e *expectations) room(ctx context.Context, p partition, q job.Question) (answer job.Answer,
+	known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
-		job.Question{Op: job.OpRoom, Key: key})
-	if err != nil || answer.Error != "" {
-		return 0, false
-	}
-	return max(0, time.Duration(answer.DelayMS)*time.Millisecond), true
+	q.Op = job.OpRoom
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number, q)
+	return answer, err == nil && answer.Error == ""
 }

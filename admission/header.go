@@ -33,7 +33,8 @@ const maxIdempotencyKey = 256
 // canonical to stored names, besides Penstock-Forward-<Name>
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
-	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderMethod, job.HeaderPath,
+	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderUnique,
+	job.HeaderMethod, job.HeaderPath,
 	job.HeaderTag, job.HeaderCallback, job.HeaderIdempotencyKey,
 	contentType, "Content-Encoding", "traceparent", "tracestate",
 )

@@ -121,6 +121,9 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
 	complete accepting) sent {
+	if first, waits := s.waitsAs(ctx, live, r.Key, job); waits {
+		return decided(complete(ctx, live, first, Outcome{Quota: live.queue, Remaining: -1}), nil)
+	}
 	// Repeats must get the first answer even from a full bucket.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
@@ -301,10 +304,23 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
+// waitsAs returns the waiting job of which a job with a unique name is a repeat, as far as the
+// valve knows. Of jobs that are submitted at the same time, the valve drops all except the first.
+func (s *Service) waitsAs(ctx context.Context, live *livePolicy, key job.Key,
+	j jobHeader) (first queue.Receipt, waits bool) {
+	name, replaces := job.Unique(j.stored)
+	if name == "" || replaces {
+		return first, false
+	}
+	p := s.partition(live, key)
+	a, _ := s.expected.room(ctx, p, job.Question{Key: key, Unique: name})
+	return queue.Receipt{Seq: a.Waits, Partition: p.number, Duplicate: true}, a.Waits > 0
+}
+
 // without an answer, one interval
 func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
-	if delay, known := s.expected.room(ctx, s.partition(live, key), key); known {
-		return delay
+	if a, known := s.expected.room(ctx, s.partition(live, key), job.Question{Key: key}); known {
+		return max(0, time.Duration(a.DelayMS)*time.Millisecond)
 	}
 	return live.interval
 }

@@ -136,7 +136,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
 			callbacks: owed, tallies: d.tallies},
 		d.questions,
-		&teller{loop: l, outages: d.outages}}
+		&teller{loop: l, outages: d.outages, broker: broker}}
 	return d, nil
 }
 

@@ -23,17 +23,25 @@ import (
 type teller struct {
 	*loop
 	outages *outages
+	broker  *queue.Broker
 	core    *core.Core
 }
 
 func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) }
 
-func (t *teller) TellCancelled(j valve.Seen) { t.tellJob(queue.EventCancelled, j) }
+func (t *teller) TellCancelled(j valve.Seen) {
+	t.tellJob(queue.EventCancelled, j)
+	if j.Reason != "" { // else the canceller tells waiting submitters
+		t.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
+			End: job.EndCancelled, Error: j.Reason})
+	}
+}
 
 func (t *teller) tellJob(event string, j valve.Seen) {
 	name := j.Part.Policy
 	t.sink.Take(queue.Event{Type: event, Policy: name, Job: job.ID(name, j.Seq), Key: j.Key,
-		Tags: job.Tags(j.Header), Header: j.Header, Accepted: time.Unix(0, j.Stamp)})
+		Tags: job.Tags(j.Header), Header: j.Header, Accepted: time.Unix(0, j.Stamp),
+		Error: j.Reason})
 }
 
 func (t *teller) TellBreaker(b valve.Turned) {

@@ -24,7 +24,7 @@ type submission struct {
 	wait    time.Duration
 
 	id, deadline, notBefore, cost, priority string
-	maxAttempts, attempt, retention         string
+	maxAttempts, attempt, retention, unique string
 }
 
 func (a *app) submit() *cobra.Command {
@@ -92,6 +92,8 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f.StringVar(&s.maxAttempts, "max-attempts", "", "a `number`: dead after so many failures")
 	f.StringVar(&s.attempt, "attempt-timeout", "", "a `duration` that an attempt may take")
 	f.StringVar(&s.retention, "retention", "", "a `duration` to keep the ended job")
+	f.StringVar(&s.unique, "unique", "",
+		"a `name`: at most one such job waits; \"NAME; replace\" cancels the one that does")
 	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate it takes")
 	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
 	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
@@ -119,6 +121,7 @@ func (s *submission) header() (http.Header, error) {
 		job.HeaderMaxAttempts:    s.maxAttempts,
 		job.HeaderTimeout:        s.attempt,
 		job.HeaderRetention:      s.retention,
+		job.HeaderUnique:         s.unique,
 		job.HeaderCost:           s.cost,
 		job.HeaderPriority:       s.priority,
 		job.HeaderTag:            strings.Join(s.tags, ","),

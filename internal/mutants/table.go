@@ -1042,8 +1042,8 @@ func (Synced)`,
 	{
 		name: "inherited-run-never-times-out", file: "workers/internal/valve/valve.go",
 		old: `	p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-	case p.v.Policy.Paced()`,
-		new: "case p.v.Policy.Paced()",
+	case p.repeats(j, now):`,
+		new: "case p.repeats(j, now):",
 		by:  "./workers/internal/valve TestAnInheritedRunTimesOut",
 	},
 	{

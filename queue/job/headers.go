@@ -33,8 +33,11 @@ const (
 	HeaderMaxAttempts = "Penstock-Max-Attempts"
 	// duration of one attempt, at most the policy's timeout
 	HeaderTimeout = "Penstock-Timeout"
-	// duration for which the ended job is kept, at most the policy's keep_done; 0s: not at all
+	// duration for which the ended job is kept, at most the policy's result_retention; 0s: none
 	HeaderRetention = "Penstock-Retention"
+	// name under which at most one job of a bucket waits; "; replace" behind it cancels the one
+	// that waits in favour of the new one, instead of the reverse
+	HeaderUnique = "Penstock-Unique"
 	// labels to find the job by: several headers, or one with comma-separated tags
 	HeaderTag            = "Penstock-Tag"
 	HeaderMethod         = "Penstock-Method"   // for HTTP targets
@@ -283,6 +286,10 @@ var jobHeaders = []struct {
 	}},
 	{HeaderTimeout, func(_ *Arrived, value string) error { return checkDuration(value, 1) }},
 	{HeaderRetention, func(_ *Arrived, value string) error { return checkDuration(value, 0) }},
+	{HeaderUnique, func(_ *Arrived, value string) error {
+		name, _ := cutUnique(value)
+		return CheckTag(name)
+	}},
 	{HeaderMethod, func(_ *Arrived, value string) error {
 		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
 			return fmt.Errorf("%q: not a method of a job", value)
@@ -297,6 +304,20 @@ var jobHeaders = []struct {
 		_, err := ParseCallback(value)
 		return err
 	}},
+}
+
+func cutUnique(value string) (name string, replaces bool) {
+	name, option, found := strings.Cut(value, ";")
+	if found && strings.TrimSpace(option) != "replace" {
+		return "", false
+	}
+	return strings.TrimSpace(name), found
+}
+
+// Unique returns the name under which a job is the only one of its bucket to wait, and whether it
+// replaces the one that waits; "": it has none.
+func Unique(h map[string][]string) (name string, replaces bool) {
+	return cutUnique(HeaderValue(h, HeaderUnique))
 }
 
 func checkDuration(value string, least time.Duration) error {

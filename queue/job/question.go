@@ -53,7 +53,8 @@ type Question struct {
 	Priority int              `json:"priority,omitempty"`
 	Cost     int64            `json:"cost,omitempty"`
 	Costs    map[string]int64 `json:"costs,omitempty"`
-	Limit    int              `json:"limit,omitempty"` // OpBuckets: most buckets to answer
+	Unique   string           `json:"unique,omitempty"` // OpRoom: of the job in question
+	Limit    int              `json:"limit,omitempty"`  // OpBuckets: most buckets to answer
 	// OpBuckets: number of buckets to skip
 	Offset int `json:"offset,omitempty"`
 	// OpBuckets: ByDepth (default), ByAge or ByLate
@@ -84,6 +85,8 @@ type Answer struct {
 	DelayMS int64 `json:"delay_ms"`
 	// OpRoom: milliseconds until a job accepted now starts; nil: unknown
 	StartMS *int64 `json:"start_ms,omitempty"`
+	// OpRoom: the job that waits under the question's unique name; 0: none
+	Waits uint64 `json:"waits,omitempty"`
 	// not empty: the question could not be answered
 	Error string `json:"error,omitempty"`
 

@@ -1992,10 +1992,16 @@ export interface components {
          */
         Timeout: string;
         /**
-         * @description duration for which the ended job is kept, at most the policy's `keep_done`; `0s` keeps nothing
+         * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
          * @example 1h
          */
         Retention: string;
+        /**
+         * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
+         *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+         * @example reindex
+         */
+        Unique: string;
         /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
         Priority: number;
         /**
@@ -2114,10 +2120,16 @@ export interface operations {
                  */
                 "Penstock-Timeout"?: components["parameters"]["Timeout"];
                 /**
-                 * @description duration for which the ended job is kept, at most the policy's `keep_done`; `0s` keeps nothing
+                 * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
                  * @example 1h
                  */
                 "Penstock-Retention"?: components["parameters"]["Retention"];
+                /**
+                 * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
+                 *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+                 * @example reindex
+                 */
+                "Penstock-Unique"?: components["parameters"]["Unique"];
                 /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
                 "Penstock-Priority"?: components["parameters"]["Priority"];
                 /**

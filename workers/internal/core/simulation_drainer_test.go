@@ -272,5 +272,10 @@ func (d *drainer) perform() {
 	slices.SortFunc(o.Reports, func(a, b record.Report) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
 	})
+	for _, c := range o.Cancelled {
+		if c.Reason != "" { // others may start before it, which is performed earlier
+			d.w.fateNamed(c.Ref).excepted = true
+		}
+	}
 	d.core.Perform(simulated{d})
 }

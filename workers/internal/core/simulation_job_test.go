@@ -127,6 +127,11 @@ func (w *world) publish(name string, key job.Key, partition int) {
 		f.tries = 1 + w.rng.IntN(2)
 		a.Header = map[string][]string{job.HeaderMaxAttempts: {strconv.Itoa(f.tries)}}
 	}
+	if w.chance(0.04) {
+		unique := []string{"x", "x; replace"}[w.rng.IntN(2)]
+		a.Header = map[string][]string{job.HeaderUnique: {unique}}
+		f.tries = 0
+	}
 	if p := w.policyOf(name); len(p.Limits) > 0 && w.chance(0.7) {
 		a.Costs = map[string]int64{"tokens": 1 + w.rng.Int64N(20)}
 	}

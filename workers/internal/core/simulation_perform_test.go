@@ -1,6 +1,9 @@
 package core
 
 import (
+	"strings"
+
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -74,10 +77,34 @@ func (d simulated) NoteEnd(e valve.Ending)  { d.w.fail("it is noted how job %d e
 // What only people are told changes nothing.
 
 func (d simulated) TellAccepted(valve.Seen)       {}
-func (d simulated) TellCancelled(valve.Seen)      {}
+func (d simulated) TellCancelled(c valve.Seen)    { d.repeated(c) }
 func (d simulated) TellBreaker(valve.Turned)      {}
 func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
+
+// repeated is called when an owner dropped a job for another one of its name, which must be there
+// unless somebody removed it from the stream. Owners that are replaced drop jobs to no effect, and
+// those that crash may not have.
+func (d *drainer) repeated(c valve.Seen) {
+	if c.Reason == "" {
+		return // an operator did
+	}
+	f := d.w.fateNamed(c.Ref)
+	f.forgiven, f.excepted = true, true
+	if !d.consumes(c.Part) {
+		return
+	}
+	_, other, _ := job.ParseID(c.Reason[strings.LastIndexByte(c.Reason, ' ')+1:])
+	m := f.stream.messages[other]
+	if m == nil && d.w.has(removals) {
+		d.w.cancelled(f, d.core.part(c.Part))
+		return
+	}
+	if m == nil || m.Key != f.key || m.Header == nil || other == f.seq {
+		d.w.fail("law 3: job %d is dropped: %s", f.seq, c.Reason)
+	}
+	d.w.cancelled(f, d.core.part(c.Part))
+}
 
 // TellLost hears that a process gave its lease up, which the world has seen unless the lease is
 // damaged.

@@ -44,6 +44,7 @@ func (a *Actions) Reset() {
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
+	Reason string // of a job that was cancelled by another one
 }
 
 // Run is a job given to a worker. Its final check happens outside of the loop.

@@ -266,7 +266,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 		return 0
 	}
 	v.detach(j)
-	v.out.Cancelled = append(v.out.Cancelled, Seen{j.ref(), j.Header})
+	v.out.Cancelled = append(v.out.Cancelled, Seen{Ref: j.ref(), Header: j.Header})
 	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded for duplicates
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})

@@ -28,6 +28,7 @@ type Part struct {
 	records map[uint64]uint64 // revisions of attempt records, by job
 	unnoted unnoted
 	edits   edits
+	unique  uniques
 
 	Quiesced bool // it starts no more jobs, because this drainer leaves
 	// Changed requests a checkpoint, when a job starts or ends.

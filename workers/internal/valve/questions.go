@@ -98,7 +98,8 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 	case job.OpPurge:
 		q.work = q.purge
 	case job.OpRoom:
-		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)), StartMS: p.tail(q.Question, now)})
+		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
+			StartMS: p.tail(q.Question, now), Waits: p.waitsAs(q.Key, q.Unique)})
 		return
 	default:
 		refuse("unknown op " + q.Op)

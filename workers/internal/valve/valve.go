@@ -178,7 +178,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	p.v.weigh(j)
 	b.held++
 	if a.Seq > p.last {
-		p.v.out.Accepted = append(p.v.out.Accepted, Seen{j.ref(), a.Header})
+		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
 	in := p.takeIn(a.Seq, stored, now)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
@@ -203,6 +203,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		j.holder = in.holder
 		b.own().running++
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+	case p.repeats(j, now):
 	case p.v.Policy.Paced() && j.Cost > p.v.Policy.Capacity:
 		p.v.bury(j, job.ReasonMalformed,
 			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",

@@ -1,0 +1,91 @@
+package valve
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// uniques finds the waiting jobs of a partition by their unique names. A job that has started or
+// ended leaves its entry, which is checked before use and dropped once the map has doubled.
+type uniques struct {
+	jobs  map[[16]byte]uniqueJob
+	sweep int // size at which stale entries are dropped
+}
+
+type uniqueJob struct {
+	seq    uint64
+	stored int64 // Unix ns: a restored stream repeats sequences
+}
+
+const leastSweep = 1000
+
+func uniqueName(key job.Key, name string) [16]byte {
+	sum := sha256.Sum256([]byte(string(key) + "\x00" + name)) // no key holds a zero byte
+	return [16]byte(sum[:16])
+}
+
+// find returns the job of an entry if it still waits; nil: it does not.
+func (p *Part) find(u uniqueJob) *heldJob {
+	j := p.seek(u.seq)
+	if j == nil || j.Stored.UnixNano() != u.stored ||
+		j.stage != stageWaiting && j.stage != stageDelayed {
+		return nil
+	}
+	return j
+}
+
+// waitsAs returns the sequence of the job that waits under a unique name of a bucket; 0: none.
+func (p *Part) waitsAs(key job.Key, name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	if j := p.find(p.unique.jobs[uniqueName(key, name)]); j != nil {
+		return j.Seq
+	}
+	return 0
+}
+
+// repeats drops either a new job or the one that waits under the same unique name, and reports
+// whether it dropped the new one. Since jobs arrive in the order of the stream, at one owner, the
+// result does not depend on who submitted them.
+func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
+	name, replaces := job.Unique(j.Header)
+	if name == "" {
+		return false
+	}
+	hash, id := uniqueName(j.Key, name), uniqueJob{j.Seq, j.Stored.UnixNano()}
+	if first := p.find(p.unique.jobs[hash]); first != nil && first.Seq != j.Seq {
+		if !replaces {
+			p.v.repeated(j, "waits as", first.Seq)
+			return true
+		}
+		if p.jobs[first.Seq] == nil {
+			first = p.raise(first.Seq)
+		}
+		p.v.repeated(first, "was replaced by", j.Seq)
+		p.v.place(first.Bucket, now)
+	}
+	if p.unique.jobs == nil {
+		p.unique = uniques{map[[16]byte]uniqueJob{}, leastSweep}
+	}
+	p.unique.jobs[hash] = id
+	if len(p.unique.jobs) > p.unique.sweep {
+		for hash, u := range p.unique.jobs {
+			if p.find(u) == nil {
+				delete(p.unique.jobs, hash)
+			}
+		}
+		p.unique.sweep = max(leastSweep, 2*len(p.unique.jobs))
+	}
+	return false
+}
+
+// repeated cancels a job in favour of another one.
+func (v *Valve) repeated(j *heldJob, how string, other uint64) {
+	v.dismiss(j, job.EndCancelled)
+	v.out.Cancelled[len(v.out.Cancelled)-1].Reason =
+		fmt.Sprintf("it %s %s", how, job.ID(j.Bucket.Part.Policy, other))
+}
