@@ -291,7 +291,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	fail(job.CallUnavailable, "1", "2", "3", "4", "5", "6")
 	down(false)
 	fail(job.CallUnreached, "a", "b", "c")
-	fail(job.CallFailed, "d") // the target rejects it, so it is up
+	fail(job.CallFailed, "d")      // the target rejects it, so it is up
 	fail(job.CallUnavailable, "e") // it began without a lease
 	fail(job.CallUnavailable, "f", "g", "h", "i")
 	down(false)
