@@ -446,27 +446,19 @@ func TestCallsAreRefusedWhileTheUpstreamIsDown(t *testing.T) {
 			w.WriteHeader(500)
 		}
 	}, outbound.Options{}, outbound.Route{Policy: "down", MaxWait: 20 * time.Millisecond})
-	refused := func() *http.Response {
-		response := w.ask("GET", "/", "")
-		if code := response.Header.Get(outbound.ErrorHeader); code == "" {
-			return nil
-		}
-		return response
-	}
 	var response *http.Response
 	waittest.Until(t, "calls are refused", func() bool {
-		response = refused()
-		return response != nil
+		response = w.ask("GET", "/", "")
+		return response.Header.Get(outbound.ErrorHeader) == "down"
 	})
-	if response.StatusCode != 503 || response.Header.Get(outbound.ErrorHeader) != "down" ||
-		response.Header.Get("Retry-After") == "" ||
+	if response.StatusCode != 503 || response.Header.Get("Retry-After") == "" ||
 		response.Header.Get("X-Should-Retry") != "true" ||
 		response.Header.Get("Stripe-Should-Retry") != "true" {
 		t.Errorf("%d %v", response.StatusCode, response.Header)
 	}
 	up.Store(true)
 	waittest.Until(t, "the breaker closes", func() bool {
-		return w.ask("GET", "/", "").StatusCode == 200 && w.ask("GET", "/", "").StatusCode == 200
+		return w.ask("GET", "/", "").StatusCode == 200
 	})
 }
 
