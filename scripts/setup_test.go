@@ -78,6 +78,7 @@ func TestSetupDoesNothingWhereNothingIsMissing(t *testing.T) {
 	m.tool("redis-server", "exit 1")
 	m.tool("python3", "exit 1")
 	m.tool("chromium", "exit 1")
+	m.tool("initdb", "exit 1")
 	m.tool("npm", "exit 1")
 	m.packages("apt-get")
 	if status, said, installed := m.setup(); status != 0 || said != "" || installed != "" {
@@ -95,15 +96,15 @@ func TestSetupInstallsMissingTools(t *testing.T) {
 	}{
 		"apt-get by root": {"apt-get", root,
 			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
-				"redis-server python3 chromium nodejs npm\n"},
+				"redis-server python3 chromium postgresql nodejs npm\n"},
 		"apt-get by sudo": {"apt-get", sudo,
 			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
-				"redis-server python3 chromium nodejs npm\n"},
+				"redis-server python3 chromium postgresql nodejs npm\n"},
 		"apk by root": {"apk", root,
-			"apk add --no-cache gcc musl-dev redis python3 chromium nodejs npm\n"},
+			"apk add --no-cache gcc musl-dev redis python3 chromium postgresql nodejs npm\n"},
 		"brew by any": {"brew", func(m machine) {
 			m.tool("uname", "echo Darwin")
-		}, "brew install redis python3 chromium node\n"},
+		}, "brew install redis python3 chromium postgresql node\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -134,6 +135,7 @@ func TestSetupPrintsTheCommandWithoutRoot(t *testing.T) {
 			m.tool("compiler", "exit 0")
 			m.tool("python3", "exit 1")
 			m.tool("chromium", "exit 1")
+			m.tool("initdb", "exit 1")
 			m.tool("npm", "exit 1")
 			m.packages("apt-get")
 			if test.sudo != "" {
