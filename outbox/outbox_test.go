@@ -46,8 +46,9 @@ func newWorld(t *testing.T) *world {
 	w.exec(outbox.Schema)
 	w.exec(outbox.Schema) // once more, as each start of a program may
 	named := func(name, rate string, capacity int64) policy.Policy {
-		return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket,
-			Outflow: penstock.MustRate(rate), Capacity: capacity}}
+		// One at a time, because handlers that run together may note their jobs in either order.
+		return policy.Policy{Name: name, Concurrency: 1, Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate(rate), Capacity: capacity}}
 	}
 	w.p, err = penstock.Open(t.Context(), penstock.Options{Policies: []policy.Policy{
 		named("mail", "10000/s", 1000), named("slow", "20/s", 2)}})
