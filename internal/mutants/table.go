@@ -1740,6 +1740,18 @@ func (Synced)`,
 		by:  "./policy TestValidate",
 	},
 	{
+		name: "lowered-limit-forgets-a-crash", file: "workers/internal/valve/together.go",
+		old: "limits := t.Sized(h.Sizes)",
+		new: "limits := t.Limits",
+		by:  "./workers/internal/valve TestALimitThatWasLoweredAtACrashCountsStartsFromBefore",
+	},
+	{
+		name: "late-start-lost", file: "workers/internal/valve/calls.go",
+		old: "unusedWithin = 250 * time.Millisecond",
+		new: "unusedWithin = 0 * time.Millisecond",
+		by:  "./workers/internal/valve TestAStartThatCameTooLateIsGivenBack",
+	},
+	{
 		name: "turns-without-weight", file: "workers/internal/valve/together.go",
 		old: "float64(cost)/float64(b.weight)",
 		new: "float64(cost)",
