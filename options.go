@@ -66,6 +66,7 @@ type Options struct {
 	DrainPolicies []string      // whose jobs this process may start; default all
 	Lease         time.Duration // as in [workers.Options]
 	Memory        int64         // the same
+	Slots         int           // the same
 	// Codec encodes the payloads of Submit, decodes those of handlers, and both for their replies.
 	Codec job.Codec
 	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden

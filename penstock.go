@@ -189,7 +189,7 @@ func (p *Penstock) buildDrainer() error {
 		return err
 	}
 	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Replicas: o.Replicas,
-		Lease: o.Lease, Memory: o.Memory, Policies: o.DrainPolicies, Codec: o.Codec,
+		Lease: o.Lease, Memory: o.Memory, Slots: o.Slots, Policies: o.DrainPolicies, Codec: o.Codec,
 		Target: targets.New(nc, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
 		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Logger: o.Logger})
 	if err != nil {

@@ -76,8 +76,8 @@ type Policy struct {
 	// turns. Outflow may then be left out. It needs one partition, the default in this case.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
-	// Weight is the policy's share of the turns under shared limits, 1 (default) to [MaxWeight],
-	// which its keys divide by their weights.
+	// Weight is the policy's share of the turns under shared limits, and of a worker's slots, 1
+	// (default) to [MaxWeight], which its keys divide by their weights.
 	Weight int64 `json:"weight,omitempty"`
 
 	// Peak is the rate that no window of a second or more exceeds while a bucket catches up;

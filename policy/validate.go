@@ -117,8 +117,8 @@ func (p Policy) Validate() []Problem {
 	}
 	switch {
 	case p.Weight == 0:
-	case len(p.SharedLimits()) == 0:
-		c.add("weight", "needs a shared limit, of whose turns it is this policy's share")
+	case !p.HasQueue():
+		c.add("weight", "needs a queue, of whose turns beside others it is this policy's share")
 	case p.Weight < 1 || p.Weight > MaxWeight:
 		c.add("weight", "must be 1 to %d, not %d", MaxWeight, p.Weight)
 	}

@@ -1,8 +1,10 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"path"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -71,7 +73,7 @@ func (c *catalog) learn(before, set policy.Entries, now time.Time) {
 }
 
 func (c *catalog) handlerOf(entry policy.Entry) Handler {
-	if handle := c.handlers[entry.Policy.Name]; handle != nil && entry.Policy.Target == nil {
+	if handle := c.registered(entry.Policy.Name); handle != nil && entry.Policy.Target == nil {
 		return handle
 	}
 	if c.target == nil {
@@ -83,6 +85,20 @@ func (c *catalog) handlerOf(entry policy.Entry) Handler {
 		return nil
 	}
 	return handle
+}
+
+func (c *catalog) registered(policy string) Handler {
+	if handle := c.handlers[policy]; handle != nil {
+		return handle
+	}
+	best := ""
+	for pattern := range c.handlers {
+		matches, _ := path.Match(pattern, policy)
+		if matches && cmp.Or(len(pattern)-len(best), cmp.Compare(pattern, best)) > 0 {
+			best = pattern
+		}
+	}
+	return c.handlers[best]
 }
 
 func (c *catalog) timeout(name string, header map[string][]string) time.Duration {

@@ -152,9 +152,11 @@ func patience(lease time.Duration) time.Duration {
 	return min(max(lease/3, time.Second), 3*time.Second)
 }
 
-// Handle registers the handler of a policy's jobs. Call it before Run. The policy must have a queue
-// and no target, which would run all of its jobs; a handler for such a policy is refused with a
-// logged error. A handler waits, with a warning, for a policy that does not exist yet.
+// Handle registers the handler of a policy's jobs, or of the jobs of all policies whose names match
+// a pattern such as "mail-*"; a name precedes patterns, and a longer pattern shorter ones. Call it
+// before Run. The policy must have a queue and no target, which would run all of its jobs; a
+// handler for such a policy is refused with a logged error. A handler waits, with a warning, for a
+// policy that does not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
@@ -211,7 +213,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	d.have(core.New(core.Options{
 		Name: "d" + rand.Text()[:12], Lease: d.options.Lease, Host: host, Pid: os.Getpid(),
-		Memory: d.options.Memory, Random: mathrand.Float64, Version: buildinfo.Version(),
+		Memory: d.options.Memory, Slots: d.options.Slots, Random: mathrand.Float64,
+		Version: buildinfo.Version(),
 		Started: time.Now().UTC().Truncate(time.Millisecond), Crews: d.lender.count,
 		OwnersMade: made}))
 	d.proof.born = d.now()

@@ -61,7 +61,7 @@ type reservation struct {
 	at     pace.Instant
 	jumps  uint64 // jumps of the clock at that time
 	crew   *workforce
-	worker core.Reservation // in the core, if it has a valve of the policy
+	worker core.Reservation // in the core
 	timer  *time.Timer      // ends the reservation if no job arrives
 	stop   context.CancelFunc
 }
@@ -193,10 +193,9 @@ func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal stri
 		return nil, statusBusy
 	}
 	r = &reservation{policy: name, key: key, crew: crew}
-	free := crew.all - crew.busy
-	_, left, shared := l.core.Workers(name) // with this drainer's own valve
-	if shared {
-		free = left
+	_, free, shared := l.core.Workers(name) // with this drainer's own valve
+	if !shared {
+		free = min(free, crew.all-crew.busy)
 	}
 	switch {
 	case free <= 0:
@@ -204,11 +203,9 @@ func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal stri
 	case crew.keys[key] > 3*(free-1):
 		return nil, statusCrowded
 	}
-	if shared {
-		var ok bool
-		if r.worker, ok = l.core.Reserve(name); !ok {
-			return nil, statusBusy
-		}
+	var ok bool
+	if r.worker, ok = l.core.Reserve(name); !ok {
+		return nil, statusBusy
 	}
 	crew.busy++
 	crew.keys[key]++

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/notice"
@@ -40,6 +41,9 @@ var (
 
 func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {
 	for name := range registered {
+		if strings.ContainsAny(name, `*?[\`) {
+			continue
+		}
 		entry, found := set[name]
 		queue := entry.Policy.HasQueue()
 		l.notices.Tell(&handlerUnknown, name, notice.If(!found))

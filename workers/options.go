@@ -29,6 +29,10 @@ type Options struct {
 	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
 	// take half of it, each further one takes only 64 bytes and is read again before it starts.
 	Memory int64
+	// Slots bounds the jobs of all policies that run at once in this process; 0: only each policy's
+	// workers do. While slots are scarce, the policies whose valves this drainer owns take turns by
+	// their weights; jobs of other drainers' valves come in the order of their offers.
+	Slots int
 	// Policies lists the policies whose valves this drainer may own. Empty means all with workers
 	// here or, with OwnAll, all.
 	Policies []string

@@ -3269,7 +3269,7 @@ func (Synced)`,
 	},
 	{
 		name: "weight-of-nothing", file: "policy/validate.go",
-		old: "case len(p.SharedLimits()) == 0:",
+		old: "case !p.HasQueue():",
 		new: "case false:",
 		by:  "./config TestProblems",
 	},

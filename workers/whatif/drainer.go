@@ -55,7 +55,7 @@ func newDrainer(w *world, began int64) *drainer {
 	d := &drainer{world: w, began: began, wakes: pace.Never}
 	half := func() float64 { return 0.5 }
 	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
-	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)))
+	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), &valve.Slots{})
 	d.valve.Local = true
 	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)

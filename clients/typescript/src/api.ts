@@ -1507,7 +1507,7 @@ export interface components {
             /** @description the policy only counts what it would have done */
             shadow?: boolean;
             window_margin?: components["schemas"]["Duration"];
-            /** @description its share of the turns of policies that share a limit, 1 to 1000 */
+            /** @description its share of the turns of policies that share a limit, or the slots of a worker, 1 to 1000 */
             weight?: number;
             adaptive_rate?: {
                 min?: components["schemas"]["Rate"];

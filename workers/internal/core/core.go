@@ -39,6 +39,7 @@ type Core struct {
 	known     map[string]bool // the existing policies
 	// the line of each policy that shares limits, named after its first policy
 	lines     map[string]string
+	slots     valve.Slots
 	sorted    []*livePolicy // the valves, by name
 	awake     []*livePolicy // those to visit in each iteration, by name
 	out       actions
@@ -79,6 +80,7 @@ type Options struct {
 	Pid    int
 	Random func() float64
 	Memory int64 // approximate bytes for waiting jobs; 0: unlimited
+	Slots  int   // jobs that local workers of all policies run at once; 0: unlimited
 	gather int   // overrides mostGathered if not 0
 	// OwnersMade is when the table of ownership records was created: again, if policies are older.
 	OwnersMade time.Time
@@ -97,6 +99,7 @@ const tick, allEvery = 100 * time.Millisecond, time.Second
 func New(o Options) *Core {
 	c := &Core{
 		options: o, most: record.MostBytes, memory: valve.NewMemory(o.Memory),
+		slots: valve.Slots{Most: o.Slots},
 		cluster: cluster{peers: map[string]*peer{}, shares: map[string]*share{},
 			owners: map[string]Record{}, unsettled: map[string]int{}},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},

@@ -59,7 +59,7 @@ func (c *Core) sortValves() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
 		return c.valves[v.Policy.Name] != v
 	})
-	if len(c.lines) > 0 {
+	if len(c.lines) > 0 || c.slots.Most > 0 {
 		c.rouseAll()
 	}
 	c.link()
@@ -154,7 +154,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			c.tenures++
 			v = &livePolicy{tenure: c.tenures, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
 				c.options.Random, c.clock, &c.out.Actions)}
-			v.Share(c.memory)
+			v.Share(c.memory, &c.slots)
 			v.SetOverrides(c.overrides[p.Name])
 			v.revision = p.Revision
 			c.valves[p.Name], members = v, true

@@ -90,7 +90,11 @@ func (c *Core) link() {
 			shared = append(shared, s)
 		}
 		v.ShareLimits(shared)
-		if line := c.lines[v.Policy.Name]; line != "" && !v.shared {
+		line := c.lines[v.Policy.Name]
+		if c.slots.Most > 0 {
+			line = "all" // one line, also of policies without shared limits
+		}
+		if line != "" && !v.shared {
 			lines[line] = append(lines[line], v.Valve)
 		} else {
 			valve.Join([]*valve.Valve{v.Valve})

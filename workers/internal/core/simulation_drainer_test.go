@@ -110,7 +110,8 @@ func (w *world) join() {
 		memory = 1 + 3000*int64(w.names%3)
 	}
 	d.core = New(Options{Name: fmt.Sprintf("d%d", w.names), Lease: simulatedLease,
-		Random: w.rng.Float64, Memory: memory, gather: 1 + w.names%4})
+		Random: w.rng.Float64, Memory: memory, gather: 1 + w.names%4,
+		Slots: 10000 * (w.names % 2)}) // ample, so that some drainers have one line
 	if w.has(tightRecords) {
 		d.core.most = 850 + w.rng.IntN(1000) // every job fits, which has precedence
 	}

@@ -221,7 +221,10 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 func (o *lendingProcess) take(key job.Key) (refusal string) {
 	free := o.workers - o.busy
 	if o.d != nil {
-		_, free, _ = o.d.core.Workers(o.policy)
+		var known bool
+		if _, free, known = o.d.core.Workers(o.policy); !known {
+			return saysBusy
+		}
 	}
 	switch {
 	case free <= 0:

@@ -107,6 +107,15 @@ func (d *drainer) able() bool {
 // lookForStandstill looks at all partitions and buckets.
 func (w *world) lookForStandstill() {
 	w.lookAtShared()
+	for _, d := range w.drainers {
+		used := 0
+		for _, v := range d.core.valves {
+			used += v.Busy + v.Reserved
+		}
+		if d.alive && used != d.core.slots.Used {
+			w.fail("slots: %d are used, and %d workers", d.core.slots.Used, used)
+		}
+	}
 	for _, p := range w.policies {
 		quiet := w.lookAtDrainers(p.Name)
 		for number := range p.Partitions {

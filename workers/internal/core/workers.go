@@ -39,20 +39,27 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 // Reservation is a local worker that runs a job for another drainer's valve.
 type Reservation struct {
 	policy string
-	valve  uint64 // its tenure
+	valve  uint64 // its tenure; 0: there is none
 }
 
+// Reserve takes a slot and, if the policy has a valve here, one of its workers.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
-	v := c.valve(name)
-	if v == nil || c.Leaving || !v.Reserve() {
+	switch v := c.valve(name); {
+	case c.Leaving || c.slots.Left() <= 0 || v != nil && !v.Reserve():
 		return r, false
+	case v == nil:
+		c.slots.Used++
+		return r, true
+	default:
+		return Reservation{name, v.tenure}, true
 	}
-	return Reservation{name, v.tenure}, true
 }
 
 // Release returns a worker, unless its valve has gone meanwhile.
 func (c *Core) Release(r Reservation) {
-	if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
+	if r.valve == 0 {
+		c.slots.Used--
+	} else if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
 		v.Release()
 	}
 }
@@ -60,7 +67,7 @@ func (c *Core) Release(r Reservation) {
 func (c *Core) Workers(name string) (busy, free int, known bool) {
 	v := c.valves[name]
 	if v == nil {
-		return 0, 0, false
+		return 0, c.slots.Left(), false
 	}
 	return v.Busy + v.Reserved, v.Free(), true
 }

@@ -28,7 +28,22 @@ type Memory struct {
 // NewMemory returns a budget of most bytes; 0: unlimited.
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-func (v *Valve) Share(m *Memory) { v.memory = m }
+func (v *Valve) Share(m *Memory, s *Slots) { v.memory, v.slots = m, s }
+
+// Slots bounds the jobs that local workers of several valves run at once. While they are scarce,
+// the valves must be in one line, to take turns.
+type Slots struct {
+	Most int // 0: unlimited
+	Used int
+}
+
+// Left returns how many more jobs may run.
+func (s *Slots) Left() int {
+	if s.Most <= 0 {
+		return math.MaxInt
+	}
+	return s.Most - s.Used
+}
 
 const (
 	// Sizes of a held job without its text, of the overhead of headers, and of a bucket.

@@ -41,7 +41,7 @@ func notBefore(d time.Duration) func(*job.Arrived) {
 // short of memory holds some of them deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
-	b.v.Share(NewMemory(memory))
+	b.v.Share(NewMemory(memory), &Slots{})
 	b.own()
 	b.p.GoLive(b.now)
 	fillEdited(b)

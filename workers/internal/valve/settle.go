@@ -39,6 +39,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		v.claims.running--
 	} else {
 		v.Busy--
+		v.slots.Used--
 	}
 	switch p := r.Bucket.Part; p.state {
 	case partitionOpening, partitionLive:

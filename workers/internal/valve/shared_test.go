@@ -362,3 +362,53 @@ func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 		}
 	}
 }
+
+// Policies whose workers share slots take turns by weight while slots are scarce, and one alone has
+// them all.
+func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
+	weighed := func(name string, weight int64) *valveBench {
+		p := leaky(name, "1000/s")
+		p.Weight = weight
+		return newValveBench(t, p)
+	}
+	a, b := weighed("a", 3), weighed("b", 1)
+	slots := &Slots{Most: 2}
+	a.v.Share(&Memory{}, slots)
+	b.v.Share(&Memory{}, slots)
+	Join([]*Valve{a.v, b.v})
+	var order strings.Builder
+	running := map[*valveBench][]Run{}
+	turn := func() {
+		a.v.Advance(a.now, pace.Never)
+		for _, v := range []*valveBench{a, b} {
+			for _, r := range v.start() {
+				order.WriteString(v.v.Policy.Name)
+				running[v] = append(running[v], r)
+			}
+		}
+		if n := len(running[a]) + len(running[b]); n > 2 || n != slots.Used {
+			t.Fatalf("%d jobs run, and %d slots are used", n, slots.Used)
+		}
+	}
+	end := func(v *valveBench) {
+		v.done(running[v][0])
+		running[v] = running[v][1:]
+	}
+	for i := range 12 {
+		a.arrive(fmt.Sprint(i))
+		b.arrive(fmt.Sprint(i))
+	}
+	for range 16 {
+		turn()
+		if len(running[a]) > 0 {
+			end(a)
+		} else {
+			end(b)
+		}
+		a.now, b.now = a.now.Add(second), b.now.Add(second)
+	}
+	// a has no more than twelve jobs: then b has all slots.
+	if got, want := order.String(), "abaaabaaabaaabaab"; got != want {
+		t.Errorf("they start in the order %s, want %s", got, want)
+	}
+}

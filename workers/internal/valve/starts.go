@@ -167,6 +167,7 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		v.claims.running++
 	default:
 		v.Busy++
+		v.slots.Used++
 		v.out.Starts = append(v.out.Starts, r)
 	}
 	v.place(b, now)

@@ -34,7 +34,7 @@ type order struct {
 	// Cheng, 1996). A bucket that becomes active starts from here.
 	turns     float64
 	mostTurns float64 // maximum turns over all buckets
-	line      *line   // group of policies that share turns
+	line      *line   // group of policies that share limits or slots
 	taken     float64 // turns this valve has used in its group
 }
 
@@ -140,14 +140,14 @@ func (v *Valve) contested(now pace.Instant) bool {
 }
 
 func (v *Valve) takeTurn(b *bucket, cost int64) {
+	v.line.turns = max(v.line.turns, v.taken)
+	v.taken = v.line.turns + float64(cost)/v.weight()
 	if !v.takesTurns() {
 		return
 	}
 	v.turns = max(v.turns, b.turns)
 	b.turns = v.turns + float64(cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
-	v.line.turns = max(v.line.turns, v.taken)
-	v.taken = v.line.turns + float64(cost)/v.weight()
 	b.own().passing = passing{}
 }
 
@@ -223,7 +223,8 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 
 // A limit that several policies share has a valve of its own, without jobs, which moves with its
 // only partition. The sharing policies' valves query and charge it while this process owns that
-// partition; otherwise they start nothing. These policies form a line and take turns by weight.
+// partition; otherwise they start nothing. These policies form a line and take turns by weight, as
+// do policies whose workers share slots.
 
 type line struct {
 	valves []*Valve

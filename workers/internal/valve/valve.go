@@ -70,6 +70,7 @@ type crew struct {
 	Local    bool   // there are local workers
 	Busy     int    // local workers with jobs of this valve
 	Reserved int    // local workers with jobs of other drainers
+	slots    *Slots // of all valves
 	claims   claims // on workers in other processes
 	// skipped buckets, as too many of their jobs run
 	overlooked []*bucket
@@ -116,7 +117,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		order:       order{total: totalRate{Pace: totalOf(p)}},
-		crew:        crew{runs: map[uint64]run{}},
+		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
 		losses:      losses{holding: map[string]int{}},
 		wall:        wall,
 		Self:        self,
@@ -388,7 +389,7 @@ func (v *Valve) Free() int {
 	if !v.Local {
 		return 0
 	}
-	return v.Policy.Workers - v.Busy - v.Reserved
+	return min(v.Policy.Workers-v.Busy-v.Reserved, v.slots.Left())
 }
 
 func (v *Valve) Reserve() bool {
@@ -396,10 +397,14 @@ func (v *Valve) Reserve() bool {
 		return false
 	}
 	v.Reserved++
+	v.slots.Used++
 	return true
 }
 
-func (v *Valve) Release() { v.Reserved-- }
+func (v *Valve) Release() {
+	v.Reserved--
+	v.slots.Used--
+}
 
 // Running counts the running jobs, here or elsewhere, including other drainers' here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
