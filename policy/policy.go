@@ -108,7 +108,8 @@ type Policy struct {
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
 	// PriorityStep is the waiting time that one step of priority is worth, so every job starts
-	// eventually. Not given, the highest priority always goes first.
+	// eventually. Not given, the highest priority always goes first. A job that has waited for the
+	// steps up to priority 9 also shares the starts equally with calls.
 	PriorityStep Duration `json:"priority_step,omitempty"`
 
 	Target *Target `json:"target,omitempty"`

@@ -341,6 +341,22 @@ func (b *bucket) lane(priority int) *lane {
 	return &b.lanes[len(b.lanes)-1]
 }
 
+func (b *bucket) firstDeep() (first rank, expires int64) {
+	for i := range b.lanes {
+		l := &b.lanes[i]
+		if l.line == 0 {
+			continue
+		}
+		if d, some := b.Part.deep.First(l.line); some {
+			r := rank{place: b.placeOf(l.priority, b.came(d.Seq, d.Stored)), seq: d.Seq}
+			if first.seq == 0 || r.before(first) {
+				first, expires = r, d.Expires
+			}
+		}
+	}
+	return first, expires
+}
+
 // countNamed adds the named costs of a job that waits for a slot; sign −1 removes them.
 func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	for name, n := range named {
@@ -382,7 +398,7 @@ func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	if b.callers == nil {
 		return 0
 	}
-	return min(b.callers.slots, callsPerJob*(jobs+1))
+	return min(b.callers.slots, b.callers.perJob*(jobs+1))
 }
 
 // slotsOf counts the slots of a lane before a job of a priority and arrival time.

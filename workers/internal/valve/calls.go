@@ -36,11 +36,7 @@ type call struct {
 const (
 	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer takes
 	// time.
-	claimFor    = 30 * time.Millisecond
-	callsPerJob = 9 // calls in a row that start before a waiting job
-	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose buckets
-	// take turns.
-	mostCalled = 32
+	claimFor = 30 * time.Millisecond
 	// mostCalls bounds the calls of all partitions of this process.
 	mostCalls = 1 << 16
 	// callGrace is how much longer than its caller the valve waits.
@@ -172,8 +168,6 @@ func usable(used map[string]int64) map[string]int64 {
 // firstCall is the least sequence of a call. Calls are ordered by when they first asked.
 const firstCall = 1 << 63
 
-func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
-
 // refuses returns the answer to a new call that would wait in vain.
 func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	now pace.Instant) *job.Turn {
@@ -226,7 +220,7 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 			slots += k.Cost
 		}
 		if b.waiting > 0 {
-			slots += (slots + int64(c.inRow)) / callsPerJob
+			slots += (slots + c.inRow) / c.perJob
 		}
 	}
 	at, down := v.probeOf(b)
@@ -393,208 +387,6 @@ func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
 	v.place(j.Bucket, now)
 }
 
-type callers struct {
-	waiting heap.Heap[callJob]
-	called  heap.Heap[callJob] // claims first
-	chosen  *heldJob           // the next one, as head of the bucket's ready jobs
-	inRow   int                // calls started since the last stored job
-	slots   int64              // of all of them
-	running int                // calls among the bucket's running jobs
-}
-
-func (b *bucket) calls() *callers {
-	if b.callers == nil {
-		b.own().callers = &callers{}
-	}
-	return b.callers
-}
-
-// callJob orders the calls of a bucket: claims first.
-type callJob struct{ *heldJob }
-
-func (j callJob) Before(k callJob) bool {
-	if mine, other := j.call.claim != 0, k.call.claim != 0; mine != other {
-		return mine
-	}
-	return j.rank().before(k.rank())
-}
-func (j callJob) Moved(i int) { j.inBucket = i }
-
-func (c *callers) len() int {
-	n := len(c.waiting) + len(c.called)
-	if c.chosen != nil {
-		n++
-	}
-	return n
-}
-
-// await puts a call into the order of its bucket. Place the bucket afterwards.
-func (v *Valve) await(j *heldJob, now pace.Instant) {
-	b := j.Bucket
-	c := b.calls()
-	j.enter(stageWaiting)
-	if j.call.claim <= now {
-		j.call.claim = 0
-	}
-	j.call.called = j.call.claim != 0
-	c.slots += j.Cost
-	c.push(j)
-	at := j.call.ends
-	if j.call.called {
-		at = min(at, j.call.claim)
-	}
-	v.lookAt(j, at)
-}
-
-func (c *callers) push(j *heldJob) {
-	if j.call.called {
-		c.called.Push(callJob{j})
-	} else {
-		c.waiting.Push(callJob{j})
-	}
-}
-
-func (b *bucket) leaves(j *heldJob) {
-	c := b.callers
-	switch {
-	case j.inBucket < 0:
-		return
-	case c.chosen == j:
-		b.unchoose()
-		b.leaves(j)
-		return
-	case j.call.called:
-		c.called.Remove(j.inBucket)
-	default:
-		c.waiting.Remove(j.inBucket)
-	}
-	c.slots -= j.Cost
-}
-
-func (b *bucket) unchoose() {
-	if c := b.callers; c != nil && c.chosen != nil {
-		j := c.chosen
-		c.chosen = nil
-		b.ready.Remove(j.inBucket)
-		b.waiting -= j.Cost
-		b.countNamed(j.Cost, j.Costs, -1)
-		c.push(j)
-	}
-}
-
-// choose makes the next call the head of the bucket's ready jobs, so that all code about the head
-// holds for calls. Every tenth start is left to a stored job if there is a worker for it, so that
-// calls never stop the queue.
-func (v *Valve) choose(b *bucket) {
-	c := b.callers
-	if c == nil {
-		return
-	}
-	b.unchoose()
-	if c.len() == 0 ||
-		b.queued() > 0 && c.inRow >= callsPerJob && (v.Free() > 0 || !v.claims.declined) {
-		return
-	}
-	if len(c.called) > 0 {
-		c.chosen = c.called.Remove(0).heldJob
-	} else {
-		c.chosen = c.waiting.Remove(0).heldJob
-	}
-	j := c.chosen
-	b.ready.Push(orderedJob{j})
-	b.waiting += j.Cost
-	b.countNamed(j.Cost, j.Costs, 1)
-}
-
-func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
-
-// placeCall is place for a bucket whose head is a call: it offers the calls their turns, shortly
-// before.
-func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
-	c := b.callers
-	if v.breaker.open {
-		at = max(at, v.breaker.due())
-	}
-	claimed := c.chosen.call.claim != 0
-	if soon := at.Add(-ahead); soon > now && !claimed {
-		v.schedule(b, b.tunedAt(soon, now))
-		return
-	}
-	if !v.takesTurns() {
-		v.summon(b, at, now)
-	}
-	switch {
-	case !claimed && !v.takesTurns(): // the caller's answer, or its silence, places again
-	case at > now:
-		v.schedule(b, b.tunedAt(at, now))
-	default:
-		b.nextAt, b.spot = max(at, b.since), spotCaller
-		v.callers.Push(dueBucket{b})
-	}
-}
-
-// summon offers the calls of a bucket their turns that come soon.
-func (v *Valve) summon(b *bucket, at, now pace.Instant) {
-	c, n := b.callers, mostCalled
-	if b.pace != nil {
-		n = min(n, 1+int(now.Add(ahead).Since(max(at, now))/b.pace.Interval))
-	}
-	if b.concurrency > 0 {
-		n = min(n, b.concurrency-b.running)
-	}
-	n -= len(c.called)
-	if c.chosen.call.called {
-		n--
-	} else if n > 0 {
-		v.offerCall(c.chosen, now)
-		n--
-	}
-	for ; n > 0 && len(c.waiting) > 0; n-- {
-		j := c.waiting.Remove(0).heldJob
-		v.offerCall(j, now)
-		c.push(j)
-	}
-}
-
-func (v *Valve) offerCall(j *heldJob, now pace.Instant) {
-	j.call.called = true
-	v.lookAt(j, min(now.Add(ClaimWindow), j.call.ends))
-	say(j.call.reply, job.Turn{State: job.TurnOffer})
-}
-
-// hail offers calls their turns where all buckets take turns.
-func (v *Valve) hail(now pace.Instant) {
-	v.hailAt = pace.Never
-	if len(v.callers) == 0 || !v.takesTurns() {
-		return
-	}
-	at := v.nextTurn(now).until
-	if soon := at.Add(-ahead); soon > now {
-		v.hailAt = soon
-		return
-	}
-	n := 1 + int(now.Add(ahead).Since(max(at, now))/max(v.turnEvery(), 1))
-	for _, b := range v.callers[:min(n, mostCalled, len(v.callers))] {
-		if j := b.callers.chosen; !j.call.called {
-			v.offerCall(j, now)
-		}
-	}
-}
-
-// caller returns the bucket whose call starts next, unless due jobs go first.
-func (v *Valve) caller() (first *bucket) {
-	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
-		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {
-			first = b.bucket
-		}
-	}
-	if first != nil && v.takesTurns() && len(v.due) > 0 && v.due[0].Before(dueBucket{first}) &&
-		(v.Free() > 0 || len(v.claims.held) > 0) {
-		return nil
-	}
-	return first
-}
-
 // leaveCalls directs all callers of a partition to its next owner.
 func (v *Valve) leaveCalls(p *Part) {
 	for _, j := range p.sortedCalls() {
@@ -625,17 +417,4 @@ func (p *Part) sortedCalls() []*heldJob {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Seq, b.Seq))
 	})
 	return all
-}
-
-// againForCalls places due buckets again in which calls had left the turn to a job, as there is no
-// worker for it.
-func (v *Valve) againForCalls(now pace.Instant) {
-	if v.memory.calls == 0 {
-		return
-	}
-	for _, b := range slices.Clone(v.due) {
-		if b.callers != nil && b.callers.len() > 0 {
-			v.place(b.bucket, now)
-		}
-	}
 }

@@ -146,23 +146,42 @@ func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 	c.at(now+180*milli, "y offer")
 }
 
-// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, so that neither starves.
+// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, so that neither starves; and every second one
+// once the first job has waited for the steps of priority that it is below the highest.
 func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Outflow = algorithms.Rate{}
-	c, now := newCalling(t, p), callsBegin
-	c.paused, c.base.paused = true, true
-	c.publish("a", 3, now)
-	c.paused, c.base.paused = false, false
-	var want []string
-	for i := range 20 {
-		c.ask(fmt.Sprint("c", i), now)
-		want = append(want, fmt.Sprintf("c%d go", i))
-		if (i+1)%callsPerJob == 0 {
-			want = append(want, fmt.Sprint("job ", (i+1)/callsPerJob))
+	for name, x := range map[string]struct {
+		step, at time.Duration
+		perJob   int
+	}{
+		"without a step": {0, time.Hour, 9},
+		"still young":    {second, 9 * second, 9},
+		"overdue":        {second, 9*second + 1, 1},
+	} {
+		p := leaky("api", "10/s")
+		p.Outflow, p.PriorityStep = algorithms.Rate{}, policy.Duration(x.step)
+		c, now := newCalling(t, p), origin.Add(x.at)
+		c.paused, c.base.paused = true, true
+		c.publish("a", 3, now)
+		c.paused, c.base.paused = false, false
+		var want []string
+		for i := range 4 * x.perJob {
+			c.ask(fmt.Sprint("c", i), now)
+			want = append(want, fmt.Sprintf("c%d go", i))
+			if (i+1)%x.perJob == 0 && i < 3*x.perJob {
+				want = append(want, fmt.Sprint("job ", (i+1)/x.perJob))
+			}
+		}
+		t.Log(name)
+		c.at(now, strings.Join(want, ", "))
+
+		c = newCalling(t, p)
+		c.paused, c.base.paused, c.memory.most = true, true, 1
+		c.publish("a", 3, now)
+		b := c.part.buckets["a"]
+		if late := c.overdue(b, now); b.deep != 3 || late != (x.perJob == 1) {
+			t.Errorf("%s: of %d deep jobs the first is overdue: %v", name, b.deep, late)
 		}
 	}
-	c.at(now, strings.Join(append(want, "job 3"), ", "))
 }
 
 // TestALeaseHoldsAPlaceUntilItIsSettledOrLost, and one that a new owner hears of counts there.

@@ -256,22 +256,6 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 	}
 }
 
-func (b *bucket) firstDeep() (first rank, expires int64) {
-	for i := range b.lanes {
-		l := &b.lanes[i]
-		if l.line == 0 {
-			continue
-		}
-		if d, some := b.Part.deep.First(l.line); some {
-			r := rank{place: b.placeOf(l.priority, b.came(d.Seq, d.Stored)), seq: d.Seq}
-			if first.seq == 0 || r.before(first) {
-				first, expires = r, d.Expires
-			}
-		}
-	}
-	return first, expires
-}
-
 // seen reports whether a delivered job is deep already. Another job of the same sequence is gone.
 func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {

@@ -13,7 +13,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		return
 	}
 	v.unplace(b)
-	v.choose(b)
+	v.choose(b, now)
 	for _, t := range v.common {
 		if t.first == b {
 			t.first = nil
