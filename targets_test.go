@@ -1,7 +1,10 @@
 package penstock_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +16,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -149,5 +154,90 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	if status, body = ask(t, p, "PATCH", path,
 		`{"target":{"http":{"url":"`+target.URL+`"}}}`); status != 400 {
 		t.Errorf("back at the file's address: %d %s", status, body)
+	}
+}
+
+// TestJobsOfATargetBehindOAuth2AndClientCertificates wait while no token is issued, and nothing
+// that can be read shows the token or its secret.
+func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
+	const secret, token = "s-e-c-r-e-t", "t-o-k-e-n"
+	authority := certtest.New(t)
+	cert, key := authority.Issue("localhost")
+	serve := func(h http.HandlerFunc) string {
+		server := httptest.NewUnstartedServer(h)
+		server.TLS = authority.Client("localhost")
+		server.TLS.ClientCAs, server.TLS.ClientAuth = server.TLS.RootCAs,
+			tls.RequireAndVerifyClientCert
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	var down atomic.Bool
+	down.Store(true)
+	endpoint := serve(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			http.Error(w, secret, http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token": %q}`, token)
+	})
+	target := serve(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprintf(w, "%s shows %s", r.TLS.PeerCertificates[0].Subject.CommonName,
+			r.Header.Get("Authorization"))
+	})
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := policy.ClientTLS{CA: authority.File, Cert: cert, Key: key}
+	pay := paced("pay", 1000, 10)
+	pay.Retry = policy.Retry{Backoff: policy.Duration(10 * time.Millisecond), MaxAttempts: 25}
+	pay.ResultRetention = policy.Duration(time.Hour)
+	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target, TLS: files,
+		OAuth2: &policy.OAuth2{TokenURL: endpoint, ClientID: "penstock", ClientSecretFile: file,
+			TLS: files}}}
+	var log, events waittest.Log
+	p := open(t, penstock.Options{Policies: []policy.Policy{pay},
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Sink:   queue.SinkFunc(func(e queue.Event) { fmt.Fprintf(&events, "%+v\n", e) })})
+	run(t, p)
+
+	for range 8 { // several must find the target down
+		if status, body := ask(t, p, "POST", "/v1/jobs/pay/a", ""); status != 202 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	var shown []string
+	waittest.Until(t, "the breaker is open", func() bool {
+		_, body := ask(t, p, "GET", "/v1/jobs/pay:1", "")
+		shown = append(shown, body)
+		return strings.Contains(body, `"blocked_by":"breaker"`) &&
+			strings.Contains(body, "answered 503")
+	})
+	down.Store(false)
+	waittest.Until(t, "the target has answered", func() bool {
+		_, body := ask(t, p, "GET", "/v1/dead/pay", "")
+		shown = append(shown, body)
+		return strings.Contains(body, "target answered 418: localhost shows [redacted]")
+	})
+	for _, path := range []string{"/v1/policies/pay", "/v1/policies/pay/history", "/v1/jobs/pay:1",
+		"/v1/buckets/pay/a"} {
+		_, body := ask(t, p, "GET", path, "")
+		shown = append(shown, body)
+	}
+	for _, text := range append(shown, log.String(), events.String()) {
+		if strings.Contains(text, secret) || strings.Contains(text, token) {
+			t.Errorf("a secret shows: %s", text)
+		}
+	}
+	for _, field := range []string{"oauth2", "tls"} {
+		patch := map[string]string{"oauth2": `{"client_id":"other"}`, "tls": `{"ca":"/etc/passwd"}`}
+		if status, body := ask(t, p, "PATCH", "/v1/policies/pay",
+			`{"target":{"http":{"`+field+`":`+patch[field]+`}}}`); status != 400 {
+			t.Errorf("%s over the API: %d %s", field, status, body)
+		}
 	}
 }

@@ -136,15 +136,8 @@ type NATS struct {
 	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
 	natsconn.Credentials
 	// TLS belongs to the credentials; it is a group in the file.
-	TLS      ClientTLS `json:"tls"`
-	Embedded Embedded  `json:"embedded"`
-}
-
-// ClientTLS names the files of trusted authorities, and of a client's certificate and key.
-type ClientTLS struct {
-	CA   string `json:"ca"`
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
+	TLS      policy.ClientTLS `json:"tls"`
+	Embedded Embedded         `json:"embedded"`
 }
 
 // Embedded is the NATS server in the admitter.

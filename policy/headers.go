@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,22 @@ type TargetHeaders map[string]HeaderFile
 // changes.
 type HeaderFile struct {
 	File string `json:"file"` // an absolute path
+}
+
+// FromFiles returns the given fields that read files of the drainers.
+func (t *HTTPTarget) FromFiles() (fields []string) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"headers", len(t.Headers) > 0}, {"sign", t.Sign != nil}, {"oauth2", t.OAuth2 != nil},
+		{"tls", t.TLS != ClientTLS{}},
+	} {
+		if f.given {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
 }
 
 func (t TargetHeaders) check(c *checker) {
@@ -34,22 +51,63 @@ func (t TargetHeaders) check(c *checker) {
 			slices.Contains([]string{"host", "content-length", "connection",
 				"transfer-encoding", "idempotency-key", "te", "trailer", "upgrade"}, lower):
 			c.add(field, "%s: is set by the drainer", quote(name))
-		case file == "":
-			c.add(fmt.Sprintf("%s.%s.file", field, name), "is required")
-		case !strings.HasPrefix(file, "/"):
-			c.add(fmt.Sprintf("%s.%s.file", field, name),
-				"%s: want a path from the root, as in /run/secrets/token", quote(file))
+		default:
+			c.file(fmt.Sprintf("%s.%s.file", field, name), file)
 		}
 	}
 }
 
 func (s *Signing) check(c *checker) {
-	const field = "target.http.sign.hmac_file"
+	if s != nil {
+		c.file("target.http.sign.hmac_file", s.HMACFile)
+	}
+}
+
+func (o *OAuth2) check(c *checker, headers TargetHeaders) {
+	if o == nil {
+		return
+	}
+	const at = "target.http.oauth2."
+	u, err := url.Parse(o.TokenURL)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" ||
+		u.User != nil || u.Fragment != "" {
+		c.add(at+"token_url", "want a URL such as https://login.example.com/token")
+	}
+	if o.ClientID == "" {
+		c.add(at+"client_id", "is required")
+	}
+	c.file(at+"client_secret_file", o.ClientSecretFile)
+	for name := range headers {
+		if strings.EqualFold(name, "Authorization") {
+			c.add("target.http.headers", "%s: is set by oauth2", quote(name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Params)) {
+		if slices.Contains([]string{"", "grant_type", "client_id", "client_secret", "scope"},
+			name) {
+			c.add(at+"params", "%s: is set by the drainer", quote(name))
+		}
+	}
+	o.TLS.check(c, at+"tls")
+}
+
+func (t ClientTLS) check(c *checker, field string) {
+	if (t.Cert == "") != (t.Key == "") {
+		c.add(field, "needs both cert and key, or neither")
+	}
+	for _, f := range [][2]string{{".ca", t.CA}, {".cert", t.Cert}, {".key", t.Key}} {
+		if f[1] != "" {
+			c.file(field+f[0], f[1])
+		}
+	}
+}
+
+// file checks the name of a file on the drainers' machines.
+func (c *checker) file(field, name string) {
 	switch {
-	case s == nil:
-	case s.HMACFile == "":
+	case name == "":
 		c.add(field, "is required")
-	case !strings.HasPrefix(s.HMACFile, "/"):
-		c.add(field, "%s: want a path from the root, as in /run/secrets/key", quote(s.HMACFile))
+	case !strings.HasPrefix(name, "/"):
+		c.add(field, "%s: want a path from the root, as in /run/secrets/key", quote(name))
 	}
 }

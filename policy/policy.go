@@ -180,6 +180,11 @@ type HTTPTarget struct {
 	Headers TargetHeaders `json:"headers,omitempty"`
 	// Sign proves the origin and time of requests; only for policies of the operator's file.
 	Sign *Signing `json:"sign,omitempty"`
+	// OAuth2 adds an access token to each request, in Authorization; only for policies of the
+	// operator's file.
+	OAuth2 *OAuth2 `json:"oauth2,omitempty"`
+	// TLS of connections to the target; only for policies of the operator's file.
+	TLS ClientTLS `json:"tls,omitzero"`
 
 	// CostFromResponse says where an answer reports the actual costs of its job, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
@@ -203,6 +208,25 @@ func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
 // Signing names the key file on the drainer's machine.
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // at least 16 bytes
+}
+
+// OAuth2 are client credentials (RFC 6749, section 4.4). Drainers renew tokens before they expire,
+// and when the target answers 401.
+type OAuth2 struct {
+	TokenURL         string   `json:"token_url"`
+	ClientID         string   `json:"client_id"`
+	ClientSecretFile string   `json:"client_secret_file"` // an absolute path; reread when it changes
+	Scopes           []string `json:"scopes,omitempty"`
+	// Params are further parameters of token requests, such as audience.
+	Params map[string]string `json:"params,omitempty"`
+	TLS    ClientTLS         `json:"tls,omitzero"` // of connections to TokenURL
+}
+
+// ClientTLS names files, which are reread when they change.
+type ClientTLS struct {
+	CA   string `json:"ca,omitempty"`   // of trusted certificates; empty: the system's
+	Cert string `json:"cert,omitempty"` // of a client certificate; empty: none
+	Key  string `json:"key,omitempty"`
 }
 
 // AdaptiveRate configures how buckets learn the limit of their target.

@@ -331,6 +331,8 @@ func (p Policy) checkTarget(c *checker) {
 		p.Target.HTTP.check(c)
 		p.Target.HTTP.Headers.check(c)
 		p.Target.HTTP.Sign.check(c)
+		p.Target.HTTP.OAuth2.check(c, p.Target.HTTP.Headers)
+		p.Target.HTTP.TLS.check(c, "target.http.tls")
 		p.Target.HTTP.checkProducers(c)
 		p.Target.HTTP.CostFromResponse.check(c, p.Limits)
 	case p.Target.NATS != nil:
@@ -378,9 +380,11 @@ func (t *HTTPTarget) check(c *checker) {
 		return
 	}
 	if text == CallbackURL {
-		if len(t.Headers) > 0 {
-			c.add("target.http.headers", "are for one target, and %s is wherever "+
-				"producers say", CallbackURL)
+		for _, field := range t.FromFiles() {
+			if field != "sign" {
+				c.add("target.http."+field, "is for one target, and %s is wherever producers say",
+					CallbackURL)
+			}
 		}
 		return
 	}

@@ -297,9 +297,9 @@ func TestValidate(t *testing.T) {
 			[]string{url + `"http://a/?b": must not have a query`}},
 		"fragment": {targeting("http://a/#"),
 			[]string{url + `"http://a/#": must not have a query or`}},
-		"password": {targeting("http://me:secret@a"),
+		"password": {targeting("http://me:hidden@a"),
 			[]string{url + "must not hold a user name or"}},
-		"broken password": {targeting("http://me:se cret%@a"), []string{url + "is not a URL"}},
+		"broken password": {targeting("http://me:hid den%@a"), []string{url + "is not a URL"}},
 		"IPv6 and path":   {targeting("http://[::1]:8080/v1/"), nil},
 		"service":         {requesting("billing.charge_v1"), nil},
 		"no subject":      {requesting(""), []string{subject + "is required"}},
@@ -321,7 +321,25 @@ func TestValidate(t *testing.T) {
 		"secrets for whoever is called": {leaking(func(p P) {
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: policy.CallbackURL,
 				Headers: policy.TargetHeaders{"Authorization": {File: "/run/token"}}}}
-		}), []string{"target.http.headers: are for one target"}},
+		}), []string{"target.http.headers: is for one target"}},
+		"credentials without secrets": {leaking(func(p P) {
+			p.Target.HTTP.OAuth2 = &policy.OAuth2{TokenURL: "https://me:hidden@a/token",
+				Params: map[string]string{"client_secret": "secret"},
+				TLS:    policy.ClientTLS{CA: "ca.pem"}}
+			p.Target.HTTP.TLS = policy.ClientTLS{Cert: "/run/cert.pem"}
+		}), []string{
+			"target.http.oauth2.token_url: want a URL",
+			"target.http.oauth2.client_id: is required",
+			"target.http.oauth2.client_secret_file: is required",
+			`target.http.oauth2.params: "client_secret": is set by the drainer`,
+			`target.http.oauth2.tls.ca: "ca.pem": want a path from the root`,
+			"target.http.tls: needs both cert and key",
+		}},
+		"two credentials": {leaking(func(p P) {
+			p.Target.HTTP.Headers = policy.TargetHeaders{"authorization": {File: "/run/token"}}
+			p.Target.HTTP.OAuth2 = &policy.OAuth2{TokenURL: "https://a/token", ClientID: "b",
+				ClientSecretFile: "/run/secret", Params: map[string]string{"audience": "c"}}
+		}), []string{`target.http.headers: "authorization": is set by oauth2`}},
 		"two targets": {leaking(func(p P) {
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"},
 				NATS: &policy.NATSTarget{Subject: "a"}}
@@ -336,7 +354,7 @@ func TestValidate(t *testing.T) {
 				if !strings.HasPrefix(problem.String(), test.want[i]) {
 					t.Errorf("found %q, want %q", problem, test.want[i])
 				}
-				if strings.Contains(problem.String(), "cret") {
+				if strings.Contains(problem.String(), "den") {
 					t.Errorf("%q shows a password", problem)
 				}
 			}

@@ -70,7 +70,7 @@ type Options struct {
 	Trace func(policy, key string, since time.Time, from, to http.Header,
 		err error) (end func(status int, err error))
 	// Transport reaches the upstreams; nil: with a pool of connections.
-	Transport http.RoundTripper
+	Transport *http.Transport
 	Logger    *slog.Logger
 }
 
@@ -111,7 +111,7 @@ func New(o Options) (*Proxy, error) {
 
 // SetRoutes replaces the routes, for later requests. They are valid.
 func (p *Proxy) SetRoutes(of []Route) error {
-	routes, err := newRoutes(of)
+	routes, err := newRoutes(of, p.options.Transport)
 	if err == nil {
 		p.routes.Store(&routes)
 	}
@@ -398,7 +398,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	} else {
 		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
 	}
-	response, err := c.options.Transport.RoundTrip(request)
+	response, err := c.route.transport.RoundTrip(request)
 	if err != nil {
 		result := permits.Result{Status: permits.Unreached, Err: err}
 		switch c.trace(0, err); {

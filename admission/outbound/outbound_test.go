@@ -6,6 +6,7 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/certtest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -882,6 +884,28 @@ func TestRoutesAreChecked(t *testing.T) {
 		r.Check(func(f, _ string, _ ...any) { found += f })
 		if found != field {
 			t.Errorf("found %q, want %q", found, field)
+		}
+	}
+}
+
+// TestAnUpstreamThatDemandsClientCertificates gets the route's.
+func TestAnUpstreamThatDemandsClientCertificates(t *testing.T) {
+	authority := certtest.New(t)
+	upstream := httptest.NewUnstartedServer(says("api"))
+	upstream.TLS = authority.Client("localhost")
+	upstream.TLS.ClientCAs, upstream.TLS.ClientAuth = upstream.TLS.RootCAs,
+		tls.RequireAndVerifyClientCert
+	upstream.StartTLS()
+	defer upstream.Close()
+	cert, key := authority.Issue("penstock")
+	w := begin(t, says("another"), outbound.Options{},
+		outbound.Route{Prefix: "/with", Upstream: upstream.URL,
+			TLS: policy.ClientTLS{CA: authority.File, Cert: cert, Key: key}},
+		outbound.Route{Prefix: "/without", Upstream: upstream.URL,
+			TLS: policy.ClientTLS{CA: authority.File}})
+	for path, status := range map[string]int{"/with": 200, "/without": 502} {
+		if response := w.ask("GET", path, ""); response.StatusCode != status {
+			t.Errorf("%s: %s", path, response.Status)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -38,6 +39,8 @@ type Route struct {
 	Path string `json:"path"`
 	// Upstream is the URL to which the rest of the path is appended: https://api.openai.com.
 	Upstream string `json:"upstream"`
+	// TLS of connections to the upstream.
+	TLS policy.ClientTLS `json:"tls"`
 	// Policy decides when requests start. It has a queue.
 	Policy string `json:"policy"`
 	// Key of the bucket: a text with {credential} (a hash of Authorization or X-Api-Key),
@@ -91,6 +94,9 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 		u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		add("upstream", "want a URL such as https://api.example.com")
 	}
+	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
+		add("tls", "needs both cert and key, or neither")
+	}
 	if !policy.IsName(r.Policy) {
 		add("policy", "%.80q: want the name of a policy", r.Policy)
 	}
@@ -125,11 +131,12 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 // route is a Route in use.
 type route struct {
 	Route
-	base *url.URL
+	base      *url.URL
+	transport http.RoundTripper
 }
 
 // newRoutes returns routes in the order in which they apply.
-func newRoutes(all []Route) (routes []*route, err error) {
+func newRoutes(all []Route, transport *http.Transport) (routes []*route, err error) {
 	for _, r := range all {
 		base, err := url.Parse(r.Upstream)
 		if err != nil {
@@ -141,7 +148,7 @@ func newRoutes(all []Route) (routes []*route, err error) {
 		if r.MaxWait == 0 {
 			r.MaxWait = DefaultMaxWait
 		}
-		routes = append(routes, &route{r, base})
+		routes = append(routes, &route{r, base, clienttls.Files(r.TLS).Transport(transport)})
 	}
 	slices.SortStableFunc(routes, func(a, b *route) int {
 		if (a.Host == "") != (b.Host == "") {

@@ -3,16 +3,15 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 )
 
 // The breaker logs outages.
@@ -61,23 +60,9 @@ func secure(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
-	made := &tls.Config{ServerName: c.ServerName, MinVersion: tls.VersionTLS12}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, err
-		}
-		made.RootCAs = x509.NewCertPool()
-		if !made.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: holds no certificate in PEM", c.CA)
-		}
+	made, err := clienttls.Files{CA: c.CA, Cert: c.Cert, Key: c.Key}.Config()
+	if err == nil {
+		made.ServerName = c.ServerName
 	}
-	if c.Cert != "" {
-		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
-			return nil, err
-		}
-		made.Certificates = []tls.Certificate{own}
-	}
-	return made, nil
+	return made, err
 }

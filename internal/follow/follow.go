@@ -34,6 +34,9 @@ func (w *Watch) Seen() {
 	w.now = w.seen
 }
 
+// Stale reports whether the files differ from those of the last Seen.
+func (w *Watch) Stale() bool { return !same(look(w.names), w.seen) }
+
 // Changed polls, and accepts a changed state that has not changed since the last poll. A file
 // differs by time, size or identity, since Kubernetes replaces files.
 func (w *Watch) Changed() bool {

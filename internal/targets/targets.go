@@ -37,7 +37,7 @@ func Callback(allow []netip.Prefix) func(*url.URL) error {
 }
 
 // Possible returns why a policy from the API is forbidden: a target reserved for the operator's
-// file, as far as the URL shows, or headers and keys from files.
+// file, as far as the URL shows, or credentials from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil
@@ -49,13 +49,9 @@ func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 				policy.Problem{Field: "target.http.url", Reason: err.Error()})
 		}
 	}
-	if len(p.Target.HTTP.Headers) > 0 {
-		problems = append(problems, policy.Problem{Field: "target.http.headers",
-			Reason: "are for policies of the operator's file: they read files of the drainers"})
-	}
-	if p.Target.HTTP.Sign != nil {
-		problems = append(problems, policy.Problem{Field: "target.http.sign",
-			Reason: "is for policies of the operator's file: it reads a file of the drainers"})
+	for _, field := range p.Target.HTTP.FromFiles() {
+		problems = append(problems, policy.Problem{Field: "target.http." + field,
+			Reason: "is for policies of the operator's file: it reads files of the drainers"})
 	}
 	return problems
 }

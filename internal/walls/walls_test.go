@@ -43,7 +43,8 @@ workers: internal/buildinfo internal/installation internal/notice internal/seldo
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/hints internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/clienttls internal/follow internal/hints internal/reach internal/redact policy queue/job workers
+	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
@@ -77,7 +78,7 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/hints policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/hints queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
@@ -92,7 +93,7 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
 	internal/natsconn internal/policyfile internal/strict policy pflag
 cmd/admitter: . admission/access admission/envoy admission/outbound admission/limiter admission/limiter/inredis config
-	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
+	internal/buildinfo internal/clienttls internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/follow internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
@@ -101,6 +102,7 @@ cmd/drainer: admission/access config internal/daemon internal/follow internal/gu
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/certtest:
+internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag

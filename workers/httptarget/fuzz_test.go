@@ -51,7 +51,7 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string, status int, body string) {
 		now := time.Unix(2_000_000_000, 0)
 		err := judge(&http.Response{StatusCode: status,
-			Header: http.Header{"Retry-After": {value}}}, []byte(body), noHints, now)
+			Header: http.Header{"Retry-After": {value}}}, []byte(body), noHints, now, false)
 		if (err == nil) != (status >= 200 && status < 300) {
 			t.Fatalf("status %d is %v", status, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/redact"
@@ -70,6 +71,16 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 			}
 			t.secrets = newSecrets(p.Target.HTTP.Headers)
 			t.key = newKey(p.Target.HTTP.Sign)
+			if of := p.Target.HTTP.OAuth2; of != nil {
+				client, err := withTLS(file, of.TLS)
+				if err != nil {
+					return nil, fmt.Errorf("oauth2 of policy %s: %w", p.Name, err)
+				}
+				t.tokens = newTokens(of, client)
+			}
+			if t.client, err = withTLS(t.client, p.Target.HTTP.TLS); err != nil {
+				return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
+			}
 		}
 		return t.handle, nil
 	}
@@ -95,12 +106,27 @@ func Client() *http.Client {
 	}
 }
 
+// withTLS returns a client that differs from another one by its connections.
+func withTLS(client *http.Client, files policy.ClientTLS) (*http.Client, error) {
+	if files == (policy.ClientTLS{}) {
+		return client, nil
+	}
+	base, ok := client.Transport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("tls needs a client with an http.Transport")
+	}
+	made := *client
+	made.Transport = clienttls.Files(files).Transport(base)
+	return &made, nil
+}
+
 type target struct {
 	client  *http.Client
 	base    *url.URL
 	policy  *policy.Target
 	secrets []*secret
 	key     *secret // nil: requests are not signed
+	tokens  *tokens // nil: requests have no access token
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
@@ -121,6 +147,14 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(signatureHeader))
+	}
+	token := ""
+	if t.tokens != nil {
+		if token, err = t.tokens.get(ctx); err != nil {
+			return workers.Unavailable(err)
+		}
+		request.Header.Set("Authorization", token)
+		hidden = append(hidden, token)
 	}
 	response, err := t.client.Do(request)
 	if errors.Is(err, errOutOfReach) && t.policy.Calls() {
@@ -155,7 +189,10 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		left = hints.Pause(response.Header, now)
 		j.CoolDown(left)
 	}
-	err = judge(response, body, left, now)
+	if t.tokens != nil && response.StatusCode == http.StatusUnauthorized {
+		t.tokens.refused(token)
+	}
+	err = judge(response, body, left, now, t.tokens != nil)
 	if workers.IsUnavailable(err) {
 		return t.down(err)
 	}
@@ -308,7 +345,9 @@ func (t *target) resolve(path string) (string, error) {
 }
 
 // judge converts a response to the result of an attempt: see docs/guide.md, "Targets".
-func judge(response *http.Response, body []byte, left time.Duration, now time.Time) error {
+func judge(response *http.Response, body []byte, left time.Duration, now time.Time,
+	renews bool) error {
+
 	status := response.StatusCode
 	after, throttled := hints.Throttled(status, response.Header, left, now)
 	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
@@ -322,7 +361,7 @@ func judge(response *http.Response, body []byte, left time.Duration, now time.Ti
 		return workers.RetryAfter(after, answer)
 	case status >= 500:
 		return workers.Unavailable(answer)
-	case status == http.StatusRequestTimeout:
+	case status == http.StatusRequestTimeout, status == http.StatusUnauthorized && renews:
 		return answer
 	}
 	return workers.Permanent(answer)

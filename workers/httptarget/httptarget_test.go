@@ -330,7 +330,7 @@ func TestRetryAfterADateGoesByTheTargetsClock(t *testing.T) {
 		err := judge(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{
 			"Date":        {theirs.Format(http.TimeFormat)},
 			"Retry-After": {theirs.Add(5 * time.Second).Format(http.TimeFormat)},
-		}}, nil, noHints, now)
+		}}, nil, noHints, now, false)
 		if pause, throttled := workers.IsRetryAfter(err); !throttled || pause != 5*time.Second {
 			t.Errorf("the target's clock is %v off: throttled %v, for %v", off, throttled, pause)
 		}

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -21,10 +21,9 @@ const mostSecret = 16 << 10
 type secret struct {
 	name, file string
 
-	mu       sync.Mutex
-	value    string
-	modified time.Time // of the file that was read; zero: none
-	size     int64
+	mu    sync.Mutex
+	value string
+	watch *follow.Watch // since before the file was read; nil: it was not
 }
 
 func newSecrets(headers policy.TargetHeaders) []*secret {
@@ -47,15 +46,17 @@ func (s *secret) add(header http.Header) error {
 func (s *secret) read() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.watch != nil && !s.watch.Stale() {
+		return s.value, nil
+	}
+	s.watch = nil
+	watch := follow.Watching(s.file)
 	info, err := os.Stat(s.file)
 	if err != nil {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is no file", s.file)
-	}
-	if !s.modified.IsZero() && info.ModTime().Equal(s.modified) && info.Size() == s.size {
-		return s.value, nil
 	}
 	file, err := os.Open(s.file)
 	if err != nil {
@@ -77,6 +78,6 @@ func (s *secret) read() (string, error) {
 	}):
 		return "", fmt.Errorf("%s holds control characters, which no header can carry", s.file)
 	}
-	s.value, s.modified, s.size = value, info.ModTime(), info.Size()
+	s.value, s.watch = value, watch
 	return value, nil
 }

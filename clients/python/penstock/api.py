@@ -308,6 +308,12 @@ AuditedWindow = TypedDict("AuditedWindow", {
 
 Rate = str
 
+
+class ClientTLS(TypedDict):
+    ca: NotRequired[str]
+    cert: NotRequired[str]
+    key: NotRequired[str]
+
 Duration = str
 
 Size = str
@@ -349,6 +355,15 @@ class PolicyTargetHttpSign(TypedDict):
     hmac_file: NotRequired[str]
 
 
+class PolicyTargetHttpOauth2(TypedDict):
+    token_url: str
+    client_id: str
+    client_secret_file: str
+    scopes: NotRequired[list[str]]
+    params: NotRequired[dict[str, str]]
+    tls: NotRequired[ClientTLS]
+
+
 class PolicyTargetHttpCostFromResponseValue(TypedDict):
     header: NotRequired[str]
     json: NotRequired[str]
@@ -358,6 +373,8 @@ class PolicyTargetHttp(TypedDict):
     url: str
     headers: NotRequired[dict[str, PolicyTargetHttpHeadersValue]]
     sign: NotRequired[PolicyTargetHttpSign]
+    oauth2: NotRequired[PolicyTargetHttpOauth2]
+    tls: NotRequired[ClientTLS]
     cost_from_response: NotRequired[dict[str, PolicyTargetHttpCostFromResponseValue]]
     rate_limit_headers: NotRequired[bool]
     forward: NotRequired[list[str]]

@@ -1460,6 +1460,12 @@ export interface components {
          * @example 3/10s
          */
         Rate: string;
+        /** @description files of the drainers, for policies of a file only */
+        ClientTLS: {
+            ca?: string;
+            cert?: string;
+            key?: string;
+        };
         /**
          * @description with units up to days and weeks
          * @example 30s
@@ -1544,6 +1550,18 @@ export interface components {
                     sign?: {
                         hmac_file?: string;
                     };
+                    /** @description client credentials for access tokens; for policies of a file only */
+                    oauth2?: {
+                        token_url: string;
+                        client_id: string;
+                        client_secret_file: string;
+                        scopes?: string[];
+                        params?: {
+                            [key: string]: string;
+                        };
+                        tls?: components["schemas"]["ClientTLS"];
+                    };
+                    tls?: components["schemas"]["ClientTLS"];
                     cost_from_response?: {
                         [key: string]: {
                             header?: string;

@@ -1,0 +1,89 @@
+// Package clienttls reads the files of TLS clients.
+package clienttls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/penstock-mq/penstock/internal/follow"
+)
+
+// Files of trusted authorities, by default the system's, and of a client certificate, by default
+// none.
+type Files struct{ CA, Cert, Key string }
+
+// Config reads the files.
+func (f Files) Config() (*tls.Config, error) {
+	made := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		made.RootCAs = x509.NewCertPool()
+		if !made.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: holds no certificate in PEM", f.CA)
+		}
+	}
+	if f.Cert != "" {
+		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Cert, err)
+		}
+		made.Certificates = []tls.Certificate{own}
+	}
+	return made, nil
+}
+
+// Transport returns base with the files' TLS. When they have changed, later requests make
+// connections of their own; while they cannot be used, requests fail. Without files it is base.
+func (f Files) Transport(base *http.Transport) http.RoundTripper {
+	if f == (Files{}) {
+		return base
+	}
+	return &transport{files: f, base: base, watch: follow.Watching(f.CA, f.Cert, f.Key)}
+}
+
+type transport struct {
+	files Files
+	base  *http.Transport
+
+	mu    sync.Mutex
+	watch *follow.Watch
+	now   *http.Transport // nil: to be made
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	now, err := t.current()
+	if err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	return now.RoundTrip(r)
+}
+
+func (t *transport) current() (*http.Transport, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.now != nil && !t.watch.Stale() {
+		return t.now, nil
+	}
+	t.watch.Seen() // before reading, so that a change meanwhile counts
+	config, err := t.files.Config()
+	if t.now != nil {
+		t.now.CloseIdleConnections()
+		t.now = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.now = t.base.Clone()
+	t.now.TLSClientConfig = config
+	return t.now, nil
+}
