@@ -29,11 +29,19 @@ type caller struct {
 	silent bool          // it answers no offer, and settles nothing
 	over   bool
 	begun  bool
+	// owners that know of its start, and until when they hold a place for it at least
+	places map[*partition]time.Duration
 }
 
 // callWorld is a world with callers.
 func callWorld(seed uint64, s sabotage) *world {
 	w := limitWorld(seed, s)
+	w.calling()
+	return w
+}
+
+// calling lets callers come.
+func (w *world) calling() {
 	w.callSlots = map[string][]slot{}
 	for range 3 {
 		name, key := w.policies[w.rng.IntN(len(w.policies))].Name, someKey(w)
@@ -46,14 +54,15 @@ func callWorld(seed uint64, s sabotage) *world {
 			})
 		}
 	}
-	return w
 }
 
 // call begins to ask.
 func (w *world) call(name string, key job.Key) {
 	w.names++
 	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
-		wait: w.between(0, 20*time.Second), silent: w.chance(0.1)}
+		wait: w.between(0, 20*time.Second), silent: w.chance(0.1),
+		places: map[*partition]time.Duration{}}
+	w.callers = append(w.callers, c)
 	if w.chance(0.2) {
 		c.cost = 1 + w.rng.Int64N(4)
 	}
@@ -84,16 +93,30 @@ func (c *caller) question(op string) job.Question {
 func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
+	renews := q.Call.Status == job.CallProgress
+	if !renews {
+		clear(c.places)
+	}
 	for _, d := range w.drainers {
 		s := d.core.shares[record.ShareKey(c.policy, number)]
 		if !d.alive || s == nil || s.part == nil || !s.part.Owned() {
 			continue
 		}
-		part := s.part.Partition
+		part := s.part
 		w.message(nil, d, func() {
-			d.core.Handle(Asked{Part: part, Question: q, Reply: func(a job.Answer) {
+			d.core.Handle(Asked{Part: part.Partition, Question: q, Reply: func(a job.Answer) {
 				if a.Turn != nil {
 					t, began := *a.Turn, w.granting
+					if q.Call.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
+						renews && t.State == job.TurnSettled) {
+						lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
+						c.places[part] = w.now + time.Duration(lease)
+					}
+					if t.State == job.TurnSettled && d.lost == 0 && d.consumes(part.Partition) {
+						bucket := bucketOf(c.policy, c.key)
+						w.cool[bucket] = max(w.cool[bucket],
+							w.now+time.Duration(q.Call.RetryAfterMS)*time.Millisecond)
+					}
 					w.message(d, nil, func() { hear(t, began) })
 				}
 			}}, d.clock())
@@ -182,7 +205,8 @@ func (c *caller) settle(status string, used map[string]int64) {
 	c.asked++
 	q := c.question(job.OpSettle)
 	q.Call.Status, q.Call.Used = status, used
-	if c.w.chance(0.1) {
+	if c.w.chance(0.1) && status != job.CallProgress && status != job.CallWithdrawn &&
+		status != job.CallReturned {
 		q.Call.RetryAfterMS = c.w.rng.Int64N(2000)
 	}
 	c.send(q, func(job.Turn, *slot) {})
@@ -194,6 +218,10 @@ func (d *drainer) grant(r valve.Run) {
 	w.decisions++
 	t := d.told[r.Part.Policy]
 	s := &slot{number: w.decisions, cost: r.Cost, own: t.own(r.Key), total: t.total()}
+	most := t.concurrency(r.Key)
+	if until := w.cool[bucketOf(r.Part.Policy, r.Key)]; w.now+roundOff < until {
+		w.fail("cool-down: a call of %s starts, which cools down until %v", r.Key, until)
+	}
 	of := bucketAt{d.core.part(r.Part), r.Key}
 	previous := d.latest[of]
 	d.latest[of] = r.Ticket
@@ -201,19 +229,19 @@ func (d *drainer) grant(r valve.Run) {
 	if w.chance(0.02) {
 		delay = w.between(0, 80*time.Millisecond)
 	}
-	w.after(delay, func() { d.granted(r, s, previous) })
+	w.after(delay, func() { d.granted(r, s, most, previous) })
 }
 
-func (d *drainer) granted(r valve.Run, s *slot, previous *valve.Ticket) {
+func (d *drainer) granted(r valve.Run, s *slot, most int, previous *valve.Ticket) {
 	w := d.w
 	switch {
 	case !d.alive:
 		return
 	case d.frozen > w.now:
-		w.after(d.frozen-w.now, func() { d.granted(r, s, previous) })
+		w.after(d.frozen-w.now, func() { d.granted(r, s, most, previous) })
 		return
 	case previous != nil && !w.decided[previous]:
-		w.after(50*time.Microsecond, func() { d.granted(r, s, previous) })
+		w.after(50*time.Microsecond, func() { d.granted(r, s, most, previous) })
 		return
 	}
 	w.decided[r.Ticket] = true
@@ -224,10 +252,27 @@ func (d *drainer) granted(r valve.Run, s *slot, previous *valve.Ticket) {
 		w.granting = s
 		r.Call.Tell()
 		w.granting = nil
+		bucket := bucketOf(r.Part.Policy, r.Key)
+		w.checkConcurrency(d.core.part(r.Part), r.Key, bucket, most)
+		w.startedWhilePaused(d, bucket)
 	})
 	w.to(d, w.between(0, 100*time.Microsecond), func() {
 		d.core.Handle(Finish(r, r.Call.Outcome(passed)), d.clock())
 	})
+}
+
+// checkConcurrency counts the jobs and calls of a bucket, of calls those that its owner knows of.
+func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most int) {
+	calls := 0
+	for _, c := range w.callers {
+		if c.key == key && w.now < c.places[p] {
+			calls++
+		}
+	}
+	if jobs := len(w.active[bucket]); most > 0 && jobs+calls > most {
+		w.fail("concurrency: %d jobs and %d calls of %s run, at most %d may", jobs, calls, bucket,
+			most)
+	}
 }
 
 // TestSimulationOfCalls: whatever happens to drainers, servers and callers, jobs and calls together

@@ -140,9 +140,7 @@ func (d *drainer) ran(s *stint) {
 	if !f.removed { // else it may start, but no other owner can know of it
 		w.active[f.bucket][s] = true
 	}
-	if n := len(w.active[f.bucket]); s.most > 0 && n > s.most {
-		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, s.most)
-	}
+	w.checkConcurrency(s.part, f.key, f.bucket, s.most)
 	w.startedWhilePaused(d, f.bucket)
 	if f.final() {
 		if !f.forgiven && !f.overdue(w.now, s.timeout()) && !f.mayHaveEnded() {

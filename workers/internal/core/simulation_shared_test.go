@@ -123,6 +123,9 @@ func (w *world) sharedLimits() (names []string) {
 func TestSimulationOfSharedLimits(t *testing.T) {
 	playSeeds(t, func(seed uint64) *world {
 		w := sharedWorld(seed, noSabotage)
+		if seed%2 == 0 {
+			w.calling()
+		}
 		w.operators(busy)
 		w.targetsFail(busy)
 		most := w.changeShared(seed)
@@ -167,11 +170,12 @@ func (w *world) changeShared(seed uint64) map[string]policy.Limit {
 
 func (w *world) judgeShared(limits map[string]policy.Limit) {
 	w.judgeLimits()
+	_, totals := w.starts()
 	for _, name := range w.sharedLimits() {
 		var starts []slot
-		for _, f := range w.fates() {
-			if sharesLimit(*w.policyOf(f.policy), name) {
-				starts = append(starts, f.slots...)
+		for _, p := range w.policies {
+			if sharesLimit(p, name) {
+				starts = append(starts, totals[p.Name]...)
 			}
 		}
 		slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })

@@ -231,6 +231,7 @@ type world struct {
 
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
 	granting  *slot             // the start that is being answered
+	callers   []*caller
 	// where a story is told; nil: this is none
 	chronicle func(format string, args ...any)
 }
