@@ -23,7 +23,7 @@ func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err err
 }
 func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	depths := map[string]uint64{}
-	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
+	err := b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
 		name, ours := strings.CutPrefix(info.Config.Name, b.names.Stream(""))
 		if ours && info.Config.Metadata[metaPartitions] != "" {
 			depths[name] = info.State.Msgs

@@ -37,12 +37,12 @@ type LetterCount struct {
 // LetterCounts returns the policies that have dead letters, those with most first.
 func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 	var counts []LetterCount
-	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
+	err := b.js.EachStream(ctx, b.names.Dead("*", ">"), func(info *jetstream.StreamInfo) {
 		policy, ours := strings.CutPrefix(info.Config.Name, b.names.DeadStream(""))
 		if s := info.State; ours && s.Msgs > 0 {
 			counts = append(counts, LetterCount{policy, s.Msgs, s.FirstTime, s.LastTime})
 		}
-	}, jetstream.WithStreamListSubject(b.names.Dead("*", ">")))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the streams of dead letters: %w", err)
 	}

@@ -202,7 +202,9 @@ func (b *Broker) rouse(ctx context.Context) error {
 		return nil
 	}
 	found := map[string]*jetstream.StreamInfo{}
-	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) { found[info.Config.Name] = info })
+	err := b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
+		found[info.Config.Name] = info
+	})
 	if err != nil {
 		return err
 	}

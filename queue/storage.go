@@ -410,7 +410,7 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			found.made[config.Name] = x.stream.Created
 		}
 	}
-	err = b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
+	err = b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
 	})
 	if err != nil {

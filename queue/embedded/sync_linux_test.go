@@ -14,7 +14,7 @@ func TestTheDiskIsSynced(t *testing.T) {
 	log, dir := &waittest.Log{}, t.TempDir()
 	s := start(t, Options{Dir: dir, Sync: 10 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if got := s.given.SyncInterval; got != syncRounds*10*time.Millisecond {
+	if got := s.given.SyncInterval; got != ownSync {
 		t.Errorf("the server's own rounds are %v apart", got)
 	}
 	if err := os.Rename(dir, dir+"-away"); err != nil {

@@ -3,6 +3,7 @@
 package jsapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -180,18 +181,36 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// EachStream calls found for every stream of the account, or those selected by options.
-func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
-	o ...jetstream.StreamListOpt) error {
-	// There may be tens of thousands of streams.
-	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout)
-	defer cancel()
-	list := c.ListStreams(ctx, o...)
-	for info := range list.Info() {
-		info.Created = created(info)
-		found(info)
+// EachStream calls found for every stream of the account with a subject that matches, or "" for
+// all. nats.go's list hands each over on a channel, which takes two switches between goroutines.
+func (c *Conn) EachStream(ctx context.Context, subject string,
+	found func(*jetstream.StreamInfo)) error {
+	type request struct {
+		Subject string `json:"subject,omitempty"`
+		Offset  int    `json:"offset"`
 	}
-	return Translate(list.Err())
+	// There may be tens of thousands of streams, and servers wait for others that are down.
+	within := 10 * c.Timeout
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for offset := 0; ; {
+		var page struct {
+			Total   int
+			Streams []*jetstream.StreamInfo
+		}
+		err := c.CallWithin(ctx, within, "$JS.API.STREAM.LIST", request{subject, offset}, &page)
+		if err != nil {
+			return err
+		}
+		for _, info := range page.Streams {
+			info.Created = created(info)
+			found(info)
+		}
+		offset += len(page.Streams)
+		if len(page.Streams) == 0 || offset >= page.Total {
+			return nil
+		}
+	}
 }
 
 // StreamInfo returns a stream's settings and state, and with a filter also the messages per
@@ -249,14 +268,16 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 
 // Answered decodes JetStream's answer to an API request. A refusal is a *Refusal.
 func Answered(answer []byte, response any) error {
-	var refusal struct {
-		Error *Refusal `json:"error"`
-	}
-	if err := json.Unmarshal(answer, &refusal); err != nil {
-		return fmt.Errorf("read answer: %w", err)
-	}
-	if refusal.Error != nil {
-		return refusal.Error
+	if bytes.Contains(answer, []byte(`"error"`)) { // lists are long to read twice
+		var refusal struct {
+			Error *Refusal `json:"error"`
+		}
+		if err := json.Unmarshal(answer, &refusal); err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		if refusal.Error != nil {
+			return refusal.Error
+		}
 	}
 	if err := json.Unmarshal(answer, response); err != nil {
 		return fmt.Errorf("read answer: %w", err)
