@@ -583,6 +583,20 @@ func frames(t *testing.T, packed bool, messages ...string) []byte {
 	return out.Bytes()
 }
 
+// upgrade is an upstream that accepts a WebSocket.
+func upgrade(t *testing.T, w http.ResponseWriter, talk func(*bufio.ReadWriter)) {
+	w.Header().Set("Connection", "Upgrade")
+	w.Header().Set("Upgrade", "websocket")
+	w.WriteHeader(http.StatusSwitchingProtocols)
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	talk(rw)
+}
+
 // Requirement 12.
 func TestTokensOfAWebSocketAreTheSumOfItsEvents(t *testing.T) {
 	for _, packed := range []bool{false, true} {
@@ -590,31 +604,16 @@ func TestTokensOfAWebSocketAreTheSumOfItsEvents(t *testing.T) {
 			`{"type":"response.audio.delta","delta":"AAAA"}`,
 			`{"type":"response.done","response":{"usage":{"total_tokens":22}}}`)
 		w := begin(t, func(w http.ResponseWriter, r *http.Request) {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
-				"Upgrade: websocket\r\n")
 			if packed {
-				fmt.Fprint(rw, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+				w.Header().Set("Sec-WebSocket-Extensions", "permessage-deflate")
 			}
-			fmt.Fprintf(rw, "\r\n%s", sent)
-			rw.Flush()
-			rw.ReadString('\n')
+			upgrade(t, w, func(rw *bufio.ReadWriter) {
+				rw.Write(sent)
+				rw.Flush()
+				rw.ReadString('\n')
+			})
 		}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
-		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
-			"Upgrade: websocket\r\n\r\n")
-		in := bufio.NewReader(conn)
-		if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != 101 {
-			t.Fatal(response, err)
-		}
+		conn, in := w.upgraded()
 		got := make([]byte, len(sent))
 		if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got, sent) {
 			t.Errorf("the caller got %q, %v", got, err)
@@ -638,6 +637,8 @@ func TestTokensAreEstimatedFromTheRequest(t *testing.T) {
 		{`{"max_output_tokens":1e3}`, "X: y", 1007},
 		{`{"max_tokens":-5}`, "X: y", 5},
 		{"not JSON", "X: y", 2},
+		{`{"image":"data:image/png;base64,` + strings.Repeat("iVBORw0K", 1<<16) + `","max_tokens":5}`,
+			"X: y", 1000 + 5 + 13},
 		{`{"max_tokens":100}`, "Penstock-Cost-Tokens: 3", 3},
 	} {
 		w.ask("POST", "/", c.body, c.header)
@@ -772,31 +773,13 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 		if r.Header.Get("Upgrade") != "websocket" {
 			t.Error(r.Header)
 		}
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
-			"Upgrade: websocket\r\n\r\n")
-		rw.Flush()
-		line, _ := rw.ReadString('\n')
-		fmt.Fprint(rw, "echo ", line)
-		rw.Flush()
+		upgrade(t, w, func(rw *bufio.ReadWriter) {
+			line, _ := rw.ReadString('\n')
+			fmt.Fprint(rw, "echo ", line)
+			rw.Flush()
+		})
 	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
-		"Upgrade: websocket\r\n\r\n")
-	in := bufio.NewReader(conn)
-	response, err := http.ReadResponse(in, nil)
-	if err != nil || response.StatusCode != 101 {
-		t.Fatal(response, err)
-	}
+	conn, in := w.upgraded()
 	if w.ended() > 0 {
 		t.Error("settled while open")
 	}
@@ -813,17 +796,9 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 // Requirement 12.
 func TestCONNECTIsRefusedWithAReason(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
-	proxy, err := url.Parse(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.Dial("tcp", proxy.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn, in := w.dial()
 	fmt.Fprint(conn, "CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com:443\r\n\r\n")
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	response, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -873,6 +848,7 @@ func TestRoutesAreChecked(t *testing.T) {
 		"policy":      func(r *outbound.Route) { r.Policy = "" },
 		"key":         func(r *outbound.Route) { r.Key = "{path.0}" },
 		"max_wait":    func(r *outbound.Route) { r.MaxWait = time.Hour },
+		"timeout":     func(r *outbound.Route) { r.Timeout = 2 * time.Hour },
 		"on_throttle": func(r *outbound.Route) { r.OnThrottle = "drop" },
 		"cost_from_response.points": func(r *outbound.Route) {
 			r.CostFromResponse = policy.CostFromResponse{"points": {}}

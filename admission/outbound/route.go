@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -24,6 +25,8 @@ const (
 	DefaultMaxWait = 30 * time.Second
 	// MostWait bounds max_wait.
 	MostWait = 10 * time.Minute
+	// DefaultTimeout and MostTimeout are those of answers.
+	DefaultTimeout, MostTimeout = 10 * time.Minute, time.Hour
 	// allKeys is the default key.
 	allKeys = "all"
 )
@@ -52,13 +55,18 @@ type Route struct {
 	// send their time-out (X-Stainless-Timeout) wait at most three quarters of it, and a caller may
 	// ask for less with Penstock-Wait.
 	MaxWait time.Duration `json:"max_wait"`
+	// Timeout is how long the upstream, once it has a request, may take to begin its answer, 1ms to
+	// 1h, default 10m, as long as the most patient SDKs wait. Then the caller gets 504. The answer
+	// may last as long as it likes.
+	Timeout time.Duration `json:"timeout"`
 	// OnThrottle says what callers get when the upstream throttles, which pauses the bucket for
 	// all: pass, the default, passes its answer on; absorb sends the request again, within MaxWait,
 	// if its body has at most 8 MiB.
 	OnThrottle string `json:"on_throttle"`
 	// Tokens is the name of a cost, for limits that count tokens: it is estimated as max_tokens (or
-	// the like) and a quarter of the body's bytes, or given as Penstock-Cost-NAME, and settled by
-	// the usage in the answer (JSON or server-sent events). Empty: tokens are not counted.
+	// the like) and a quarter of the body's bytes, of which images in base64 count 1000 tokens
+	// each, or given as Penstock-Cost-NAME, and settled by the usage in the answer (JSON or
+	// server-sent events). Empty: tokens are not counted.
 	Tokens string `json:"tokens"`
 	// CostFromResponse says where answers report actual costs, by the names of costs that limits
 	// count: a header, or a number in the JSON answer, or in an event of a stream (the last one
@@ -115,6 +123,9 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 	if r.MaxWait < 0 || r.MaxWait > MostWait {
 		add("max_wait", "must be 1ms to 10m, not %s", r.MaxWait)
 	}
+	if r.Timeout < 0 || r.Timeout > MostTimeout {
+		add("timeout", "must be 1ms to 1h, not %s", r.Timeout)
+	}
 	if !slices.Contains([]string{"", Pass, Absorb}, r.OnThrottle) {
 		add("on_throttle", "%.80q: want %s or %s", r.OnThrottle, Pass, Absorb)
 	}
@@ -142,12 +153,9 @@ func newRoutes(all []Route, transport *http.Transport) (routes []*route, err err
 		if err != nil {
 			return nil, fmt.Errorf("upstream of policy %s: %w", r.Policy, err)
 		}
-		if r.Key == "" {
-			r.Key = allKeys
-		}
-		if r.MaxWait == 0 {
-			r.MaxWait = DefaultMaxWait
-		}
+		r.Key = cmp.Or(r.Key, allKeys)
+		r.MaxWait = cmp.Or(r.MaxWait, DefaultMaxWait)
+		r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 		routes = append(routes, &route{r, base, clienttls.Files(r.TLS).Transport(transport)})
 	}
 	slices.SortStableFunc(routes, func(a, b *route) int {

@@ -23,9 +23,26 @@ import (
 // mostRead bounds a JSON answer, or an event of a stream, in which the usage is looked for.
 const mostRead = 8 << 20
 
-// estimate returns the tokens that a request may use: a quarter of its bytes, and the most that it
-// permits in the answer.
-func estimate(body []byte, length int64) int64 {
+// A run of so many characters of base64 is an image or the like, which has so many tokens.
+const (
+	leastImage    = 512
+	tokensOfImage = 1000
+)
+
+// estimate returns the tokens that a request may use: those of its images, a quarter of its other
+// bytes (of more than is held, only files have any), and the most that it permits in the answer.
+func estimate(body []byte) int64 {
+	tokens, text, run := int64(0), len(body), 0
+	for i := range len(body) + 1 {
+		if i < len(body) && base64[body[i]] {
+			run++
+			continue
+		}
+		if run >= leastImage {
+			text, tokens = text-run, tokens+tokensOfImage
+		}
+		run = 0
+	}
 	var most struct {
 		Tokens     float64 `json:"max_tokens"`
 		Completion float64 `json:"max_completion_tokens"` // OpenAI, chat completions
@@ -33,8 +50,16 @@ func estimate(body []byte, length int64) int64 {
 	}
 	_ = json.Unmarshal(body, &most) // what it has none of counts nothing
 	answer := max(0, most.Tokens, most.Completion, most.Output)
-	return max(1, (max(length, int64(len(body)))+3)/4+int64(min(answer, math.MaxInt32)))
+	return max(1, tokens+int64(text+3)/4+int64(min(answer, math.MaxInt32)))
 }
+
+// base64 has the characters of both alphabets of RFC 4648.
+var base64 = func() (is [256]bool) {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_" {
+		is[c] = true
+	}
+	return is
+}()
 
 // includeUsage lets a stream of OpenAI's chat completions end with its usage.
 func includeUsage(body []byte) []byte {

@@ -1,6 +1,7 @@
 package outbound_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -41,6 +42,7 @@ policies:
               cost: tokens}]
   - {<<: *api, name: slow, outflow: 12/h, burst: 1}
   - {<<: *api, name: resets}
+  - {<<: *api, name: one, concurrency: 1}
   - {<<: *api, name: unreached}
   - {<<: *api, name: errors}
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
@@ -80,13 +82,14 @@ func TestMain(m *testing.M) {
 
 // world is a proxy in front of an upstream.
 type world struct {
-	t        *testing.T
-	upstream *httptest.Server
-	proxy    *outbound.Proxy
-	url      string
-	client   *http.Client
-	stop     context.CancelFunc
-	key      string // of a bucket of its own
+	t         *testing.T
+	upstream  *httptest.Server
+	transport *http.Transport // to upstreams
+	proxy     *outbound.Proxy
+	url       string
+	client    *http.Client
+	stop      context.CancelFunc
+	key       string // of a bucket of its own
 
 	mu    sync.Mutex
 	calls []job.Question // the first of each call
@@ -116,8 +119,8 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 		})
 	}
 	w.listen()
-	transport := outbound.NewTransport()
-	o.Routes, o.Acquire, o.Transport = routes, shared.Acquire, transport
+	w.transport = outbound.NewTransport()
+	o.Routes, o.Acquire, o.Transport = routes, shared.Acquire, w.transport
 	var err error
 	if w.proxy, err = outbound.New(o); err != nil {
 		t.Fatal(err)
@@ -141,7 +144,7 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 		}}
 	t.Cleanup(func() {
 		w.client.CloseIdleConnections()
-		transport.CloseIdleConnections()
+		w.transport.CloseIdleConnections()
 		w.stop()
 		if err := <-stopped; err != nil {
 			t.Error(err)
@@ -166,8 +169,8 @@ func (w *world) listen() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch {
-		case q.Op == job.OpSettle && q.Call.Status != job.CallProgress:
-			w.ends = append(w.ends, *q.Call)
+		case q.Op == job.OpSettle && q.Call.Status != job.CallProgress && q.Key.Raw() == w.key:
+			w.ends = append(w.ends, *q.Call) // and not that of a test before this one
 		case q.Op == job.OpCall && !slices.ContainsFunc(w.calls,
 			func(other job.Question) bool { return other.Call.ID == q.Call.ID }):
 			w.calls = append(w.calls, q)
@@ -212,6 +215,29 @@ func (w *world) askWith(ctx context.Context, method, path, body string,
 	}
 	w.t.Cleanup(func() { response.Body.Close() })
 	return response
+}
+
+// dial returns a connection of a caller that writes its own requests.
+func (w *world) dial() (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close() })
+	return conn, bufio.NewReader(conn)
+}
+
+// upgraded returns the connection of a WebSocket.
+func (w *world) upgraded() (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, in := w.dial()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\n\r\n")
+	if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != 101 {
+		w.t.Fatal(response, err)
+	}
+	return conn, in
 }
 
 // call waits for the n-th call, and returns what it asked.

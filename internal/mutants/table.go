@@ -2918,19 +2918,19 @@ func (Synced)`,
 		by:  "./admission/outbound TestHeadersAndBytesPassUnchanged",
 	},
 	{
-		name: "proxy-keeps-unused-starts", file: "admission/outbound/outbound.go",
+		name: "proxy-keeps-unused-starts", file: "admission/outbound/send.go",
 		old: "result := permits.Result{Status: permits.Unreached",
 		new: "result := permits.Result{Status: permits.Unavailable",
 		by:  "./admission/outbound TestAStartThatNeverReachedTheUpstreamIsGivenBack",
 	},
 	{
-		name: "proxy-waits-for-callers-that-went", file: "admission/outbound/outbound.go",
+		name: "proxy-waits-for-callers-that-went", file: "admission/outbound/send.go",
 		old: "context.WithCancel(out.Context())",
 		new: "context.WithCancel(context.WithoutCancel(out.Context()))",
 		by:  "./admission/outbound TestACallerThatGoesWithdrawsItsWait",
 	},
 	{
-		name: "proxy-resends-inside", file: "admission/outbound/outbound.go",
+		name: "proxy-resends-inside", file: "admission/outbound/send.go",
 		old: "httptarget.SendOnce(request, c.body)",
 		new: "request.GetBody = func() (io.ReadCloser, error) {\n" +
 			"return io.NopCloser(bytes.NewReader(c.body)), nil\n}\n" +
@@ -2938,7 +2938,7 @@ func (Synced)`,
 		by: "./admission/outbound TestAStartIsOneRequest",
 	},
 	{
-		name: "proxy-pauses-when-a-stream-ends", file: "admission/outbound/outbound.go",
+		name: "proxy-pauses-when-a-stream-ends", file: "admission/outbound/send.go",
 		old: "permit.Pause(left)",
 		new: "defer permit.Pause(0)",
 		by:  "./admission/outbound TestErrorsPassAndUsedUpLimitsPause",

@@ -1,0 +1,273 @@
+package outbound_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// attack is a request that its upstream does not answer as it should.
+type attack struct {
+	upstream http.HandlerFunc
+	timeout  time.Duration // of the route
+	goes     bool          // the caller, as soon as the upstream has the request
+	status   int           // for the caller; 0: none
+	body     []byte        // for the caller
+	cut      bool          // before the body's end
+	ended    string        // the call
+}
+
+var attacks = map[string]attack{
+	"never answers": {upstream: func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}, timeout: 50 * time.Millisecond, status: 504, ended: job.CallUnavailable},
+	"never answers a caller that goes": {upstream: func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}, goes: true, ended: job.CallFailed},
+	"takes as long as it likes after its header": {upstream: func(w http.ResponseWriter,
+		r *http.Request) {
+		http.NewResponseController(w).Flush()
+		<-time.After(100 * time.Millisecond) // more than the timeout
+		fmt.Fprint(w, "late")
+	}, timeout: 50 * time.Millisecond, status: 200, body: []byte("late"), ended: job.CallDone},
+	"hangs up": {upstream: func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}, status: 502, ended: job.CallUnavailable},
+	"hangs up in a body of a known length": {upstream: func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		hangUpAfter(w, "part")
+	}, status: 200, body: []byte("part"), cut: true, ended: job.CallDone},
+	"hangs up in a stream": {upstream: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		hangUpAfter(w, "data: {\"usage\":{\"total_tokens\":1}}\n\n")
+	}, status: 200, body: []byte("data: {\"usage\":{\"total_tokens\":1}}\n\n"), cut: true,
+		ended: job.CallDone},
+	"has a header of 11 MB": {upstream: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", 11<<20))
+	}, status: 502, ended: job.CallUnavailable},
+	"has a header of 100 KB and a body of 12 MB": {upstream: func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", 100_000))
+		w.Write(bytes.Repeat([]byte(`{"a":1,"usage":{"total_tokens":1},`), 350_000))
+	}, status: 200, body: bytes.Repeat([]byte(`{"a":1,"usage":{"total_tokens":1},`), 350_000),
+		ended: job.CallDone},
+	"breaks its gzip": broken("gzip", "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff"),
+	"cuts its gzip":   broken("gzip", "\x1f\x8b\x08"),
+	"breaks its br":   broken("br", "\xff\xff\xff\xff\x00{\"usage\""),
+	"breaks its zstd": broken("zstd", "\x28\xb5\x2f\xfd\xff\xff\xff\xff"),
+}
+
+// hangUpAfter ends an answer early.
+func hangUpAfter(w http.ResponseWriter, part string) {
+	fmt.Fprint(w, part)
+	http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// broken answers with bytes that are not in their content coding.
+func broken(coding, body string) attack {
+	return attack{upstream: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", coding)
+		fmt.Fprint(w, body)
+	}, status: 200, body: []byte(body), ended: job.CallDone}
+}
+
+// TestCallsOutliveTheirUpstreams, over HTTP/1.1 and HTTP/2: a caller gets what there is, the tokens
+// that are not settled stay estimated, and the only place in the concurrency returns, for another
+// call, whose chunks and trailers pass.
+func TestCallsOutliveTheirUpstreams(t *testing.T) {
+	for major := 1; major <= 2; major++ {
+		for name, a := range attacks {
+			t.Run(fmt.Sprintf("HTTP%d/%s", major, name), func(t *testing.T) {
+				a.play(t, major)
+			})
+		}
+	}
+}
+
+func (a attack) play(t *testing.T, major int) {
+	has, next := make(chan struct{}, 1), make(chan struct{})
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		if r.ProtoMajor != major {
+			t.Errorf("the upstream is asked by %s", r.Proto)
+		}
+		if r.URL.Path == "/attack" {
+			io.Copy(io.Discard, r.Body) // else net/http does not notice that a caller goes
+			has <- struct{}{}
+			a.upstream(w, r)
+			return
+		}
+		w.Header().Set("Trailer", "X-Sum")
+		fmt.Fprint(w, "one")
+		http.NewResponseController(w).Flush()
+		<-next
+		fmt.Fprint(w, "two")
+		w.Header().Set("X-Sum", "7")
+	}))
+	upstream.EnableHTTP2 = major == 2
+	upstream.StartTLS()
+	defer upstream.Close()
+	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: upstream.URL, Policy: "one",
+		Tokens: "tokens", Timeout: a.timeout})
+	w.transport.TLSClientConfig = upstream.Client().Transport.(*http.Transport).TLSClientConfig
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", w.url+"/attack", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.goes {
+		go func() { <-has; cancel() }()
+	}
+	switch response, err := w.client.Do(r); {
+	case a.status == 0:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case err != nil:
+		t.Fatal(err)
+	default:
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		refused := response.Header.Get(outbound.ErrorHeader) == "upstream"
+		if response.StatusCode != a.status || refused != (a.status >= 500) ||
+			a.body != nil && !bytes.Equal(body, a.body) || a.cut != (err != nil) {
+			t.Errorf("%d, %d bytes, %v", response.StatusCode, len(body), err)
+		}
+	}
+	if end := w.end(1); end.Status != a.ended || len(end.Used) > 0 {
+		t.Errorf("settled %+v", end)
+	}
+	response := w.ask("GET", "/fine", "")
+	if _, err := io.ReadFull(response.Body, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	close(next)
+	if rest := text(t, response); rest != "two" || response.Trailer.Get("X-Sum") != "7" {
+		t.Errorf("the next call got %q, %v", rest, response.Trailer)
+	}
+}
+
+// TestRoutesGoWithoutTheirCalls: those that wait, and those that have started, go on.
+func TestRoutesGoWithoutTheirCalls(t *testing.T) {
+	next := make(chan struct{})
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "one")
+		http.NewResponseController(w).Flush()
+		<-next
+		fmt.Fprint(w, "two")
+	}, outbound.Options{}, outbound.Route{Policy: "one"})
+	stream, waiting := w.ask("GET", "/", ""), make(chan *http.Response)
+	go func() { waiting <- w.ask("GET", "/", "") }()
+	w.call(2)
+	if err := w.proxy.SetRoutes(nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.ask("GET", "/", ""); r.Header.Get(outbound.ErrorHeader) != "route" {
+		t.Errorf("without a route: %d", r.StatusCode)
+	}
+	close(next)
+	if one, two := text(t, stream), text(t, <-waiting); one != "onetwo" || two != one {
+		t.Errorf("got %q and %q", one, two)
+	}
+}
+
+// TestKeptConnectionsMayEnd: an upstream closes each just when it is used again. A request that it
+// took, or may have taken, is not repeated; its caller hears so and may do that.
+func TestKeptConnectionsMayEnd(t *testing.T) {
+	var got atomic.Int64
+	w := begin(t, nil, outbound.Options{}, outbound.Route{Policy: "resets"})
+	w.upstream.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got.Add(1)
+		conn, out, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprint(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") // as if it stayed open
+		out.Flush()
+		conn.Close()
+	})
+	answered, lost := int64(0), int64(0)
+	for range 200 {
+		response := w.ask("POST", "/", "payload")
+		switch body := text(t, response); {
+		case response.StatusCode == 200 && body == "ok":
+			answered++
+		case response.StatusCode == 502 && strings.Contains(body, "the upstream did not answer"):
+			lost++
+		default:
+			t.Fatalf("%d %s", response.StatusCode, body)
+		}
+	}
+	if n := got.Load(); n < answered || n > answered+lost || answered == 0 {
+		t.Errorf("the upstream got %d requests; %d were answered, %d not", n, answered, lost)
+	}
+	t.Logf("%d answered, %d not", answered, lost)
+}
+
+// TestACallerMayWaitForContinue before it sends a body, of which the upstream may want nothing.
+func TestACallerMayWaitForContinue(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refuse" {
+			w.WriteHeader(417)
+			return
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, " ", err)
+	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
+	const large = 10 << 20 // more than is held
+	for i, c := range []struct {
+		path   string
+		length int
+		want   string
+		tokens int64
+	}{{"/", 7, "7 <nil>", 2}, {"/", large, fmt.Sprint(large, " <nil>"), 1000},
+		{"/refuse", large, "", 1000}} {
+		conn, in := w.dial()
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"+
+			"Expect: 100-continue\r\n\r\n", c.path, c.length)
+		if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != 100 {
+			t.Fatal(response, err)
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			conn.Write(bytes.Repeat([]byte("A"), c.length)) // the proxy may hang up meanwhile
+		}()
+		response, err := http.ReadResponse(in, nil)
+		for err == nil && response.StatusCode == 100 { // the upstream's
+			response, err = http.ReadResponse(in, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := text(t, response); got != c.want ||
+			(response.StatusCode == 417) != (c.want == "") {
+			t.Errorf("%s, %d bytes: %d %q", c.path, c.length, response.StatusCode, got)
+		}
+		response.Body.Close()
+		conn.Close()
+		<-sent
+		if q := w.call(i + 1); q.Costs["tokens"] != c.tokens {
+			t.Errorf("%d bytes: estimated %+v", c.length, q.Costs)
+		}
+	}
+	waittest.Until(t, "all calls end", func() bool { return w.ended() == 3 })
+}

@@ -1,0 +1,218 @@
+package outbound
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/httptarget"
+)
+
+const (
+	// mostAbsorbed bounds the kept body of an answer that throttles.
+	mostAbsorbed = 64 << 10
+	// leastHold is longer than the way of a settlement to the bucket.
+	leastHold = 100 * time.Millisecond
+)
+
+// RoundTrip implements [http.RoundTripper]: it waits for the start, and sends the request once per
+// start.
+func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
+	permit, err := c.acquire(out)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		response, pause, err := c.send(out, permit)
+		if err != nil || pause < 0 || c.route.OnThrottle != Absorb || !c.whole ||
+			pause > c.wait-c.waited {
+			return response, err
+		}
+		// The connection is free while this waits.
+		text, _ := io.ReadAll(io.LimitReader(response.Body, mostAbsorbed)) // its error comes again
+		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), response.Body),
+			response.Body}
+		c.hold(out.Context(), pause)
+		c.request.Priority = job.MaxPriority // it was first
+		if permit, err = c.acquire(out); err != nil {
+			return response, nil // it cannot start again in time
+		}
+		_ = response.Body.Close() // the answer is not passed on
+	}
+}
+
+// readCloser reads from one body, and closes another.
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// hold waits for the end of a pause, which the bucket hears of meanwhile.
+func (c *call) hold(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(max(pause, leastHold))
+	defer timer.Stop()
+	began := time.Now()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.stopping.Done():
+	}
+	c.waited += time.Since(began)
+}
+
+// acquire waits for a start.
+func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
+	ctx, cancel := context.WithCancel(out.Context())
+	defer cancel()
+	since := time.Now()
+	defer func() {
+		c.trace = c.options.Trace(c.route.Policy, c.request.Key, since, c.in.Header,
+			out.Header, err)
+	}()
+	defer context.AfterFunc(c.stopping, cancel)()
+	for began := since; ; permit.Return() { // if this process stood still
+		request := c.request
+		request.Wait = max(c.wait-c.waited, time.Millisecond)
+		permit, err = c.options.Acquire(ctx, request)
+		c.waited += time.Since(began)
+		if err != nil && c.stopping.Err() != nil && c.in.Context().Err() == nil {
+			err = stopping
+		}
+		if began = time.Now(); err != nil || began.Before(permit.StartBy) {
+			return permit, err
+		}
+	}
+}
+
+// silent refuses requests that an upstream has not begun to answer in time.
+var silent = &refusal{http.StatusGatewayTimeout, codeUpstream,
+	"the upstream has not begun to answer within the route's timeout", 0, ""}
+
+// notThrottled is the pause of an answer that does not throttle.
+const notThrottled = time.Duration(-1)
+
+// send sends the request, and settles the start when the answer has ended. It also returns the
+// pause that the upstream asks for.
+func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response,
+	pause time.Duration, err error) {
+
+	var wrote, answered atomic.Bool
+	ctx, cancel := context.WithCancelCause(out.Context())
+	timer := time.AfterFunc(math.MaxInt64, func() {
+		if !answered.Load() { // some answer before they have the whole request
+			cancel(silent)
+		}
+	})
+	request := out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteHeaders: func() { wrote.Store(true) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
+	if c.whole {
+		request.Header.Del("Expect") // the caller has sent all
+		httptarget.SendOnce(request, c.body)
+	} else {
+		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
+	}
+	response, err := c.route.transport.RoundTrip(request)
+	answered.Store(true)
+	timer.Stop()
+	if err != nil {
+		if context.Cause(ctx) == silent {
+			err = silent
+		}
+		result := permits.Result{Status: permits.Unreached, Err: err}
+		switch c.trace(0, err); {
+		case wrote.Load() && out.Context().Err() != nil: // perhaps its caller was just impatient
+			result.Status = permits.Failed
+		case wrote.Load():
+			result.Status = permits.Unavailable
+		case out.Context().Err() != nil:
+			permit.Return() // the first one counts
+		}
+		permit.Settle(result)
+		return nil, notThrottled, err
+	}
+	now := time.Now()
+	left := hints.Pause(response.Header, now)
+	after, throttled := hints.Throttled(response.StatusCode, response.Header, left, now)
+	if throttled {
+		permit.Settle(permits.Result{Status: permits.Throttled, RetryAfter: after})
+		c.trace(response.StatusCode, nil)
+		c.called(OutcomeThrottled)
+		return response, after, nil
+	}
+	if left > 0 { // not only when the answer has ended
+		permit.Pause(left)
+	}
+	c.called(OutcomeAnswered)
+	body := &settling{ReadCloser: response.Body, permit: permit,
+		trace: c.trace, status: response.StatusCode,
+		result: permits.Result{Status: permits.Done, Used: c.route.used(response.Header)}}
+	if c.route.Tokens != "" || len(c.route.CostFromResponse) > 0 {
+		body.meter = newMeter(c.route.Route, response.StatusCode, response.Header)
+	}
+	if response.StatusCode >= 500 {
+		body.result.Status = permits.Unavailable
+		body.result.Err = fmt.Errorf("the upstream answered %d", response.StatusCode)
+	}
+	response.Body = body
+	return response, notThrottled, nil
+}
+
+// settling is the body of an answer. Its end settles the start.
+type settling struct {
+	io.ReadCloser
+	permit *permits.Permit
+	meter  *meter // nil: the answer is not read
+	result permits.Result
+	trace  func(status int, err error)
+	status int
+	ended  sync.Once
+}
+
+// Read implements [io.Reader].
+func (s *settling) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if s.meter != nil {
+		_, _ = s.meter.copy.Write(p[:n]) // fails after the end
+	}
+	if err != nil {
+		s.end(err == io.EOF)
+	}
+	return n, err
+}
+
+// Write implements [io.Writer], for upgraded connections.
+func (s *settling) Write(p []byte) (int, error) {
+	return s.ReadCloser.(io.Writer).Write(p)
+}
+
+// Close implements [io.Closer].
+func (s *settling) Close() error {
+	s.end(false)
+	return s.ReadCloser.Close()
+}
+
+func (s *settling) end(whole bool) {
+	s.ended.Do(func() {
+		if s.meter != nil {
+			opened := s.status == http.StatusSwitchingProtocols // its messages are whole
+			if used := s.meter.end(whole || opened); len(used) > 0 {
+				maps.Copy(used, s.result.Used)
+				s.result.Used = used
+			}
+		}
+		s.permit.Settle(s.result)
+		s.trace(s.status, s.result.Err)
+	})
+}
