@@ -85,6 +85,102 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	}
 }
 
+// TestProgressAndResultsAreShown of a job that runs in the drainer, and of one in another process,
+// to who asks, to who waits in vain, and in the history.
+func TestProgressAndResultsAreShown(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(map[bool]string{false: "here", true: "elsewhere"}[elsewhere], func(t *testing.T) {
+			mail := paced("mail", 1000, 1000)
+			mail.ResultRetention = policy.Duration(time.Hour)
+			p := open(t, penstock.Options{Policies: []policy.Policy{mail}})
+			release := make(chan struct{})
+			handle := func(ctx context.Context, j workers.Job) error {
+				j.Progress(string(j.Body) + ", 20 %")
+				j.Progress(string(j.Body) + ", 40 %")
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				j.Reply(207, http.Header{"X-Kind": {"a"}}, append([]byte("sent "), j.Body...))
+				return nil
+			}
+			if !elsewhere {
+				p.Handle("mail", handle)
+			} else {
+				work(t, p, "mail", handle)
+			}
+			stop := run(t, p)
+			ask := func(path string) string {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest("GET", path, nil)
+				r.Host = "localhost"
+				p.Handler().ServeHTTP(w, r)
+				return w.Body.String()
+			}
+			ended := make(chan penstock.Ticket, 1)
+			submit := func(j penstock.Job) penstock.Ticket {
+				ticket, err := p.Submit(t.Context(), j)
+				if err != nil {
+					t.Error(err)
+				}
+				return ticket
+			}
+			go func() {
+				ended <- submit(penstock.Job{Policy: "mail", Body: []byte("a"),
+					Wait: waittest.Patience()})
+			}()
+			waittest.Until(t, "the progress is shown", func() bool {
+				got := ask("/v1/jobs/mail:1")
+				return strings.Contains(got, `"state":"running"`) &&
+					strings.Contains(got, `"progress":"a, 40 %"`)
+			})
+			waittest.Until(t, "who waits in vain gets it", func() bool {
+				return submit(penstock.Job{Policy: "mail", Key: "b", Body: []byte("b"),
+					Wait: 300 * time.Millisecond}).Progress == "b, 40 %"
+			})
+			close(release)
+			got := receive(t, ended).Result
+			if got == nil || got.End != job.EndDone || got.Reply == nil ||
+				got.Reply.Status != 207 || string(got.Reply.Body) != "sent a" ||
+				http.Header(got.Reply.Header).Get("X-Kind") != "a" {
+				t.Errorf("the result: %+v", got)
+			}
+			waittest.Until(t, "the history has it", func() bool {
+				got := ask("/v1/jobs/mail:1")
+				return strings.Contains(got, `"answer":"sent a"`) &&
+					strings.Contains(got, `"status":207`) && !strings.Contains(got, "40 %")
+			})
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// work runs a worker on a connection of its own until the test ends.
+func work(t *testing.T, p *penstock.Penstock, policy string, handle workers.Handler) {
+	t.Helper()
+	nc, err := p.Connect("worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := workers.New(nc, workers.Options{WorkerOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Handle(policy, handle)
+	ended := make(chan error, 1)
+	ctx, end := context.WithCancel(t.Context())
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		nc.Close()
+	})
+}
+
 // TestAWaitReturnsTheTargetsAnswer over HTTP, but no credential that it was sent.
 func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

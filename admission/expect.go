@@ -52,6 +52,7 @@ type start struct {
 	delay    time.Duration // 0: started
 	position int           // jobs of the bucket that start earlier
 	depth    int           // jobs in the bucket; 0 unless the job waits for its turn
+	progress string        // while it runs
 }
 
 func newExpectations(valves Valves) *expectations {
@@ -130,7 +131,7 @@ func (e *expectations) send(p partition, b *batch) {
 	b.starts = make(map[uint64]start, len(answer.Starts))
 	for _, s := range answer.Starts {
 		b.starts[s.Seq] = start{s.Known, max(0, time.Duration(s.DelayMS)*time.Millisecond),
-			s.Position, s.Depth}
+			s.Position, s.Depth, s.Progress}
 	}
 }
 

@@ -48,8 +48,8 @@ type Outcome struct {
 
 	// nil if the job has not ended or the caller did not wait
 	Result *job.Result
-	// why a caller that waits has no Result
-	NoResult string
+	// why a caller that waits has no Result, and the latest report of the job that still runs
+	NoResult, Progress string
 
 	Quota Quota
 	// of the quota; -1: unknown, as for a queue that is not full

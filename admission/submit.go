@@ -233,7 +233,7 @@ func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.
 	if receipt.Partition >= 0 {
 		start := s.expected.ask(ctx, partition{live.policy.Name, receipt.Partition}, receipt.Seq)
 		o.Delay, o.DelayKnown = start.delay, start.known
-		o.Position, o.Depth = start.position, start.depth
+		o.Position, o.Depth, o.Progress = start.position, start.depth, start.progress
 	}
 	if o.DelayKnown && o.Delay == 0 {
 		o.Verdict = Allowed

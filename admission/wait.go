@@ -92,7 +92,12 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	defer cancel()
 	defer context.AfterFunc(s.waiters.ending, cancel)()
 	r.waiter = waiting.Token
-	o, err := s.send(ctx, &r, s.stored)()
+	var stands func() Outcome
+	o, err := s.send(ctx, &r, func(_ context.Context, live *livePolicy, receipt queue.Receipt,
+		o Outcome) Outcome {
+		stands = func() Outcome { return s.foretold(ctx, live, receipt, o) }
+		return s.stored(ctx, live, receipt, o)
+	})()
 	if err != nil || o.Verdict == Rejected {
 		return o, err
 	}
@@ -107,7 +112,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	case s.waiters.ending.Err() != nil:
 		return noResult(NoResultStopping)(o, nil)
 	}
-	return noResult(NoResultTime)(o, nil)
+	return noResult(NoResultTime)(stands(), nil)
 }
 
 func noResult(why string) func(Outcome, error) (Outcome, error) {

@@ -19,6 +19,7 @@ import (
 const (
 	EventAccepted  = "accepted"  // the job is stored, and its valve has seen it
 	EventStarted   = "started"   // an attempt began
+	EventProgress  = "progress"  // a running attempt reported how far it is
 	EventDone      = "done"      // the job is finished
 	EventFailed    = "failed"    // an attempt failed; there may be more
 	EventThrottled = "throttled" // the target asked for a pause; no attempt was counted
@@ -119,8 +120,8 @@ const (
 )
 
 // EventTypes are the published types.
-var EventTypes = []string{EventAccepted, EventStarted, EventDone, EventFailed, EventThrottled,
-	EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
+var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone, EventFailed,
+	EventThrottled, EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
 	EventLimitBroken, EventScheduleRefused, EventScheduleMissed, EventCallbackLost}
 
 // Sink takes events. Take is called from many goroutines, and returns at once. Policy names are
@@ -170,6 +171,7 @@ type Event struct {
 	DurationMS int64    `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
 	Reason     string   `json:"reason,omitempty"`      // dead: why
 	Error      string   `json:"error,omitempty"`
+	Progress   string   `json:"progress,omitempty"`
 	// PauseMS is how long the bucket starts nothing. On done, failed or dead: the target reported
 	// an exhausted quota. On throttled: missing if the target gave no duration.
 	PauseMS int64 `json:"pause_ms,omitempty"`

@@ -18,9 +18,6 @@ func (n Names) Outcome(token string) string { return n.lower + ".outcome." + tok
 // headerTold holds the end of a job; the message's body is its reply's.
 const headerTold = "Penstock-Outcome"
 
-// roomForHeader is the space reserved for that header.
-const roomForHeader = 64 << 10
-
 // PublishResult publishes how a job ended, once, on core NATS, if its header names a waiter. A
 // plain producer may have written that header, so the outcome only ever goes to [Names.Outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
@@ -29,14 +26,10 @@ func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 		return
 	}
 	m := nats.NewMsg(b.names.Outcome(token))
-	if r := t.Reply; r != nil {
-		reply := *r
-		if most := b.nc.MaxPayload() - roomForHeader; r.Cut || int64(len(r.Body)) > most {
-			reply.Body, reply.Cut = nil, true
-		}
-		m.Data, t.Reply = reply.Body, &reply
-		if len(t.Encode()) > roomForHeader/2 { // a target's headers can be of any size
-			reply.Header = nil
+	if t.Reply != nil {
+		reply := t.Reply.Within(b.nc.MaxPayload())
+		if t.Reply = &reply; !reply.Cut {
+			m.Data = reply.Body
 		}
 	}
 	m.Header.Set(headerTold, string(t.Encode()))

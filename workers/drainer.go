@@ -120,7 +120,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: d.unreadable}
 	owed := &callbacks{calls: c, broker: broker,
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
-	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
+	d.pool = &pool{calls: c, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
 		callbacks: owed, jobs: jobs, results: make(chan core.Finished, 1024)}
 	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
 		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
@@ -142,7 +142,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 
 func (d *Drainer) have(c *core.Core) {
 	d.core = c
-	d.backlogs.core, d.remote.core, d.questions.core = c, c, c
+	d.backlogs.core, d.pool.core, d.remote.core, d.questions.core = c, c, c, c
 	d.performer.journal.core, d.performer.teller.core = c, c
 	d.lender.core, d.lender.own = c, d.remote
 }

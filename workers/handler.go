@@ -76,6 +76,43 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
+// Progress reports how far the job is, such as "40 %" or JSON, to be shown with it while it runs.
+// The last call counts, and at most [job.MaxProgress] bytes of it.
+func (j Job) Progress(text string) {
+	if j.settled != nil {
+		j.settled.advance(text)
+	}
+}
+
+// progressEvery is the interval between a job's reports of progress.
+const progressEvery = 100 * time.Millisecond
+
+func (s *settled) advance(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text = valve.Clip(text, job.MaxProgress); text == "" || text == s.progress {
+		return
+	}
+	if s.progress = text; !s.passing {
+		s.passing = true
+		time.AfterFunc(progressEvery, s.report)
+	}
+}
+
+func (s *settled) report() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.passing = false; s.pass != nil {
+		s.pass(s.progress)
+	}
+}
+
+func (s *settled) over() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pass = nil
+}
+
 // Awaited reports whether [Job.Reply] has a recipient: a waiting submitter or a callback.
 func (j Job) Awaited() bool {
 	return (job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) ||
@@ -91,12 +128,15 @@ func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 // dead. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header are
 // for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
-	if !j.Awaited() && !j.Kept() {
+	j.setReply(&job.Reply{Status: status, Header: header, Body: body})
+}
+
+func (j Job) setReply(r *job.Reply) {
+	if r == nil || !j.Awaited() && !j.Kept() {
 		return
 	}
-	r := &job.Reply{Status: status, Header: header, Body: body}
-	if len(body) > job.MaxReply {
-		r.Body, r.Cut = body[:job.KeptReply], true
+	if len(r.Body) > job.MaxReply {
+		r.Body, r.Cut = r.Body[:job.KeptReply], true
 	}
 	j.settled.mu.Lock()
 	defer j.settled.mu.Unlock()
@@ -217,6 +257,10 @@ type settled struct {
 	pause time.Duration
 	reply *job.Reply
 	kept  bool // the policy keeps a history
+
+	progress string
+	pass     func(progress string) // nil: nothing shows it, or the run is over
+	passing  bool                  // soon
 }
 
 func (s *settled) tell(o *record.Outcome) {

@@ -273,7 +273,8 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 		answer = message(m.Reply, statusLate)
 	default:
 		job.Started = l.clock.Date(now)
-		answer = outcomeMessage(m.Reply, l.attempt(ctx, job, m.Reply, timeout, handle))
+		o := l.attempt(ctx, job, m.Reply, timeout, handle)
+		answer = l.addReply(outcomeMessage(m.Reply, o), job.settled.said())
 	}
 	select {
 	case l.unconfirmed <- struct{}{}:
@@ -292,6 +293,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
 	handle Handler) record.Outcome {
 	began := l.now()
+	job.settled.pass = func(progress string) { l.sayWith(valve, statusProgress, progress) }
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
 	returned := make(chan struct{})
@@ -301,7 +303,7 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 		for {
 			select {
 			case <-ticker.C:
-				l.say(valve, statusProgress)
+				job.settled.report()
 			case <-returned:
 				return
 			}

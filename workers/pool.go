@@ -18,12 +18,13 @@ import (
 // pool runs the jobs of this drainer's valves in local workers, and holds code for remote runs,
 // too. Start belongs to the loop; runs have separate goroutines.
 type pool struct {
-	*loop
+	*calls
 	gate      *gate
 	broker    *queue.Broker
 	catalog   *catalog
 	backlogs  *backlogs
 	callbacks *callbacks
+	core      *core.Core
 	jobs      context.Context // of all handlers
 	results   chan core.Finished
 }
@@ -35,31 +36,32 @@ func (p *pool) Start(r valve.Run) {
 		return
 	}
 	handle := p.catalog.running[r.Part.Policy]
-	said := &settled{kept: p.catalog.policies[r.Part.Policy].ResultRetention > 0}
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy, r.Header), p.born(r), said)
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy, r.Header), p.born(r))
 }
 
 type born struct {
 	created time.Time // of its stream
 	owed    callback  // its callback
+	said    *settled
 }
 
 func (p *pool) born(r valve.Run) born {
 	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
-	return born{created, p.callbacks.of(p.catalog.policies[name].Callbacks, name, r.Key, r.Header,
-		created, r.Seq)}
+	policy := p.catalog.policies[name]
+	return born{created, p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
+		&settled{kept: policy.ResultRetention > 0}}
 }
 
 // work is one worker: it makes the last check, runs the handler and reports.
-func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born, said *settled) {
+func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born) {
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
 		p.tellReturned(r)
 		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return
 	}
-	job := newJob(r, born.created)
-	job.Started, job.settled = p.clock.Date(now), said
+	job := newJob(r, born)
+	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	o := call(p.jobs, timeout, handle, r.Seq, job)
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
@@ -98,14 +100,22 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 	}
 }
 
-func newJob(r valve.Run, created time.Time) Job {
+func newJob(r valve.Run, born born) Job {
 	return Job{ID: job.ID(r.Part.Policy, r.Seq),
-		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, created, r.Seq),
+		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, born.created, r.Seq),
 		Policy:         r.Part.Policy, Key: r.Key, Body: r.Body, Header: r.Header,
-		Attempt: r.Attempt, Accepted: r.Stored}
+		Attempt: r.Attempt, Accepted: r.Stored, settled: born.said}
 }
 
 func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
+	if j.settled != nil {
+		j.settled.pass = func(text string) {
+			e := j.event(queue.EventProgress)
+			e.Progress = text
+			p.sink.Take(e)
+			p.post(func(pace.Instant) { p.progressed(r, text) })
+		}
+	}
 	e := j.event(queue.EventStarted)
 	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()
 	e.At, e.Costs, e.For = j.Started, r.Costs, max(0, now.Since(r.Due))
@@ -120,6 +130,25 @@ func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
 		e.Shadow[limit] = by.Milliseconds()
 	}
 	p.sink.Take(e)
+}
+
+// progressed takes a run's report, and tells the new owner of its partition, if there is one.
+func (p *pool) progressed(r valve.Run, text string) {
+	report, handedOver := p.core.Progress(r, text)
+	if !handedOver {
+		return
+	}
+	question := encodeOutcome(report.Outcome)
+	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() error {
+		ctx, cancel := context.WithTimeout(p.jobs, p.patience)
+		defer cancel()
+		_, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question)
+		if err != nil {
+			p.log.Debug("progress not passed on", "job", job.ID(r.Part.Policy, r.Seq),
+				"error", err)
+		}
+		return err
+	})
 }
 
 func (j Job) event(kind string) queue.Event {
@@ -143,6 +172,7 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 // end delivers the result of an ended attempt to waiters and callback, and returns the final
 // outcome.
 func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
+	job.settled.over()
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
 			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -33,6 +34,10 @@ const (
 	headerRetryAfter = "Penstock-Retry-After"
 	// headerUnavailable marks a failed job whose target is down.
 	headerUnavailable = "Penstock-Unavailable"
+	// headerKept marks a job whose policy has a history, which keeps replies.
+	headerKept = "Penstock-Kept"
+	// headerReply describes the payload of an outcome, the job's reply: a [job.Reply].
+	headerReply = "Penstock-Reply"
 )
 
 // Values of Penstock-Status.
@@ -68,11 +73,15 @@ type wire struct {
 	log *slog.Logger
 }
 
-func (w *wire) say(to, status string) {
+func (w *wire) say(to, status string) { w.sayWith(to, status, "") }
+
+func (w *wire) sayWith(to, status, text string) {
 	if to == "" {
 		return
 	}
-	if err := w.nc.PublishMsg(message(to, status)); err != nil {
+	m := message(to, status)
+	m.Data = []byte(text)
+	if err := w.nc.PublishMsg(m); err != nil {
 		w.log.Debug("not told a worker", "status", status, "error", err)
 	}
 }
@@ -100,7 +109,7 @@ func offerMessage(to, policy string, next job.Key, reply string) *nats.Msg {
 
 var protocolHeaders = []string{
 	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout,
-	headerAccepted, headerIdempotent,
+	headerAccepted, headerIdempotent, headerKept,
 }
 
 func isProtocolHeader(name string) bool {
@@ -125,6 +134,9 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	m.Header[headerTimeout] = []string{strconv.FormatInt(timeout.Milliseconds(), 10)}
 	m.Header[headerAccepted] = []string{job.Accepted.UTC().Format(time.RFC3339Nano)}
 	m.Header[headerIdempotent] = []string{job.IdempotencyKey}
+	if job.Kept() {
+		m.Header[headerKept] = []string{"true"}
+	}
 	return m
 }
 
@@ -133,7 +145,8 @@ func readJob(m *nats.Msg) (Job, time.Duration, error) {
 	j := Job{ID: job.HeaderValue(m.Header, headerJob), Body: m.Data,
 		IdempotencyKey: job.HeaderValue(m.Header, headerIdempotent),
 		Policy:         job.HeaderValue(m.Header, headerPolicy),
-		Key:            job.Key(job.HeaderValue(m.Header, headerKey))}
+		Key:            job.Key(job.HeaderValue(m.Header, headerKey)),
+		settled:        &settled{kept: job.HeaderValue(m.Header, headerKept) == "true"}}
 	if v := job.HeaderValue(m.Header, headerV); v != protocolVersion {
 		return j, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)
 	}
@@ -185,6 +198,27 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 			strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
 	}
 	return m
+}
+
+// addReply adds the job's reply, as far as a message has room for it, to its outcome.
+func (w *wire) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
+	if r != nil {
+		reply := r.Within(w.nc.MaxPayload())
+		text, _ := json.Marshal(reply) // cannot fail
+		m.Data, m.Header[headerReply] = reply.Body, []string{string(text)}
+	}
+	return m
+}
+
+// readReply reverses addReply. Workers in other languages may leave the header out.
+func readReply(m *nats.Msg) *job.Reply {
+	text := job.HeaderValue(m.Header, headerReply)
+	r := &job.Reply{}
+	if text == "" && len(m.Data) == 0 || text != "" && json.Unmarshal([]byte(text), r) != nil {
+		return nil
+	}
+	r.Body = m.Data
+	return r
 }
 
 // readOutcome reverses outcomeMessage. It tolerates missing text and times.

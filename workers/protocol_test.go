@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ func TestProtocolRoundTrip(t *testing.T) {
 			"Penstock-Deadline": {"1h"},
 			"idempotency-key":   {"x"},
 		},
+		settled: &settled{kept: true},
 	}
 	m := jobMessage("to", "reply", j, 1500*time.Millisecond)
 	if m.Subject != "to" || m.Reply != "reply" ||
@@ -35,7 +35,7 @@ func TestProtocolRoundTrip(t *testing.T) {
 	want := j
 	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Deadline": {"1h"},
 		"Idempotency-Key": {"x"}}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("job %v, want %v", got, want)
 	}
 	for _, o := range []record.Outcome{
@@ -62,6 +62,15 @@ func TestProtocolRoundTrip(t *testing.T) {
 		if o, err := readOutcome(7, &nats.Msg{Header: bad}); err == nil {
 			t.Errorf("%v is understood as %+v", bad, o)
 		}
+	}
+	broken := nats.Header{headerReply: {"{"}}
+	for _, m := range []*nats.Msg{{}, {Header: broken, Data: []byte("x")}} {
+		if r := readReply(m); r != nil {
+			t.Errorf("%v has the reply %+v", m, r)
+		}
+	}
+	if r := readReply(&nats.Msg{Data: []byte("x")}); r == nil || string(r.Body) != "x" {
+		t.Errorf("a payload alone is the reply %+v", r)
 	}
 	m.Header.Set("Penstock-V", "2")
 	if _, _, err := readJob(m); err == nil {

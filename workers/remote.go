@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -195,7 +194,7 @@ func (r *remote) StartElsewhere(run valve.Run, worker string) {
 func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
-	job := newJob(run, born.created)
+	job := newJob(run, born)
 	m := jobMessage(worker, reply, job, timeout)
 	var err error
 	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
@@ -209,13 +208,13 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born 
 	r.pool.tellStart(run, job, now)
 	o := record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 	if err == nil {
-		o = r.await(run, worker, answers, timeout)
+		o = r.await(run, job, worker, answers, timeout)
 	}
 	o = r.pool.end(job, o, born.owed, r.now().Since(now))
 	r.pool.report(run, o)
 }
 
-func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
+func (r *remote) await(run valve.Run, j Job, worker string, answers <-chan *nats.Msg,
 	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
@@ -236,9 +235,10 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 					continue
 				}
 				timer.Reset(patience)
+				j.settled.advance(string(m.Data))
 				if now := r.now(); now.Since(forwarded) > timeout/4 {
 					forwarded = now
-					r.post(func(pace.Instant) { r.progressed(run) })
+					r.post(func(pace.Instant) { r.pool.progressed(run, "") })
 				}
 			default:
 				o, err := readOutcome(run.Seq, m)
@@ -250,6 +250,7 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 					continue
 				}
 				r.say(m.Reply, statusOK)
+				j.setReply(readReply(m))
 				return o
 			}
 		case <-timer.C:
@@ -266,25 +267,6 @@ func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
 			return overdue
 		}
 	}
-}
-
-// progressed tells the new owner of a partition that a job is still running.
-func (r *remote) progressed(run valve.Run) {
-	report, handedOver := r.core.Progress(run)
-	if !handedOver {
-		return
-	}
-	question := encodeOutcome(report.Outcome)
-	r.call(r.pool.jobs, purpose{run.Part.Policy, "pass progress on"}, func() error {
-		ctx, cancel := context.WithTimeout(r.pool.jobs, r.patience)
-		defer cancel()
-		_, err := r.pool.broker.AskValve(ctx, run.Part.Policy, run.Part.Number, question)
-		if err != nil {
-			r.log.Debug("progress not passed on", "job", job.ID(run.Part.Policy, run.Seq),
-				"error", err)
-		}
-		return err
-	})
 }
 
 // follow makes a subject for a worker's reports on a job.

@@ -54,6 +54,9 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	if o.NoResult != "" {
 		body = append(append(append(body, `,"no_result":"`...), o.NoResult...), '"')
 	}
+	if o.Progress != "" {
+		body = append(append(body, `,"progress":`...), encode(o.Progress)...)
+	}
 	return append(body, '}')
 }
 

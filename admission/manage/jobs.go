@@ -34,6 +34,7 @@ type Job struct {
 	ETAMS     *int64 `json:"eta_ms"`
 	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
+	Progress  string `json:"progress,omitempty"` // while it runs: its run's latest report
 	job.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
@@ -154,7 +155,7 @@ func storedJob(policy string, stored job.Arrived) Job {
 func (j *Job) set(state *job.State) {
 	j.State, j.Position, j.ETAMS = state.State, state.Position, state.ETAMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
-	j.Calls = state.Calls
+	j.Calls, j.Progress = state.Calls, state.Progress
 	if e := state.Edit; e != nil {
 		j.Changed = true
 		if e.Priority != nil {

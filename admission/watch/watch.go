@@ -49,6 +49,7 @@ type Event struct {
 	DurationMS int64     `json:"duration_ms,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Error      string    `json:"error,omitempty"`
+	Progress   string    `json:"progress,omitempty"`
 	PauseMS    int64     `json:"pause_ms,omitempty"`
 	Outflow    float64   `json:"outflow,omitempty"`
 	All        bool      `json:"all,omitempty"`
@@ -249,7 +250,8 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job,
 		Tags: heard.Tags, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,
-		Error: heard.Error, PauseMS: heard.PauseMS, Outflow: heard.Outflow, All: heard.All}
+		Error: heard.Error, Progress: heard.Progress, PauseMS: heard.PauseMS,
+		Outflow: heard.Outflow, All: heard.All}
 	w.recent[w.number%kept] = e
 	for l := range w.listeners {
 		if !l.wants(e) {

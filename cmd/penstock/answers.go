@@ -29,6 +29,7 @@ type verdictAnswer struct {
 	DelayMS      *int64 `json:"delay_ms"`
 	Position     *int   `json:"position"`
 	Duplicate    bool   `json:"duplicate"`
+	Progress     string `json:"progress"`
 	Detail       string `json:"detail"`
 	RetryAfterMS int64  `json:"retry_after_ms"`
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,8 +15,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 func TestMain(m *testing.M) { proctest.Main(m, ".", "../admitter") }
@@ -24,6 +28,7 @@ func TestMain(m *testing.M) { proctest.Main(m, ".", "../admitter") }
 type installation struct {
 	t      *testing.T
 	server string
+	nats   string // of its admitter
 	env    []string
 }
 
@@ -49,7 +54,7 @@ func installWith(t *testing.T, httpMore, policies string, args ...string) *insta
 	if err != nil {
 		t.Fatal(err)
 	}
-	return at(t, "http://"+words["http"])
+	return &installation{t: t, server: "http://" + words["http"], nats: words["nats"]}
 }
 
 // at is somebody who asks a server.
@@ -223,6 +228,46 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
 	i.says(0, words("why slow --key big"), "big of slow holds no jobs")
 	i.says(0, words("why slow"), "slow holds no jobs")
+}
+
+// TestProgressAndResultsOfAWorkerAreShown, which runs in a process other than the drainer.
+func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
+	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 100/s, capacity: 99, "+
+		"result_retention: 1h}\n", "--drain")
+	nc, err := nats.Connect(i.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	d, err := workers.New(nc, workers.Options{WorkerOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	d.Handle("mail", func(ctx context.Context, j workers.Job) error {
+		j.Progress("40 %")
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		j.Reply(0, nil, append([]byte("sent to "), j.Body...))
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	i.says(0, words("submit mail ann"), " mail:1")
+	i.until("mail:1 runs now: 40 %", "why", "mail:1")
+	i.says(0, words("job mail:1"), "progress", "40 %")
+	i.until(", runs now: 40 %", words("submit mail bob --wait 300ms")...)
+	close(release)
+	i.says(0, words("submit mail eve --wait 1m"), " is done\nsent to eve")
+	i.until("sent to ann", "job", "mail:1")
+	i.says(0, words("history mail"), "sent to ann", "sent to eve")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCallsAreExplainedBesideJobs: one has started, and two wait until it ends.

@@ -206,6 +206,8 @@ func (a *app) submitted(v verdictAnswer) error {
 	switch {
 	case v.Duplicate:
 		text += ": a repeat, which makes no second job"
+	case v.Progress != "":
+		text += ", runs now: " + line(v.Progress, 300)
 	case v.Verdict == "queued" && v.DelayMS != nil:
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
 	case v.Position != nil && *v.Position > 0:

@@ -170,8 +170,8 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 
 // tones are from the 16 colours that users can configure.
 var tones = map[string]lipgloss.Style{
-	"accepted": tone("8"), "started": tone("4"), "done": tone("2"), "failed": tone("3"),
-	"throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),
+	"accepted": tone("8"), "started": tone("4"), "progress": tone("4"), "done": tone("2"),
+	"failed": tone("3"), "throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),
 	"breaker_opened": tone("1"), "breaker_closed": tone("2"),
 }
 
@@ -208,6 +208,9 @@ func (e *event) details() string {
 	}
 	if e.All {
 		b.WriteString("  all buckets")
+	}
+	if e.Progress != "" {
+		b.WriteString("  " + line(e.Progress, 200))
 	}
 	if e.Error != "" {
 		b.WriteString("  " + line(e.Error, 200))

@@ -240,6 +240,9 @@ func (q *question) job(j *jobAnswer) string {
 		return name + " has failed " + count(attempts, "time", "times") + " and is tried again" +
 			q.at(q.hold.Until) + q.because()
 	case job.Running:
+		if j.Progress != "" {
+			return name + " runs now: " + line(j.Progress, 300)
+		}
 		return name + " runs now"
 	case job.Finishing:
 		return name + " has ended, and that is being written down"

@@ -120,8 +120,56 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 		b.sees("History of mail / acme", "mail:61", "201 sent to ann")
 		b.holds(`!document.body.innerText.includes("no such address")`)
 		b.press("mail:61")
-		b.sees("It is done.", "What the target answered", "sent to ann", "Took")
+		b.sees("It is done.", "What it answered", "sent to ann", "Took")
 		b.legible()
+	}
+}
+
+// TestAJobShowsItsProgressAndItsResult, of a worker in another process than its drainer.
+func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
+		nil)
+	nc, err := w.Connect("worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := workers.New(nc, workers.Options{WorkerOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	further := make(chan string)
+	d.Handle("mail", func(ctx context.Context, j workers.Job) error {
+		for {
+			select {
+			case text := <-further:
+				if text == "" {
+					j.Reply(0, nil, append([]byte("sent to "), j.Body...))
+					return nil
+				}
+				j.Progress(text)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	w.submit("mail", "acme", 1, "ann")
+	further <- "20 %"
+	b := visit(t, w.base, desk)
+	b.open("job/mail:1")
+	b.sees("It runs.", "Progress", "20 %")
+	further <- "half of it"
+	b.sees("half of it")
+	b.legible()
+	b.shoot("progress")
+	further <- ""
+	b.sees("It is done.", "What it answered", "sent to ann", "progress")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -27,6 +27,9 @@ const MaxReply = 1 << 20
 // KeptReply is the number of bytes of a reply's body kept in the policy's history.
 const KeptReply = 1 << 10
 
+// MaxProgress is the largest report of a running job's progress, in bytes.
+const MaxProgress = 256
+
 // Reply is the reply of a job's run, such as an HTTP target's, to the waiting submitter. Only a
 // history keeps any of it, see [KeptReply].
 type Reply struct {
@@ -38,6 +41,21 @@ type Reply struct {
 	Body []byte `json:"-"`
 	// Cut: the body was left out because it exceeded MaxReply or the size of a message.
 	Cut bool `json:"body_too_large,omitempty"`
+}
+
+// roomForHeaders is the space of a message reserved for its headers.
+const roomForHeaders = 64 << 10
+
+// Within returns the reply as it fits a message of most bytes. A larger body is cut to what a
+// history keeps, and larger headers are left out.
+func (r Reply) Within(most int64) Reply {
+	if int64(len(r.Body)) > most-roomForHeaders {
+		r.Body, r.Cut = r.Body[:min(len(r.Body), KeptReply)], true
+	}
+	if len(encode(r)) > roomForHeaders/2 { // a target's headers can be of any size
+		r.Header = nil
+	}
+	return r
 }
 
 // Result is the end of a job, as published to its waiting submitter.

@@ -111,6 +111,7 @@ type State struct {
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
+	Progress   string    `json:"progress,omitempty"`   // the latest report of its run
 	Hold
 	Edit *Edit `json:"edit,omitempty"` // its changes from the stored job; nil: none
 }
@@ -125,5 +126,6 @@ type ExpectedStart struct {
 	// unless it waits for its turn.
 	Position int `json:"position,omitempty"`
 	// Depth is the number of jobs in its bucket, itself included; 0 unless it waits for its turn.
-	Depth int `json:"depth,omitempty"`
+	Depth    int    `json:"depth,omitempty"`
+	Progress string `json:"progress,omitempty"` // the latest report of its run
 }

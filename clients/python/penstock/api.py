@@ -78,6 +78,7 @@ class Accepted(TypedDict):
     depth: NotRequired[int]
     duplicate: NotRequired[bool]
     no_result: NotRequired[Literal["time", "repeat", "busy", "stopping"]]
+    progress: NotRequired[str]
 
 
 class OutcomeReply(TypedDict):
@@ -130,6 +131,7 @@ BatchLine = TypedDict("BatchLine", {
     "depth": 'NotRequired[int]',
     "duplicate": 'NotRequired[bool]',
     "no_result": 'NotRequired[Literal["time", "repeat", "busy", "stopping"]]',
+    "progress": 'NotRequired[str]',
     "type": 'NotRequired[Literal["https://iana.org/assignments/http-problem-types#quota-exceeded", "urn:penstock:problem:deadline-unreachable"] | str]',
     "reason": 'NotRequired[Literal["queue-full", "rate-limited", "deadline-unreachable"] | str]',
     "expected_start": 'NotRequired[str]',
@@ -156,6 +158,7 @@ class Job(TypedDict):
     eta_ms: int | None
     attempts: NotRequired[int]
     last_error: NotRequired[str]
+    progress: NotRequired[str]
     blocked_by: NotRequired[BlockedBy]
     until: NotRequired[str]
     accepted_at: str
@@ -493,7 +496,7 @@ class Drainer(TypedDict):
 
 class Event(TypedDict):
     at: str
-    type: Literal["accepted", "started", "done", "failed", "throttled", "dead", "cancelled", "breaker_opened", "breaker_closed", "adapted", "limit_broken", "schedule_refused", "schedule_missed", "callback_lost"]
+    type: Literal["accepted", "started", "progress", "done", "failed", "throttled", "dead", "cancelled", "breaker_opened", "breaker_closed", "adapted", "limit_broken", "schedule_refused", "schedule_missed", "callback_lost"]
     policy: str
     key: str
     job: NotRequired[str]
@@ -503,6 +506,7 @@ class Event(TypedDict):
     duration_ms: NotRequired[int]
     reason: NotRequired[str]
     error: NotRequired[str]
+    progress: NotRequired[str]
     pause_ms: NotRequired[int]
     outflow: NotRequired[float]
     all: NotRequired[bool]

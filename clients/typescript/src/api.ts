@@ -35,7 +35,7 @@ export interface paths {
          *     drainer can say; then `position` and `depth` say where it waits. A job of cost n takes n slots of its bucket's
          *     rate and one place of its capacity.
          *
-         *     With `wait` the answer comes when the job has ended, with what its HTTP target or Go handler answered, up to 1
+         *     With `wait` the answer comes when the job has ended, with what its HTTP target or worker answered, up to 1
          *     MiB and without credentials. The result is stored nowhere. Otherwise the answer is the usual 202, and
          *     `no_result` says why.
          *
@@ -1131,6 +1131,8 @@ export interface components {
              * @enum {string}
              */
             no_result?: "time" | "repeat" | "busy" | "stopping";
+            /** @description with no_result: the latest report of the worker that runs it */
+            progress?: string;
         };
         /** @description how a job ended, which is kept nowhere */
         Outcome: {
@@ -1235,6 +1237,8 @@ export interface components {
             /** @description that failed */
             attempts?: number;
             last_error?: string;
+            /** @description the latest report of the worker that runs it */
+            progress?: string;
             blocked_by?: components["schemas"]["BlockedBy"];
             /** Format: date-time */
             until?: string;
@@ -1693,7 +1697,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {unknown} */
-            type: "accepted" | "started" | "done" | "failed" | "throttled" | "dead" | "cancelled" | "breaker_opened" | "breaker_closed" | "adapted" | "limit_broken" | "schedule_refused" | "schedule_missed" | "callback_lost";
+            type: "accepted" | "started" | "progress" | "done" | "failed" | "throttled" | "dead" | "cancelled" | "breaker_opened" | "breaker_closed" | "adapted" | "limit_broken" | "schedule_refused" | "schedule_missed" | "callback_lost";
             policy: string;
             key: string;
             job?: string;
@@ -1704,6 +1708,8 @@ export interface components {
             /** @description dead: why, as of a dead letter; limit_broken: which */
             reason?: string;
             error?: string;
+            /** @description the report of the worker that runs the job */
+            progress?: string;
             /** @description for how long the bucket starts nothing */
             pause_ms?: number;
             /** @description adapted: the rate of now, in starts per second */

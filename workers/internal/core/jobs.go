@@ -83,10 +83,10 @@ func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.questions.Noted(e.Ending)
 }
 
-// Progress returns a report that a run continues, and whether its partition was handed over.
-func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
+// Progress is [valve.Valve.Progress].
+func (c *Core) Progress(r valve.Run, text string) (goesOn record.Report, handedOver bool) {
 	if v := c.valves[r.Part.Policy]; v != nil {
-		return v.Progress(r)
+		return v.Progress(r, text)
 	}
 	return goesOn, false
 }

@@ -353,7 +353,7 @@ func (s *stint) progress() {
 		return
 	}
 	s.wait()
-	report, handedOver := s.d.core.Progress(s.Run)
+	report, handedOver := s.d.core.Progress(s.Run, "")
 	if !handedOver {
 		return
 	}

@@ -19,6 +19,8 @@ type Outcome struct {
 	Kind   OutcomeKind `json:"kind"`
 	Holder string      `json:"holder,omitempty"` // its process, when reported to a successor
 	Error  string      `json:"error,omitempty"`
+	// Progress, of progress, is the latest report of the run.
+	Progress string `json:"progress,omitempty"`
 	// Unavailable marks a failure because the target is down: see workers.Unavailable.
 	Unavailable bool `json:"unavailable,omitempty"`
 	// RetryAfter is how long the bucket pauses. For throttled: 0 if the target named no time.

@@ -29,7 +29,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
 			deep: deep.New[deepLane](), begun: map[uint64]*heldJob{}},
 		legacy:  legacy{inherited: map[uint64]*inheritedJob{}},
-		crashes: map[uint64]string{},
+		crashes: map[uint64]string{}, progress: map[uint64]string{},
 		records: map[uint64]uint64{},
 	}
 	v.parts[name.Number] = p
@@ -400,6 +400,9 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			return
 		}
 		if o.Kind == record.OutcomeProgress {
+			if o.Progress != "" {
+				p.progress[o.Seq] = o.Progress
+			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 			p.v.place(j.Bucket, now)
 		} else {

@@ -216,7 +216,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 			s.ETAMS = &wait
 		}
 	case stageRunning:
-		s.State, s.ETAMS = job.Running, &zero
+		s.State, s.ETAMS, s.Progress = job.Running, &zero, p.progress[seq]
 	default:
 		s.State, s.ETAMS = job.Finishing, &zero
 	}

@@ -25,10 +25,12 @@ type Part struct {
 	acknowledged
 
 	crashes map[uint64]string // last crashed holder, by job with crashes
-	records map[uint64]uint64 // revisions of attempt records, by job
-	unnoted unnoted
-	edits   edits
-	unique  uniques
+	// latest reports of running jobs
+	progress map[uint64]string
+	records  map[uint64]uint64 // revisions of attempt records, by job
+	unnoted  unnoted
+	edits    edits
+	unique   uniques
 
 	Quiesced bool // it starts no more jobs, because this drainer leaves
 	// Changed requests a checkpoint, when a job starts or ends.

@@ -170,7 +170,8 @@ func (q *question) expect(now pace.Instant) progress {
 		}
 		seq := q.Jobs[len(q.starts)]
 		wait, known := q.part.expect(seq, now)
-		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
+		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait),
+			Progress: q.part.progress[seq]}
 		if j := q.part.seek(seq); j != nil && j.stage == stageWaiting {
 			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
 		}

@@ -57,15 +57,19 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress returns a report that a run continues, and whether its partition was handed over.
-func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
+// Progress takes a run's report, if text is not empty, and returns one that it continues, and
+// whether its partition was handed over.
+func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
 		return goesOn, false
 	}
 	p := j.Bucket.Part
-	goesOn = record.Report{Policy: p.Policy, Partition: p.Number,
-		Outcome: record.Outcome{Seq: r.Seq, Kind: record.OutcomeProgress, Stream: p.Stream()}}
+	if text != "" {
+		p.progress[r.Seq] = text
+	}
+	goesOn = record.Report{Policy: p.Policy, Partition: p.Number, Outcome: record.Outcome{
+		Seq: r.Seq, Kind: record.OutcomeProgress, Progress: p.progress[r.Seq], Stream: p.Stream()}}
 	return goesOn, p.state == partitionSurrendered && j.stage != stageGone
 }
 
@@ -73,6 +77,7 @@ func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
+	delete(b.Part.progress, j.Seq)
 	if j.call != nil {
 		b.callers.running--
 	}

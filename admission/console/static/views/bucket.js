@@ -78,7 +78,7 @@ const calls = (b) => `${count(b.calls)} waiting` + (b.calls_running ? `, ${count
 
 const told = (e) => [
   e.attempt > 1 && `attempt ${e.attempt}`, e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`,
-  e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error,
+  e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error,
 ].filter(Boolean).join(", ");
 
 /** sentence says how the bucket is, in one. */

@@ -47,7 +47,7 @@ export function view(j, page) {
         ["Calls in its bucket", j.calls && count(j.calls)],
         ["Starts", j.eta_ms === undefined || !waits ? null : eta(j.eta_ms)],
         ["Failed attempts", j.attempts === undefined ? null : count(j.attempts), j.attempts ? "bad" : ""],
-        ["Last error", j.last_error, "bad"]),
+        ["Progress", j.progress], ["Last error", j.last_error, "bad"]),
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
         ["Cost", j.cost], ["Priority", j.priority || null], ["Changed", j.changed ? "by an operator" : null], ["Body", j.size === undefined ? null : bytes(j.size)],
@@ -76,9 +76,9 @@ function sentence(j) {
     `${j.blocked_by && !turn ? ": " + blockedBy(j.blocked_by, j.until) : ""}.${before}`;
 }
 
-/** answer is the first KiB of what the target of a job that has ended answered. */
+/** answer is the first KiB of the reply of an ended job's target or worker. */
 const answer = (j) => j.answer === undefined && j.answer_base64 === undefined ? null :
-  h("section", null, h("h2", null, "What the target answered"),
+  h("section", null, h("h2", null, "What it answered"),
     h("pre", { class: "body", tabindex: 0, "aria-label": "answer" }, j.answer ?? "base64: " + j.answer_base64));
 
 /** history is what was heard of a job, in the order of time. */
@@ -87,7 +87,7 @@ const history = (events) => h("section", null, h("h2", null, "History"),
     { head: "At", cell: (e) => clock(e.at) },
     { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
     { head: "What", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
-      e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error].filter(Boolean).join(", ") },
+      e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error].filter(Boolean).join(", ") },
   ], events, "Nothing was heard of it since somebody last looked."));
 
 /** content is the headers and the body of a job or a dead letter, as text and nothing else. */
