@@ -165,6 +165,12 @@ const token = "may-everything"
 // open runs a server with an embedded NATS that listens.
 func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url string) {
 	t.Helper()
+	return openWith(t, func(*penstock.Penstock) {}, penstock.Codec{}, policies...)
+}
+
+func openWith(t *testing.T, handle func(*penstock.Penstock), codec penstock.Codec,
+	policies ...policy.Policy) (p *penstock.Penstock, url string) {
+	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "clients.yaml")
 	clients := fmt.Sprintf(`clients: [{name: all, tokens: [%q], rights: [submit, check, read,
   operate, admin], policies: ['*']}]`, access.Sum(token))
@@ -174,11 +180,12 @@ func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url st
 	p, err := penstock.Open(t.Context(), penstock.Options{
 		Policies: policies, Server: embedded.Options{Listen: "127.0.0.1:0", Dir: t.TempDir()},
 		HTTP: penstock.HTTP{Listen: "127.0.0.1:0", Tokens: tokens}, Lease: time.Second,
-		ServeNATS: true,
+		ServeNATS: true, Codec: codec,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	handle(p)
 	t.Cleanup(p.Close)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(t.Context()) }()

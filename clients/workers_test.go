@@ -1,7 +1,13 @@
 package clients
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +18,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // installation is a server whose jobs wait for workers in other processes.
@@ -102,6 +110,128 @@ func jobs() policy.Policy {
 	p.Partitions, p.Timeout = 2, policy.Duration(time.Second)
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(10 * time.Millisecond)}
 	return p
+}
+
+// TestWorkersReportProgressAndReplies, which a submitter, one that waits, and the history get.
+func TestWorkersReportProgressAndReplies(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		p := jobs()
+		p.ResultRetention, p.Timeout = policy.Duration(time.Hour), policy.Duration(time.Minute)
+		i := start(t, p)
+		w := i.work(l, i.p.NATSURL(), "jobs")
+		url := "http://" + i.p.HTTPAddr().String() + "/v1/jobs/"
+		submit := func(payload string) chan string {
+			ended := make(chan string, 1)
+			go func() {
+				ended <- string(send(t, url+"jobs/"+payload+"?wait=5m", payload,
+					http.Header{"Authorization": {"Bearer " + token}}, http.StatusOK))
+			}()
+			return ended
+		}
+		waits := func(of, want string) {
+			t.Helper()
+			var got string
+			waittest.Until(t, of+" has "+want, func() bool {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+of, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer "+token)
+				answer, err := http.DefaultClient.Do(r)
+				if err != nil {
+					return false
+				}
+				defer answer.Body.Close()
+				text, _ := io.ReadAll(answer.Body)
+				got = string(text)
+				return strings.Contains(got, want)
+			})
+		}
+		far := submit("far")
+		waits("jobs:1", `"progress":"40 %"`)
+		for _, one := range []struct {
+			got  string
+			want []string
+		}{
+			{<-submit("near"), []string{`"end":"dead"`, `"body":"near"`, `["text/plain`}},
+			{<-far, []string{`"end":"done"`, `far`, `["application/json"]`}},
+			{<-submit("large"), []string{`"end":"done"`, `"body_too_large":true`}},
+		} {
+			for _, want := range one.want {
+				if !strings.Contains(one.got, want) {
+					t.Errorf("the outcome is %.200s, want %s in it", one.got, want)
+				}
+			}
+		}
+		waits("jobs:1", `"answer":"{\"far\":`)
+		w.stop()
+	})
+}
+
+// TestCodecsInteroperate: what each language encodes the other decodes, jobs and replies.
+func TestCodecsInteroperate(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		of := jobs()
+		of.Name, of.Timeout = "go", policy.Duration(time.Minute)
+		codec := penstock.Codec{Encode: compress, Decode: decompress}
+		p, url := openWith(t, func(p *penstock.Penstock) {
+			p.Handle("go", func(_ context.Context, j workers.Job) error {
+				if !job.IsEncoded(j.Header) {
+					return workers.Permanent(fmt.Errorf("%s came as it is", j.Body))
+				}
+				j.Reply(0, nil, fmt.Appendf(nil, "%s, %s %s %s %s in Go", j.Body,
+					j.Header.Get(job.HeaderMaxAttempts), j.Header.Get(job.HeaderTimeout),
+					j.Header.Get(job.HeaderRetention), j.Header.Get(job.HeaderUnique)))
+				return nil
+			})
+		}, codec, jobs(), of)
+		c := proctest.Start(t, l.program(t, "codec", url, token, p.NATSURL()))
+		got := strings.ReplaceAll(<-c.Lines, " ", "")
+		if want := `{"from":"` + l.name + `"},130000ms1hone;replaceinGo`; got != want {
+			t.Errorf("the reply of Go is %s, want %s", got, want)
+		}
+		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "jobs", Body: []byte("a text"),
+			Wait: waittest.Patience()})
+		if err != nil || ticket.Result == nil || ticket.Result.Reply == nil ||
+			string(ticket.Result.Reply.Body) != "a text, in "+l.name {
+			t.Errorf("Go gets %+v, %v", ticket.Result, err)
+		}
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+		waittest.Until(t, "the batch has run", func() bool {
+			n, known := p.Depths(t.Context())["go"]
+			return known && n == 0
+		})
+		letters, err := p.Connect("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer letters.Close()
+		js, err := letters.JetStream(nats.MaxWait(waittest.Patience()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := js.GetLastMsg("PENSTOCK_DEAD_go", "penstock.dead.go.>"); err == nil {
+			t.Errorf("a job of the batch is dead: %v", m.Header)
+		}
+	})
+}
+
+func compress(plain []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(plain)
+	err = errors.Join(err, w.Close())
+	return b.Bytes(), err
+}
+
+func decompress(encoded []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {

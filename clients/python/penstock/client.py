@@ -11,14 +11,12 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypedDict, Unpack, cast
 
 from . import api
-from .job import RetryAfter, Time, Unavailable, when_text
-
-Body = bytes | str | dict[str, Any] | list[Any] | int | float | bool | None
+from .job import ENCODING, JSON, Body, Codec, RetryAfter, Time, Unavailable, encode, seal, when_text
 
 
 class Error(Exception):
@@ -54,6 +52,15 @@ class Options(TypedDict, total=False):
     cost: int
     costs: dict[str, int]
     """By the names of limits' costs, such as tokens."""
+    max_attempts: int
+    """Failures after which it is a dead letter, at most the policy's."""
+    timeout: str | float
+    """Of one attempt, at most the policy's."""
+    retention: str | float
+    """How long the ended job is kept, at most the policy's."""
+    unique: str
+    """A name under which one job of the bucket waits: the earlier one, or with replace this one."""
+    replace: bool
     tags: list[str]
     callback: str
     method: str
@@ -66,9 +73,9 @@ class Client:
     """Talks to the admitters at a URL. Each thread has a connection of its own, which is kept."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", token: str = "", *, timeout: float = 30,
-                 context: ssl.SSLContext | None = None):
+                 context: ssl.SSLContext | None = None, codec: Codec | None = None):
         self.base = urllib.parse.urlsplit(url)
-        self.timeout, self.context = timeout, context
+        self.timeout, self.context, self.codec = timeout, context, codec
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.kept = threading.local()
 
@@ -82,14 +89,37 @@ class Client:
         return cast(api.Outcome | api.Accepted, self._submit(policy, key, body, wait, options))
 
     def _submit(self, policy: str, key: str, body: Body, wait: float, options: Options) -> Any:
-        data, headers = _encode(body)
-        headers |= _headers(options)
+        data, headers = encode(body)
+        data, headers = seal(self.codec, data, headers | _headers(options))
         query = {"wait": when_text(wait)} if wait else {}
-        return self.request("POST", _path("jobs", policy, key), query, data, headers, extra=wait)
+        answer = self.request("POST", _path("jobs", policy, key), query, data, headers, extra=wait)
+        return self._opened(answer)
+
+    def _opened(self, answer: Any) -> Any:
+        """Decodes the reply of a job that has ended."""
+        reply = answer.get("reply", {})
+        encoding = [values for name, values in reply.get("header", {}).items() if name.lower() == "content-encoding"]
+        if self.codec and encoding == [[ENCODING]] and not reply.get("body_too_large"):
+            plain = self.codec.decode(base64.b64decode(reply.pop("body_base64", "")) or reply.pop("body", "").encode())
+            try:
+                reply["body"] = plain.decode()
+            except UnicodeDecodeError:
+                reply["body_base64"] = base64.b64encode(plain).decode()
+        return answer
+
+    def _sealed(self, job: api.BatchJob) -> api.BatchJob:
+        """Encodes a job of a batch."""
+        if not self.codec:
+            return job
+        plain = base64.b64decode(job["base64"]) if "base64" in job else job["text"] if "text" in job else job.get("body")
+        data, headers = encode(cast(Body, plain))
+        data, headers = seal(self.codec, data, headers | job.get("headers", {}))
+        return {"policy": job["policy"], "key": job["key"], "headers": headers,
+                "base64": base64.b64encode(data).decode()}
 
     def batch(self, jobs: Iterable[api.BatchJob]) -> list[api.BatchLine]:
         """Stores up to 10,000 jobs, of at most 16 MiB. The answer has a line for each, in order: see batch_job."""
-        text = "\n".join(json.dumps(job) for job in jobs)
+        text = "\n".join(json.dumps(self._sealed(job)) for job in jobs)
         lines = self.request("POST", "/v1/jobs:batch", data=text.encode(),
                              headers={"Content-Type": "application/x-ndjson"})
         return cast(list[api.BatchLine], lines)
@@ -98,10 +128,12 @@ class Client:
         """Returns how a job stands, or what became of it, as far as that is remembered."""
         return cast(api.Job | api.EndedJob, self.request("GET", _path("jobs", job), {"body": 1} if body else {}))
 
-    def wait(self, job: str, timeout: float = math.inf) -> api.EndedJob:
+    def wait(self, job: str, timeout: float = math.inf, *,
+             progress: Callable[[str], object] = lambda text: None) -> api.EndedJob:
         """Polls a job until it has ended. Its end must be remembered: by its idempotency_key, by the policy, or because
-        it is a dead letter. Otherwise the Error has status 404. After the time-out it is a TimeoutError."""
-        end = time.monotonic() + timeout
+        it is a dead letter. Otherwise the Error has status 404. After the time-out it is a TimeoutError. Meanwhile
+        progress is called with the reports of the job's worker."""
+        end, told = time.monotonic() + timeout, ""
         while True:
             pause = 0.0
             try:
@@ -109,6 +141,10 @@ class Client:
                 if state["state"] in ENDS:
                     return cast(api.EndedJob, state)
                 pause = (cast(api.Job, state).get("eta_ms") or 0) / 1000
+                text = cast(api.Job, state).get("progress", "")
+                if text and text != told:
+                    progress(text)
+                    told = text
             except UnavailableError:
                 pass
             if time.monotonic() >= end:
@@ -255,7 +291,6 @@ def batch_job(policy: str, key: str = "", body: Body = b"", **options: Unpack[Op
     return job
 
 
-JSON = {"Content-Type": "application/json"}
 ENDS = ("done", "dead", "cancelled", "purged", "replayed")
 
 NAMES = {
@@ -264,6 +299,10 @@ NAMES = {
     "not_before": "Penstock-Not-Before",
     "priority": "Penstock-Priority",
     "cost": "Penstock-Cost",
+    "max_attempts": "Penstock-Max-Attempts",
+    "timeout": "Penstock-Timeout",
+    "retention": "Penstock-Retention",
+    "unique": "Penstock-Unique",
     "tags": "Penstock-Tag",
     "callback": "Penstock-Callback",
     "method": "Penstock-Method",
@@ -276,21 +315,15 @@ def _headers(options: Options) -> dict[str, str]:
     for option, value in options.items():
         if option in NAMES:
             headers[NAMES[option]] = _text(option, value)
+    if options.get("unique") and options.get("replace"):
+        headers["Penstock-Unique"] += "; replace"
     return headers | {f"Penstock-Cost-{name}": str(cost) for name, cost in options.get("costs", {}).items()}
 
 
 def _text(option: str, value: Any) -> str:
-    if option in ("deadline", "not_before"):
+    if option in ("deadline", "not_before", "timeout", "retention"):
         return when_text(value)
     return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def _encode(body: Body) -> tuple[bytes, dict[str, str]]:
-    if isinstance(body, bytes):
-        return body, {}
-    if isinstance(body, str):
-        return body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
-    return json.dumps(body).encode(), JSON
 
 
 def _decode(kind: str, body: bytes) -> Any:

@@ -8,10 +8,19 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 Time = str | float | datetime
 """Such as "90s" or "2d", seconds from now, or an instant."""
+
+Body = bytes | str | dict[str, Any] | list[Any] | int | float | bool | None
+
+
+class Codec(NamedTuple):
+    """Encodes the payloads of jobs and replies, to encrypt or compress them: the same as penstock.Codec in Go."""
+
+    encode: Callable[[bytes], bytes]
+    decode: Callable[[bytes], bytes]
 
 
 class Job:
@@ -33,8 +42,17 @@ class Job:
         """Set when the handler should end: the worker stops, or the time-out has passed. An exception raised
         because the worker stops counts as no attempt."""
         self.returned = False  # the worker stops: an exception means that the job goes back to its bucket
+        self.said = ""  # the latest progress
         self.used: dict[str, int] = {}
         """What the job really cost, by the names of its costs: {"tokens": 830}."""
+        self.reply: Body = None
+        """The job's result, for a waiting submitter, a callback and the policy's history."""
+        self.say: Callable[[str], None] = lambda text: None
+
+    def progress(self, text: str) -> None:
+        """Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot."""
+        self.said = text
+        self.say(text)
 
     def text(self) -> str:
         return self.body.decode()
@@ -70,6 +88,31 @@ class Again(Exception):
 
 class Unavailable(Exception):
     """The other side is down, whatever the job is: after several of these in a row the bucket waits until it is back."""
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def encode(body: Body) -> tuple[bytes, dict[str, str]]:
+    """Returns a payload and the headers that describe it."""
+    if isinstance(body, bytes):
+        return body, {}
+    if isinstance(body, str):
+        return body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
+    return json.dumps(body).encode(), JSON
+
+
+ENCODING = "penstock-codec"
+"""The Content-Encoding of a payload that a codec encoded."""
+
+
+def seal(codec: Codec | None, data: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+    """Encodes a payload, if there is a codec, and returns it with its headers."""
+    if not codec:
+        return data, headers
+    if already := [value for name, value in headers.items() if name.lower() == "content-encoding"]:
+        raise ValueError(f"encode a payload that has Content-Encoding {already[0]}")
+    return codec.encode(data), headers | {"Content-Encoding": ENCODING}
 
 
 def decode_key(form: str) -> str:

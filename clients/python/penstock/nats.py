@@ -39,6 +39,7 @@ class Connection:
         self.socket: socket.socket | None = None
         self.closed = threading.Event()
         self.heard = True  # since the last look at it
+        self.most = 1 << 20  # bytes of a message
         self.waiting: dict[str, tuple[threading.Event, list[Message]]] = {}  # requests, by token
         self.inbox = "_INBOX." + secrets.token_hex(12)
         self.subscribe(self.inbox + ".*", self._replied)
@@ -134,6 +135,7 @@ class Connection:
         try:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             info = json.loads(self._first_line(s).removeprefix(b"INFO "))
+            self.most = info.get("max_payload", self.most)
             if server.scheme == "tls" or self.context or info.get("tls_required"):
                 s = (self.context or ssl.create_default_context()).wrap_socket(s, server_hostname=host)
             options = {"verbose": False, "headers": True, "no_responders": True, "lang": "python", "version": "1",

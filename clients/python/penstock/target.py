@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, one_line
+from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, encode, one_line
 
 CLOCKS = 300  # seconds by which the clock of a signature may be wrong
 
@@ -25,6 +25,7 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
         if environ.get("CONTENT_TYPE"):
             headers["content-type"] = environ["CONTENT_TYPE"]
         more: list[tuple[str, str]] = []
+        kind, reply = {"Content-Type": "text/plain; charset=utf-8"}, b""
         status, text = "204 No Content", ""
         if secret is not None and not signed(headers.get("penstock-signature", ""), body, secret):
             status, text = "401 Unauthorized", "the signature is missing, wrong or old"
@@ -32,6 +33,8 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
             job = Job(headers, body)
             try:
                 handle(job)
+                if job.reply is not None:
+                    status, (reply, kind) = "200 OK", encode(job.reply)
             except Permanent as error:
                 status, text = "422 Unprocessable Content", one_line(error)
             except RetryAfter as error:
@@ -45,8 +48,8 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
             except Exception as error:  # of the 4xx and 5xx, 408 alone is a failed attempt and nothing else
                 status, text = "408 Request Timeout", one_line(error)
             more += [(f"Penstock-Used-{name}", str(cost)) for name, cost in job.used.items()]
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), *more])
-        return [text.encode()]
+        start_response(status, [*kind.items(), *more])
+        return [reply or text.encode()]
 
     return application
 

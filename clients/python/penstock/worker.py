@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 
-from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, one_line
+from .job import ENCODING, Again, Codec, Handler, Job, Permanent, RetryAfter, Unavailable, encode, one_line, seal
 from .nats import Connection, Message
 
 log = logging.getLogger("penstock")
@@ -28,9 +28,9 @@ class Worker:
     """
 
     def __init__(self, url: str, policy: str, handle: Handler, *, concurrency: int = 4, prefix: str = "penstock",
-                 context: ssl.SSLContext | None = None):
+                 context: ssl.SSLContext | None = None, codec: Codec | None = None):
         self.url, self.policy, self.handle, self.concurrency = url, policy, handle, concurrency
-        self.prefix, self.context = prefix, context
+        self.prefix, self.context, self.codec = prefix, context, codec
         self.heard = 0.0  # when the last offer came
         self.claims: dict[str, float] = {}  # open claims, by token: when they were made
         self.jobs: dict[str, Job] = {}  # that run, by the token of their claim
@@ -131,26 +131,38 @@ class Worker:
     def _run(self, token: str, claimed: float, job: Job, reply: str) -> None:
         """Steps 4 to 6."""
         ended = threading.Event()
+        answer = b""
         if time.monotonic() - claimed > WINDOW:
             outcome = {"Penstock-Status": "late"}
         else:
-            threading.Thread(target=self._progress, args=(job, reply, ended), daemon=True).start()
-            outcome = self._outcome(job)
+            job.say = lambda text: self.nats.publish(reply, {"Penstock-Status": "progress"}, text.encode())
+            threading.Thread(target=self._progress, args=(job, ended), daemon=True).start()
+            outcome, answer = self._outcome(job)
         ended.set()
         with self.changed:
             del self.jobs[token]
             self.reports += 1
-        self._report(job, reply, outcome)
+        self._report(job, reply, outcome, answer)
         with self.changed:
             self.reports -= 1
             self.changed.notify_all()
 
-    def _outcome(self, job: Job) -> dict[str, str]:
-        outcome = {"Penstock-Status": "done"}
+    def _outcome(self, job: Job) -> tuple[dict[str, str], bytes]:
+        outcome, reply = {"Penstock-Status": "done"}, b""
+        encoded = job.headers.get("content-encoding") == ENCODING
         try:
+            if encoded and not self.codec:
+                raise Unavailable("the payload is encoded, and this worker has no codec")
+            if encoded and self.codec:
+                job.body = self.codec.decode(job.body)
             self.handle(job)
+            reply = self._reply(job, encoded, outcome)
         except Permanent as error:
             outcome = {"Penstock-Status": "permanent", "Penstock-Error": one_line(error)}
+            try:
+                reply = self._reply(job, encoded, outcome)
+            except Exception as failed:
+                log.warning("the reply of job %s", job.id, exc_info=failed)
         except Again as error:
             outcome = {"Penstock-Status": "returned", "Penstock-Again": str(error)}
         except RetryAfter as error:
@@ -164,21 +176,31 @@ class Worker:
                 outcome["Penstock-Unavailable"] = "true"
             elif not job.returned:
                 log.warning("job %s, attempt %d", job.id, job.attempt, exc_info=error)
-        return outcome | {f"Penstock-Used-{name}": str(cost) for name, cost in job.used.items()}
+        return outcome | {f"Penstock-Used-{name}": str(cost) for name, cost in job.used.items()}, reply
 
-    def _progress(self, job: Job, reply: str, ended: threading.Event) -> None:
+    def _reply(self, job: Job, encoded: bool, outcome: dict[str, str]) -> bytes:
+        """Returns the payload of an outcome, which it describes in a header, cut to 1 KiB if it does not fit a message."""
+        if job.reply is None:
+            return b""
+        data, headers = seal(self.codec if encoded else None, *encode(job.reply))
+        cut = len(data) > self.nats.most - (64 << 10)
+        described = {"header": {name: [value] for name, value in headers.items()}, "body_too_large": cut}
+        outcome["Penstock-Reply"] = json.dumps(described)
+        return data[:1024] if cut else data
+
+    def _progress(self, job: Job, ended: threading.Event) -> None:
         """Three times within the time-out, so that one may be lost. After the time-out the job should end."""
         started = time.monotonic()
         while not ended.wait(job.timeout / 3):
-            self.nats.publish(reply, {"Penstock-Status": "progress"})
+            job.say(job.said)
             if time.monotonic() - started >= job.timeout:
                 job.stopping.set()
 
-    def _report(self, job: Job, reply: str, outcome: dict[str, str]) -> None:
+    def _report(self, job: Job, reply: str, outcome: dict[str, str], payload: bytes) -> None:
         """Repeats the outcome until the valve answers, for as long as it may still wait for it."""
         end = time.monotonic() + job.timeout
         while True:
-            answer = self.nats.request(reply, outcome, 1)
+            answer = self.nats.request(reply, outcome, 1, payload)
             if answer and answer.headers.get("penstock-status"):
                 return
             if time.monotonic() > end:

@@ -7,7 +7,7 @@ import wsgiref.simple_server
 
 import penstock
 
-throttled, snoozed = threading.Event(), threading.Event()
+throttled, snoozed, released = threading.Event(), threading.Event(), threading.Event()
 
 
 def handle(job):
@@ -30,6 +30,17 @@ def handle(job):
             raise penstock.Again(0.1)
         case "slow":
             threading.Event().wait(2)
+        case "far":
+            job.progress("20 %")
+            job.progress("40 %")
+            released.wait()
+            job.reply = {"far": job.key}
+        case "near":
+            released.set()
+            job.reply = "near"
+            raise penstock.Permanent("too near")
+        case "large":
+            job.reply = b"x" * (9 << 20)
         case "stuck":
             job.stopping.wait()
             raise TimeoutError("told to end")

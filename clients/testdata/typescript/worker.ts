@@ -5,6 +5,8 @@ import { Again, type Job, listener, Permanent, RetryAfter, target, Unavailable, 
 
 let throttled = false;
 let snoozed = false;
+let release = () => {};
+const released = new Promise<void>((resolve) => (release = resolve));
 
 async function handle(job: Job): Promise<void> {
   const payload = job.text();
@@ -31,6 +33,19 @@ async function handle(job: Job): Promise<void> {
       break;
     case "slow":
       await new Promise((resolve) => setTimeout(resolve, 2000));
+      break;
+    case "far":
+      job.progress("20 %");
+      job.progress("40 %");
+      await released;
+      job.reply = { far: job.key };
+      break;
+    case "near":
+      release();
+      job.reply = "near";
+      throw new Permanent("too near");
+    case "large":
+      job.reply = new Uint8Array(9 << 20);
       break;
     case "stuck":
       await new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));

@@ -1,8 +1,9 @@
 // The HTTP API of admitters. Types are in api.ts, which is made of openapi.yaml.
 
+import { isUtf8 } from "node:buffer";
 import createClient, { type Client } from "openapi-fetch";
 import type { components, paths } from "./api.js";
-import { RetryAfter, type Time, timeText, Unavailable } from "./job.js";
+import { type Body, type Codec, encode, ENCODING, RetryAfter, seal, type Time, timeText, Unavailable } from "./job.js";
 
 type Schemas = components["schemas"];
 export type Accepted = Schemas["Accepted"];
@@ -11,9 +12,6 @@ export type JobState = Schemas["Job"];
 export type Ended = Schemas["EndedJob"];
 export type BatchJob = Schemas["BatchJob"];
 export type BatchLine = Schemas["BatchLine"] & { n: number; status: number };
-
-/** A text, bytes, or anything else as JSON. */
-export type Body = string | Uint8Array | object | number | boolean | null;
 
 /** An answer that is no success, as a problem document (RFC 9457). */
 export class PenstockError extends Error {
@@ -45,6 +43,15 @@ export interface JobOptions {
   cost?: number;
   /** By the names of limits' costs, such as tokens. */
   costs?: Record<string, number>;
+  /** Failures after which it is a dead letter, at most the policy's. */
+  maxAttempts?: number;
+  /** Of one attempt, at most the policy's. */
+  timeout?: string | number;
+  /** How long the ended job is kept, at most the policy's. */
+  retention?: string | number;
+  /** A name under which one job of the bucket waits: the earlier one, or with replace this one. */
+  unique?: string;
+  replace?: boolean;
   tags?: string[];
   callback?: string;
   method?: string;
@@ -74,7 +81,7 @@ export class Penstock {
 
   constructor(
     url = "http://127.0.0.1:8080",
-    readonly options: { token?: string; /** of requests, in milliseconds */ timeout?: number } = {},
+    readonly options: { token?: string; /** of requests, in milliseconds */ timeout?: number; codec?: Codec } = {},
   ) {
     const headers: Record<string, string> = options.token ? { Authorization: `Bearer ${options.token}` } : {};
     this.api = createClient<paths>({ baseUrl: url, headers });
@@ -101,21 +108,42 @@ export class Penstock {
   }
 
   async #submit(policy: string, key: string, body: Body, options: JobOptions, wait: number) {
-    const [data, type] = encode(body);
+    const [plain, type] = encode(body);
+    const [data, headers] = await seal(this.options.codec, plain, { ...type, ...jobHeaders(options) });
     const { data: answer } = await this.api.POST("/v1/jobs/{policy}/{key}", {
       params: { path: { policy, key }, query: wait ? { wait: `${wait}ms` } : {} },
-      headers: { ...type, ...jobHeaders(options) },
+      headers,
       body: data as never,
       bodySerializer: (all: unknown) => all as string | Uint8Array<ArrayBuffer>,
       signal: this.#patience(wait),
     });
-    return answer!;
+    return this.#opened(answer!);
+  }
+
+  /** Decodes the reply of a job that has ended. */
+  async #opened<T extends Accepted | Outcome>(answer: T): Promise<T> {
+    const reply = "reply" in answer ? answer.reply : undefined;
+    const encoding = Object.entries(reply?.header ?? {}).find(([name]) => name.toLowerCase() === "content-encoding");
+    if (!reply || !this.options.codec || encoding?.[1][0] !== ENCODING || reply.body_too_large) return answer;
+    const plain = Buffer.from(await this.options.codec.decode(bytes(reply)));
+    const { body, body_base64, ...rest } = reply;
+    const decoded = isUtf8(plain) ? { body: plain.toString() } : { body_base64: plain.toString("base64") };
+    return { ...answer, reply: { ...rest, ...decoded } };
+  }
+
+  /** Encodes a job of a batch. */
+  async #sealed(job: BatchJob): Promise<BatchJob> {
+    if (!this.options.codec) return job;
+    const [plain, type] = "body" in job ? encode(job.body as Body)
+      : encode(job.text ?? Buffer.from(job.base64 ?? "", "base64"));
+    const [data, headers] = await seal(this.options.codec, plain, { ...type, ...job.headers });
+    return { policy: job.policy, key: job.key, headers, base64: Buffer.from(data).toString("base64") };
   }
 
   /** Stores up to 10,000 jobs, of at most 16 MiB. The answer has a line for each, in order: see batchJob. */
   async batch(jobs: Iterable<BatchJob>): Promise<BatchLine[]> {
     const { data } = await this.api.POST("/v1/jobs:batch", {
-      body: [...jobs], parseAs: "text", signal: this.#patience(),
+      body: await Promise.all([...jobs].map((job) => this.#sealed(job))), parseAs: "text", signal: this.#patience(),
     });
     return String(data).trim().split("\n").filter(Boolean).map((line) => JSON.parse(line) as BatchLine);
   }
@@ -131,16 +159,20 @@ export class Penstock {
 
   /**
    * Polls a job until it has ended. Its end must be remembered: by its idempotencyKey, by the policy, or because it is a
-   * dead letter. Otherwise the error has status 404.
+   * dead letter. Otherwise the error has status 404. Meanwhile progress is called with the reports of the job's worker.
    */
-  async wait(job: string, options: { signal?: AbortSignal } = {}): Promise<Ended> {
-    for (;;) {
+  async wait(
+    job: string, options: { signal?: AbortSignal; progress?: (text: string) => void } = {},
+  ): Promise<Ended> {
+    for (let told = ""; ;) {
       options.signal?.throwIfAborted();
       let pause = 0;
       try {
         const state = await this.job(job);
         if (ends.has(state.state)) return state as Ended;
-        pause = (state as JobState).eta_ms ?? 0;
+        const { eta_ms, progress = "" } = state as JobState;
+        pause = eta_ms ?? 0;
+        if (progress && progress !== told) options.progress?.((told = progress));
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;
       }
@@ -288,6 +320,10 @@ const names = {
   notBefore: "Penstock-Not-Before",
   priority: "Penstock-Priority",
   cost: "Penstock-Cost",
+  maxAttempts: "Penstock-Max-Attempts",
+  timeout: "Penstock-Timeout",
+  retention: "Penstock-Retention",
+  unique: "Penstock-Unique",
   tags: "Penstock-Tag",
   callback: "Penstock-Callback",
   method: "Penstock-Method",
@@ -299,17 +335,16 @@ function jobHeaders(options: JobOptions): Record<string, string> {
   for (const [option, name] of Object.entries(names)) {
     const value = options[option as keyof typeof names];
     if (value === undefined) continue;
-    const time = option === "deadline" || option === "notBefore";
+    const time = ["deadline", "notBefore", "timeout", "retention"].includes(option);
     headers[name] = Array.isArray(value) ? value.join(", ") : time ? timeText(value as Time) : String(value);
   }
+  if (options.unique && options.replace) headers[names.unique] += "; replace";
   for (const [name, cost] of Object.entries(options.costs ?? {})) headers[`Penstock-Cost-${name}`] = String(cost);
   return headers;
 }
 
-function encode(body: Body): [string | Uint8Array, Record<string, string>] {
-  if (body instanceof Uint8Array) return [body, { "Content-Type": "application/octet-stream" }];
-  if (typeof body === "string") return [body, { "Content-Type": "text/plain; charset=utf-8" }];
-  return [JSON.stringify(body), { "Content-Type": "application/json" }];
+function bytes(of: { body?: string; body_base64?: string }): Buffer {
+  return of.body_base64 === undefined ? Buffer.from(of.body ?? "") : Buffer.from(of.body_base64, "base64");
 }
 
 async function failure(response: Response): Promise<PenstockError> {

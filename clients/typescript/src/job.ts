@@ -3,6 +3,15 @@
 /** Such as "90s" or "2d", milliseconds from now, or an instant. */
 export type Time = string | number | Date;
 
+/** A text, bytes, or anything else as JSON. */
+export type Body = string | Uint8Array | object | number | boolean | null;
+
+/** Encodes the payloads of jobs and replies, to encrypt or compress them: the same as penstock.Codec in Go. */
+export interface Codec {
+  encode(plain: Uint8Array): Uint8Array | Promise<Uint8Array>;
+  decode(encoded: Uint8Array): Uint8Array | Promise<Uint8Array>;
+}
+
 /** A job that is being run. */
 export interface Job {
   id: string;
@@ -21,6 +30,10 @@ export interface Job {
   signal: AbortSignal;
   /** What the job really cost, by the names of its costs: { tokens: 830 }. */
   used: Record<string, number>;
+  /** The job's result, for a waiting submitter, a callback and the policy's history. */
+  reply?: Body;
+  /** Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot. */
+  progress(text: string): void;
 }
 
 /**
@@ -52,9 +65,10 @@ export class Again extends Error {
 /** The other side is down, whatever the job is: after several of these in a row the bucket waits until it is back. */
 export class Unavailable extends Error {}
 
-export function newJob(header: (name: string) => string, body: Uint8Array, signal: AbortSignal): Job {
-  const text = () => new TextDecoder().decode(body);
-  return {
+export function newJob(
+  header: (name: string) => string, body: Uint8Array, signal: AbortSignal, progress: (text: string) => void = () => {},
+): Job {
+  const job: Job = {
     id: header("Penstock-Job"),
     policy: header("Penstock-Policy"),
     key: decodeKey(header("Penstock-Key")),
@@ -62,11 +76,34 @@ export function newJob(header: (name: string) => string, body: Uint8Array, signa
     idempotencyKey: header("Idempotency-Key"),
     body,
     header,
-    text,
-    json: () => JSON.parse(text()),
+    text: () => new TextDecoder().decode(job.body),
+    json: () => JSON.parse(job.text()),
     signal,
     used: {},
+    progress,
   };
+  return job;
+}
+
+/** Returns a payload and the headers that describe it. */
+export function encode(body: Body): [string | Uint8Array, Record<string, string>] {
+  if (body instanceof Uint8Array) return [body, { "Content-Type": "application/octet-stream" }];
+  if (typeof body === "string") return [body, { "Content-Type": "text/plain; charset=utf-8" }];
+  return [JSON.stringify(body), { "Content-Type": "application/json" }];
+}
+
+/** The Content-Encoding of a payload that a codec encoded. */
+export const ENCODING = "penstock-codec";
+
+/** Encodes a payload, if there is a codec, and returns it with its headers. */
+export async function seal(
+  codec: Codec | undefined, data: string | Uint8Array, headers: Record<string, string>,
+): Promise<[string | Uint8Array, Record<string, string>]> {
+  if (!codec) return [data, headers];
+  const already = Object.keys(headers).find((name) => name.toLowerCase() === "content-encoding");
+  if (already) throw new TypeError(`encode a payload that has Content-Encoding ${headers[already]}`);
+  const encoded = await codec.encode(typeof data === "string" ? new TextEncoder().encode(data) : data);
+  return [encoded, { ...headers, "Content-Encoding": ENCODING }];
 }
 
 /** Returns the key of its form in subjects. */

@@ -2,7 +2,7 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { Again, Handler, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
+import { Again, encode, type Handler, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
 
 const clocks = 300; // seconds by which the clock of a signature may be wrong
 
@@ -17,9 +17,10 @@ export function target(handler: Handler, options: { secret?: string | Uint8Array
       return new Response("the signature is missing, wrong or old", { status: 401 });
     }
     const job = newJob((name) => request.headers.get(name) ?? "", body, request.signal);
-    let [status, text, headers] = [204, null as string | null, {} as Record<string, string>];
+    let [status, text, headers] = [204, null as string | Uint8Array | null, {} as Record<string, string>];
     try {
       await handler(job);
+      if (job.reply !== undefined) [status, [text, headers]] = [200, encode(job.reply)];
     } catch (error) {
       if (!(error instanceof Again)) text = oneLine(error);
       if (error instanceof Again) headers["Penstock-Again"] = error.message;
@@ -31,7 +32,7 @@ export function target(handler: Handler, options: { secret?: string | Uint8Array
       } else status = 408; // of the 4xx and 5xx the only one that is a failed attempt and nothing else
     }
     for (const [name, cost] of Object.entries(job.used)) headers[`Penstock-Used-${name}`] = String(cost);
-    return new Response(text, { status, headers });
+    return new Response(text as string | Uint8Array<ArrayBuffer> | null, { status, headers });
   };
 }
 

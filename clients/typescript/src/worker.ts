@@ -5,7 +5,9 @@ import {
   connect, createInbox, headers as newHeaders, Match,
   type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
 } from "@nats-io/transport-node";
-import { Again, Handler, Job, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
+import {
+  Again, type Codec, encode, ENCODING, type Handler, type Job, newJob, oneLine, Permanent, RetryAfter, seal, Unavailable,
+} from "./job.js";
 
 const WINDOW = 50; // milliseconds that a claim counts, on this process's monotonic clock
 const LOOK = 5000; // without an offer for so long, the worker asks whether there is anybody to make one
@@ -15,6 +17,8 @@ export interface WorkerOptions {
   concurrency?: number;
   /** `nats.prefix` of the installation. */
   prefix?: string;
+  /** Decodes the payloads of jobs, and encodes those of their replies. */
+  codec?: Codec;
   /** Where problems are reported, console.error unless given. */
   log?: (text: string) => void;
 }
@@ -34,7 +38,7 @@ class Asked extends Error {}
  *     await new Worker("nats://127.0.0.1:4222", "charges", async (job) => { … }).run();
  */
 export class Worker {
-  readonly #options: Required<WorkerOptions>;
+  readonly #options: WorkerOptions & Required<Omit<WorkerOptions, "codec">>;
   readonly #inbox = createInbox();
   readonly #claims = new Map<string, number>(); // open claims, by token: when they were made
   readonly #running = new Map<string, Running>(); // by the token of their claim
@@ -138,8 +142,8 @@ export class Worker {
     this.#say(offer.reply!, "claim", `${this.#inbox}.${token}`);
   }
 
-  #say(to: string, status: string, reply?: string): void {
-    this.#nats!.publish(to, "", { headers: hdrs({ "Penstock-Status": status }), reply });
+  #say(to: string, status: string, reply?: string, text = ""): void {
+    this.#nats!.publish(to, text, { headers: hdrs({ "Penstock-Status": status }), reply });
   }
 
   /** Step 3: what the valve says to a claim. */
@@ -161,22 +165,30 @@ export class Worker {
     const timeout = Number(header(m, "Penstock-Timeout"));
     if (performance.now() - claimed > WINDOW) return this.#report(m, { "Penstock-Status": "late" }, timeout);
     const stop = new AbortController();
-    const job = newJob((name) => header(m, name), m.data, stop.signal);
+    let said = "";
+    const tell = (text = said) => this.#say(m.reply!, "progress", undefined, (said = text));
+    const job = newJob((name) => header(m, name), m.data, stop.signal, tell);
+    const encoded = job.header("Content-Encoding") === ENCODING;
     const running: Running = { job, key: header(m, "Penstock-Key"), stop, returned: false };
     this.#running.set(token, running);
     // Three times within the time-out, so that one may be lost.
-    const progress = setInterval(() => this.#say(m.reply!, "progress"), timeout / 3);
+    const progress = setInterval(tell, timeout / 3);
     const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${timeout} ms has passed`)), timeout);
     const outcome: Record<string, string> = { "Penstock-Status": "done" };
+    let reply: Uint8Array | string = "";
     try {
+      if (encoded) job.body = await this.#decode(job.body);
       await this.handler(job);
+      reply = await this.#reply(job, encoded, outcome);
     } catch (error) {
       outcome["Penstock-Error"] = oneLine(error);
       if (error instanceof Again) {
         outcome["Penstock-Status"] = "returned";
         outcome["Penstock-Again"] = error.message;
-      } else if (error instanceof Permanent) outcome["Penstock-Status"] = "permanent";
-      else if (error instanceof RetryAfter) {
+      } else if (error instanceof Permanent) {
+        outcome["Penstock-Status"] = "permanent";
+        reply = await this.#reply(job, encoded, outcome).catch(() => "");
+      } else if (error instanceof RetryAfter) {
         outcome["Penstock-Status"] = "retry-after";
         if (error.ms > 0) outcome["Penstock-Retry-After"] = String(Math.ceil(error.ms));
       } else {
@@ -189,15 +201,32 @@ export class Worker {
     clearTimeout(expiry);
     this.#running.delete(token);
     for (const [name, cost] of Object.entries(job.used)) outcome[`Penstock-Used-${name}`] = String(cost);
-    await this.#report(m, outcome, timeout);
+    await this.#report(m, outcome, timeout, reply);
+  }
+
+  async #decode(body: Uint8Array): Promise<Uint8Array> {
+    if (!this.#options.codec) throw new Unavailable("the payload is encoded, and this worker has no codec");
+    return this.#options.codec.decode(body);
+  }
+
+  /** Returns the payload of an outcome, which it describes in a header, cut to 1 KiB if it does not fit a message. */
+  async #reply(job: Job, encoded: boolean, outcome: Record<string, string>): Promise<Uint8Array | string> {
+    if (job.reply === undefined) return "";
+    const [data, headers] = await seal(encoded ? this.#options.codec : undefined, ...encode(job.reply));
+    const cut = Buffer.byteLength(data) > (this.#nats!.info?.max_payload ?? 1 << 20) - (64 << 10);
+    const header = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value]]));
+    outcome["Penstock-Reply"] = JSON.stringify({ header, body_too_large: cut });
+    return cut ? Buffer.from(data).subarray(0, 1024) : data;
   }
 
   /** Repeats the outcome until the valve answers, for as long as it may still wait for it. */
-  async #report(m: Msg, outcome: Record<string, string>, timeout: number): Promise<void> {
+  async #report(
+    m: Msg, outcome: Record<string, string>, timeout: number, reply: Uint8Array | string = "",
+  ): Promise<void> {
     const end = performance.now() + timeout;
     for (;;) {
       try {
-        const answer = await this.#nats!.request(m.reply!, "", { headers: hdrs(outcome), timeout: 1000 });
+        const answer = await this.#nats!.request(m.reply!, reply, { headers: hdrs(outcome), timeout: 1000 });
         if (header(answer, "Penstock-Status")) return;
       } catch {
         // no answer in time, or no responder: the valve may be moving
