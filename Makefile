@@ -12,7 +12,7 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build man image release run demo setup test test-race worlds test-all clusters programs processes lint simulate mutants outage chaos fuzz bench
+.PHONY: help build man image release run demo setup test test-race worlds test-all clusters programs programs-here programs-client programs-outbox processes lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,10 +98,15 @@ test-all: test-race worlds clusters programs processes ## all tests
 clusters: setup ## the part of test-all with three servers
 	$(call gotest,-run '$(CLUSTERS)',./workers ./queue)
 
-programs: setup ## the part of test-all that runs our programs as users do
+programs: programs-here programs-client programs-outbox ## the part of test-all that runs our programs as users do
+
+programs-here: setup
 	$(call gotest,-p 2,$(PROGRAMS))
-	cd $(CLIENT) && $(call gotest,,./...)
-	cd outbox && $(call gotest,,./...)
+
+programs-client: DIR = $(CLIENT)
+programs-outbox: DIR = outbox
+programs-client programs-outbox: setup
+	cd $(DIR) && $(call gotest,,./...)
 
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
