@@ -210,9 +210,25 @@ func (b *tab) press(name string) {
 		.sort((a, b) => (b.textContent.trim() === %[1]q) - (a.textContent.trim() === %[1]q))[0]`
 	button := fmt.Sprintf(find, name)
 	b.holds(button)
-	at := value[[]float64](b, `(() => { const e = `+button+`; e.scrollIntoView({block: "center"});
-		const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()`)
-	b.do(chromedp.MouseClickXY(at[0], at[1]))
+	// What arrives meanwhile may move the button away from under the mouse.
+	waittest.Until(b.T, name+" is pressed", func() bool {
+		at := value[[]float64](b, fmt.Sprintf(`(() => {
+			const e = %s
+			if (!e) return []
+			sessionStorage.pressed = ""
+			document.addEventListener("click", c => sessionStorage.pressed =
+				c.target.closest("button, a")?.textContent.trim().startsWith(%q) ? "yes" : "",
+				{capture: true, once: true})
+			e.scrollIntoView({block: "center"})
+			const r = e.getBoundingClientRect()
+			return [r.x + r.width / 2, r.y + r.height / 2]
+		})()`, button, name))
+		if len(at) == 0 {
+			return false
+		}
+		b.do(chromedp.MouseClickXY(at[0], at[1]))
+		return value[bool](b, `sessionStorage.pressed === "yes"`)
+	})
 }
 
 // types writes into the field that has the focus, as a keyboard does.
