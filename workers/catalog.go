@@ -93,7 +93,7 @@ func (c *catalog) registered(policy string) Handler {
 	}
 	best := ""
 	for pattern := range c.handlers {
-		matches, _ := path.Match(pattern, policy)
+		matches, _ := path.Match(pattern, policy) // never fails: Handle has tried the pattern
 		if matches && cmp.Or(len(pattern)-len(best), cmp.Compare(pattern, best)) > 0 {
 			best = pattern
 		}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"os"
+	"path"
 	"slices"
 	"time"
 
@@ -154,10 +155,13 @@ func patience(lease time.Duration) time.Duration {
 
 // Handle registers the handler of a policy's jobs, or of the jobs of all policies whose names match
 // a pattern such as "mail-*"; a name precedes patterns, and a longer pattern shorter ones. Call it
-// before Run. The policy must have a queue and no target, which would run all of its jobs; a
-// handler for such a policy is refused with a logged error. A handler waits, with a warning, for a
-// policy that does not exist yet.
+// before Run. It panics if a pattern is malformed (see [path.Match]). The policy must have a queue
+// and no target, which would run all of its jobs; a handler for such a policy is refused with a
+// logged error. A handler waits, with a warning, for a policy that does not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
+	if _, err := path.Match(policy, ""); err != nil {
+		panic(fmt.Sprintf("workers: handler of %q: %v", policy, err))
+	}
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 

@@ -13,6 +13,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
+func TestAMalformedPatternPanics(t *testing.T) {
+	d, err := workers.New(workerstest.New(t).Connect(), workers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a handler of mail-[ is taken, and would never run")
+		}
+	}()
+	d.Handle("mail-[", func(context.Context, workers.Job) error { return nil })
+}
+
 // TestOneWorkerRunsManyPolicies, by patterns of their names, and takes turns by their weights while
 // its slots are scarce.
 func TestOneWorkerRunsManyPolicies(t *testing.T) {
