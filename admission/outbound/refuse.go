@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +77,8 @@ var kinds = map[int]string{
 }
 
 // write answers in the form of the SDKs' own APIs. The headers let them retry: Stripe's repeat a
-// 429 only when told (in Go by this code alone), and others wait for the milliseconds.
+// 429 only when told (and in Go this code of a 429 is all that is ever repeated), and others wait
+// for the milliseconds.
 func (r *refusal) write(w http.ResponseWriter, caller string) {
 	h := w.Header()
 	clear(h)
@@ -94,17 +96,14 @@ func (r *refusal) write(w http.ResponseWriter, caller string) {
 	if r.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", access.Realm)
 	}
-	kind := kinds[r.status]
-	if kind == "" {
-		kind = "api_error"
-	}
-	code := "penstock_" + r.code
+	status, code := r.status, "penstock_"+r.code
 	if strings.HasPrefix(caller, "Stripe/") && r.retry == "true" {
-		code = "lock_timeout"
+		status, code = http.StatusTooManyRequests, "lock_timeout"
 	}
+	kind := cmp.Or(kinds[status], "api_error")
 	body, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{
 		"message": "Penstock: " + r.detail, "type": kind, "code": code}})
 	// texts only: no error
-	w.WriteHeader(r.status)
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
 }

@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -92,8 +92,9 @@ type world struct {
 	key       string // of a bucket of its own
 
 	mu    sync.Mutex
-	calls []job.Question // the first of each call
-	ends  []job.Call     // how calls ended, withdrawals too
+	calls []permits.Request
+	late  map[string]bool // permits that came so late on a busy machine
+	ends  []job.Call      // how others ended, withdrawals too
 }
 
 // begin serves routes; without an upstream theirs is that of handle, and without a policy theirs is
@@ -102,7 +103,8 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	routes ...outbound.Route) *world {
 
 	t.Helper()
-	w := &world{t: t, upstream: httptest.NewServer(handle), key: rand.Text()}
+	w := &world{t: t, upstream: httptest.NewServer(handle), key: rand.Text(),
+		late: map[string]bool{}}
 	t.Cleanup(w.upstream.Close)
 	for i := range routes {
 		r := &routes[i]
@@ -120,7 +122,7 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	}
 	w.listen()
 	w.transport = outbound.NewTransport()
-	o.Routes, o.Acquire, o.Transport = routes, shared.Acquire, w.transport
+	o.Routes, o.Acquire, o.Transport = routes, w.acquire, w.transport
 	var err error
 	if w.proxy, err = outbound.New(o); err != nil {
 		t.Fatal(err)
@@ -153,7 +155,24 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	return w
 }
 
-// listen records what callers ask of the valve, and tell it.
+// acquire records what callers ask for, and leaves the proxy enough time to begin.
+func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit, error) {
+	w.mu.Lock()
+	w.calls = append(w.calls, r)
+	w.mu.Unlock()
+	for {
+		permit, err := shared.Acquire(ctx, r)
+		if err != nil || time.Until(permit.StartBy) > permits.StartWithin/2 {
+			return permit, err
+		}
+		w.mu.Lock()
+		w.late[permit.ID] = true
+		w.mu.Unlock()
+		permit.Return()
+	}
+}
+
+// listen records what callers tell the valve.
 func (w *world) listen() {
 	w.t.Helper()
 	nc, err := shared.Connect("test")
@@ -163,17 +182,14 @@ func (w *world) listen() {
 	w.t.Cleanup(nc.Close)
 	if _, err = nc.Subscribe("penstock.>", func(m *nats.Msg) {
 		var q job.Question
-		if json.Unmarshal(m.Data, &q) != nil || q.Call == nil {
+		if json.Unmarshal(m.Data, &q) != nil || q.Call == nil || q.Op != job.OpSettle ||
+			q.Call.Status == job.CallProgress || q.Key.Raw() != w.key {
 			return
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		switch {
-		case q.Op == job.OpSettle && q.Call.Status != job.CallProgress && q.Key.Raw() == w.key:
-			w.ends = append(w.ends, *q.Call) // and not that of a test before this one
-		case q.Op == job.OpCall && !slices.ContainsFunc(w.calls,
-			func(other job.Question) bool { return other.Call.ID == q.Call.ID }):
-			w.calls = append(w.calls, q)
+		if !w.late[q.Call.ID] {
+			w.ends = append(w.ends, *q.Call)
 		}
 	}); err != nil {
 		w.t.Fatal(err)
@@ -241,7 +257,7 @@ func (w *world) upgraded() (net.Conn, *bufio.Reader) {
 }
 
 // call waits for the n-th call, and returns what it asked.
-func (w *world) call(n int) job.Question {
+func (w *world) call(n int) permits.Request {
 	w.t.Helper()
 	waittest.Until(w.t, fmt.Sprintf("call %d is made", n), func() bool { return w.count() >= n })
 	w.mu.Lock()

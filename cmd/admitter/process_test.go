@@ -16,13 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-func TestMain(m *testing.M) {
-	programs := []string{".", "../drainer"}
-	if raceEnabled {
-		programs = append([]string{"-race"}, programs...)
-	}
-	proctest.Main(m, programs...)
-}
+func TestMain(m *testing.M) { proctest.Main(m, proctest.Raced(".", "../drainer")...) }
 
 // process is a running admitter or drainer.
 type process struct {

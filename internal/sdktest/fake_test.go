@@ -31,12 +31,13 @@ type fake struct {
 	tokens   []time.Time // requests that used tokens
 	requests int
 	refused  int
-	gone     int           // callers of streams
+	gone     int           // callers of streams, and of what is held
 	arrived  chan struct{} // the first chunk of a stream is there
+	held     chan struct{} // a request has come that is not answered
 }
 
 func newFake(t *testing.T, handle http.HandlerFunc) *fake {
-	f := &fake{arrived: make(chan struct{}, 1)}
+	f := &fake{arrived: make(chan struct{}, 1), held: make(chan struct{})}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization")+r.Header.Get("X-Api-Key") == "" {
 			http.Error(w, "no credential", http.StatusUnauthorized)
@@ -53,7 +54,19 @@ func newFake(t *testing.T, handle http.HandlerFunc) *fake {
 			fmt.Fprint(w, `{"error":{"message":"too many requests","type":"rate_limit_error"}}`)
 			return
 		}
-		handle(w, r)
+		switch query := r.URL.Query(); {
+		case strings.Contains(r.URL.Path, "hold"):
+			f.held <- struct{}{}
+			f.leave(r)
+		case r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/repos/"):
+			more := query.Get("after")+query.Get("after_id")+query.Get("starting_after") == ""
+			id := map[bool]string{true: "one", false: "two"}[more]
+			_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "url": r.URL.Path,
+				"has_more": more, "first_id": id, "last_id": id,
+				"data": []any{map[string]string{"id": id}}})
+		default:
+			handle(w, r)
+		}
 	}))
 	t.Cleanup(f.Close)
 	return f
@@ -93,13 +106,19 @@ func (f *fake) stream(w http.ResponseWriter, r *http.Request, events ...string) 
 			select {
 			case <-f.arrived:
 			case <-r.Context().Done():
-				f.mu.Lock()
-				f.gone++
-				f.mu.Unlock()
+				f.leave(r)
 				return
 			}
 		}
 	}
+}
+
+// leave counts a caller that goes.
+func (f *fake) leave(r *http.Request) {
+	<-r.Context().Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone++
 }
 
 const (

@@ -2,6 +2,7 @@ package sdktest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"github.com/openai/openai-go/v3"
 	gpt "github.com/openai/openai-go/v3/option"
 	"github.com/stripe/stripe-go/v83"
+
+	"github.com/penstock-mq/penstock/internal/sdktest/recipes"
 )
 
 // inGo does with Go's SDKs what sdks.js does with Node's.
@@ -174,37 +177,84 @@ func (g inGo) streams() string {
 		"anthropic": says(other, events.Err())})
 }
 
-func (g inGo) cancel() {
-	client := g.gpt()
-	stream := client.Chat.Completions.NewStreaming(g.t.Context(), chat)
-	if !stream.Next() {
-		g.t.Error(stream.Err())
+func (g inGo) pages() string {
+	client, second := g.gpt(), g.claude()
+	var one, other, third []string
+	files := client.Files.ListAutoPaging(g.t.Context(), openai.FileListParams{})
+	for files.Next() {
+		one = append(one, files.Current().ID)
 	}
-	stream.Close()
+	models := second.Models.ListAutoPaging(g.t.Context(), anthropic.ModelListParams{})
+	for models.Next() {
+		other = append(other, models.Current().ID)
+	}
+	if err := errors.Join(files.Err(), models.Err()); err != nil {
+		g.t.Error(err)
+	}
+	for customer, err := range g.stripes().V1Customers.List(g.t.Context(), nil) {
+		if err != nil {
+			g.t.Error(err)
+			break
+		}
+		third = append(third, customer.ID)
+	}
+	return encoded(map[string]any{"openai": one, "anthropic": other, "stripe": third})
 }
 
-func (g inGo) paused() string {
+func (g inGo) cancel() {
+	client, second := g.gpt(), g.claude()
+	stream := client.Chat.Completions.NewStreaming(g.t.Context(), chat)
+	events := second.Messages.NewStreaming(g.t.Context(), talk)
+	if !stream.Next() || !events.Next() {
+		g.t.Error(stream.Err(), events.Err())
+	}
+	stream.Close()
+	events.Close()
+	ctx, cancel := context.WithCancel(g.t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = g.stripes().V1Customers.Retrieve(ctx, "hold", nil) })
+	all.Go(func() { _, _, _ = g.hub().Issues.ListByRepo(ctx, "o", "hold", nil) })
+	<-g.stripe.held
+	<-g.github.held
+	cancel()
+	all.Wait()
+}
+
+func (g inGo) refused() string {
 	var chat, customer, message string
-	var limited *github.RateLimitError
-	var abused *github.AbuseRateLimitError
-	var refused *github.ErrorResponse
-	header := http.Header{}
+	got := &http.Response{}
 	var all sync.WaitGroup
 	all.Go(func() { chat = g.chat() })
 	all.Go(func() { customer = g.customer(g.stripes(), 1) })
 	all.Go(func() { message = g.message() })
 	all.Go(func() {
-		_, _, err := g.hub().Issues.ListByRepo(g.t.Context(), "o", "r", nil)
-		switch {
-		case errors.As(err, &limited):
-			header = limited.Response.Header
-		case errors.As(err, &abused):
-			header = abused.Response.Header
-		case errors.As(err, &refused):
-			header = refused.Response.Header
+		_, response, err := g.hub().Issues.ListByRepo(g.t.Context(), "o", "r", nil)
+		if err == nil || response == nil {
+			g.t.Error("GitHub's SDK was not refused", err)
+			return
 		}
+		got = response.Response
 	})
 	all.Wait()
 	return encoded(map[string]any{"chat": chat, "customer": customer, "message": message,
-		"status": 429, "retryAfter": header.Get("Retry-After"), "by": header.Get("Penstock-Error")})
+		"status": got.StatusCode, "retryAfter": got.Header.Get("Retry-After"),
+		"by": got.Header.Get("Penstock-Error")})
+}
+
+// recipes runs recipes.go.
+func (g inGo) recipes() string {
+	g.t.Setenv("OPENAI_API_KEY", "sk-openai")
+	g.t.Setenv("ANTHROPIC_API_KEY", "sk-anthropic")
+	got := map[string]any{}
+	for name, recipe := range map[string]func() (string, error){
+		"openai":    func() (string, error) { return recipes.OpenAI(g.t.Context(), g.proxy) },
+		"anthropic": func() (string, error) { return recipes.Anthropic(g.t.Context(), g.proxy) },
+		"stripe": func() (string, error) {
+			return recipes.Stripe(g.t.Context(), g.proxy, "sk_test_stripe")
+		},
+		"github": func() (string, error) { return recipes.GitHub(g.t.Context(), g.proxy, "ghp_x") },
+	} {
+		got[name] = says(recipe())
+	}
+	return encoded(got)
 }

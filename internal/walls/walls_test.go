@@ -135,6 +135,7 @@ internal/reach:
 internal/redact:
 internal/referencetest:
 internal/redistest: internal/proctest internal/waittest go-redis
+internal/sdktest/recipes:
 internal/seldom:
 internal/strict: algorithms internal/nearest yaml
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go

@@ -46,13 +46,29 @@ const parts = {
     return got;
   },
 
+  async pages() {
+    const ids = async (list) => { const all = []; for await (const { id } of list) all.push(id); return all; };
+    return { openai: await ids(openai.files.list()), anthropic: await ids(anthropic.models.list()),
+      stripe: await ids(stripe.customers.list()) };
+  },
+
+  // Stripe's SDK cannot cancel: its request ends with the process.
   async cancel() {
+    const held = (api) => fetch(`http://${fake}/held/${api}`);
     for await (const _ of await openai.chat.completions.create({ ...chat, stream: true })) break;
+    for await (const _ of await anthropic.messages.create({ ...chat, model: "claude-x", stream: true })) break;
+    const abort = new AbortController();
+    const issues = github.rest.issues.listForRepo({ owner: "o", repo: "hold", request: { signal: abort.signal } });
+    await held("github");
+    abort.abort();
+    await issues.catch(() => {});
+    stripe.customers.retrieve("hold").catch(() => {});
+    await held("stripe");
     return {};
   },
 
-  // Each policy is paused until all four have been refused once.
-  async paused() {
+  // Each policy refuses until it has done so once.
+  async refused() {
     const [chat1, customer1, message, issues] = await Promise.all([
       openai.chat.completions.create(chat),
       customer(1),
@@ -65,3 +81,4 @@ const parts = {
   },
 };
 console.log(JSON.stringify(await parts[part]()));
+process.exit();
