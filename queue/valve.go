@@ -83,6 +83,9 @@ func (b *Broker) ServeValve(policy string, partition int,
 				job.FormatVersion)})
 		case m.Subject == calls && q.Op != job.OpCall && q.Op != job.OpSettle:
 			reply(job.Answer{Error: "callers may only ask for calls"})
+		case m.Subject == calls && q.Call != nil && !b.calledHere(policy, partition, q):
+			reply(job.Answer{Error: fmt.Sprintf("%.64q is no key of partition %d", q.Key,
+				partition), Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
 		default:
 			answer(q, reply)
 		}
@@ -100,6 +103,14 @@ func (b *Broker) ServeValve(policy string, partition int,
 		return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
 	}
 	return stop, nil
+}
+
+// calledHere reports whether a question about a call has a valid key. A call must be asked of the
+// key's partition: elsewhere its bucket would be a second one, with a rate of its own.
+func (b *Broker) calledHere(policy string, partition int, q job.Question) bool {
+	_, err := job.ParseKey(string(q.Key))
+	return err == nil && (q.Op == job.OpSettle ||
+		job.Partition(b.names.Jobs(policy, q.Key), q.Call.Partitions) == partition)
 }
 
 // ServeWork calls offered, which must not block, for the offers of jobs on a subject, which go to

@@ -78,6 +78,10 @@ const (
 
 // Client acquires permits from the owners of buckets over NATS. It is safe for concurrent use.
 type Client struct {
+	// Callable reports why calls of a policy may not wait any more; nil: they always may. A caller
+	// that waits asks about every two seconds.
+	Callable func(policy string) error
+
 	nc    *nats.Conn
 	names queue.Names
 	inbox string // with its trailing dot
@@ -296,6 +300,12 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				again.Reset(pause)
 			}
 		case <-again.C:
+			if k.Callable != nil {
+				if err := k.Callable(k.policy); err != nil {
+					k.withdraw()
+					return nil, err
+				}
+			}
 			k.ask(wait)
 			again.Reset(patience)
 		case <-end.C:

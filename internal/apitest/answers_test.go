@@ -178,10 +178,17 @@ func (s *server) checks() {
 
 func (s *server) permits() {
 	s.ask("POST", "/v1/permits/fast/calls?wait=10s", "", 200, "Penstock-Priority: 1")
-	s.ask("POST", "/v1/permits/fast/calls?wait=x", "", 400)
+	s.ask("POST", "/v1/permits/fast/%C3%BC%2F%F0%9F%92%A7", "", 200)
+	s.ask("POST", "/v1/permits/fast/"+strings.Repeat("k", 257), "", 400)
+	s.ask("POST", "/v1/permits/fast/%FF", "", 400)
+	for _, query := range []string{"wait=x", "wait=", "wait=0", "wait=-1s", "wait=1e9h", "wait=NaN",
+		"wait=99999999999999999999h", "wait=6m", "wait=1s&wait=2s", "bogus=1"} {
+		s.ask("POST", "/v1/permits/fast/calls?"+query, "", 400)
+	}
 	s.ask("POST", "/v1/permits/fast/calls", `{"cost":1,"costs":{"tokens":1200},"priority":-1}`, 200)
 	for _, body := range []string{`{`, `[]`, `{"tokens":1}`, `{"cost":0}`, `{"cost":1e99}`,
-		`{"cost":-1}`, `{"costs":{"tokens":1.5}}`, `{"costs":{"":1}}`, `{"priority":10}`, `{} {}`} {
+		`{"cost":-1}`, `{"cost":NaN}`, `{"costs":{"tokens":1.5}}`, `{"costs":{"tokens":-1}}`,
+		`{"costs":{"tokens":1e300}}`, `{"costs":{"":1}}`, `{"priority":10}`, `{} {}`} {
 		s.ask("POST", "/v1/permits/fast/calls", body, 400)
 	}
 	s.ask("POST", "/v1/permits/signup/a", "", 409)

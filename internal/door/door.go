@@ -4,11 +4,13 @@ package door
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -81,6 +83,8 @@ type Door struct {
 	watch  *watch.Watch
 	mu     sync.Mutex
 	calls  *permits.Client // nil before the first call
+
+	stopping atomic.Bool
 }
 
 // New makes a door, which does nothing yet.
@@ -135,12 +139,22 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 		if d.calls, err = permits.New(nc, d.options.Broker.Names()); err != nil {
 			return nil, err
 		}
+		d.calls.Callable = d.callable
 	}
 	return d.calls, nil
 }
 
+// callable reports why calls of a policy may not wait any more.
+func (d *Door) callable(policy string) error {
+	if d.stopping.Load() {
+		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)
+	}
+	return d.Service.Callable(policy)
+}
+
 // Stop ends event streams and waits for jobs, which would delay the end of the process.
 func (d *Door) Stop() {
+	d.stopping.Store(true)
 	d.watch.Close()
 	d.Service.EndWaits()
 }

@@ -9,12 +9,18 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // TestCallsOutliveTheirOwner kills the owner of a bucket in which calls wait, through the proxy and
@@ -106,4 +112,142 @@ func send(ctx context.Context, method, url string, document any) error {
 		return err
 	}
 	return json.Unmarshal(body, document)
+}
+
+// TestCallsLeaveNothingBehind, however they end: given up, refused, settled, returned, forgotten,
+// or cut off. Goroutines, places, buckets and metrics are as they were before.
+func TestCallsLeaveNothingBehind(t *testing.T) {
+	const calls = 1000
+	c := newCluster(t, `  - {name: free, algorithm: leaking_bucket, outflow: 1000/s, capacity: 5000}
+  - {name: leased, algorithm: leaking_bucket, outflow: 1000/s, capacity: 20, concurrency: 2,
+     timeout: 1s}
+  - {name: hourly, algorithm: leaking_bucket, outflow: 1/h, capacity: 20}`)
+	spawnAdmitter(t, "admitter", "--drain", "--config", c.config())
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func(ctx context.Context, method, path, body string) (status int, answer string) {
+		r, err := http.NewRequestWithContext(ctx, method, "http://"+c.http+path,
+			strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			return 0, "" // it was given up
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(text)
+	}
+	acquired := func(path string) string {
+		var permit struct{ Permit string }
+		_, answer := ask(t.Context(), http.MethodPost, path, "")
+		if err := json.Unmarshal([]byte(answer), &permit); err != nil || permit.Permit == "" {
+			t.Errorf("%s: %s", path, answer)
+		}
+		path, _, _ = strings.Cut(path, "?")
+		return path + "?permit=" + permit.Permit
+	}
+	settled := func(path, body string) {
+		if status, answer := ask(t.Context(), http.MethodPut, path, body); status != 204 {
+			t.Errorf("%s: %d %s", body, status, answer)
+		}
+	}
+	cutOff := func() {
+		nc, err := nats.Connect(c.url(), nats.Name("caller"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		names, _ := queue.NewNames("")
+		callers, err := permits.New(nc, names)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		defer nc.Close() // before it can withdraw
+		_, _ = callers.Acquire(ctx, permits.Request{Policy: "leased", Key: "b"})
+	}
+	call := func(i int) {
+		free := fmt.Sprintf("/v1/permits/free/%d", i)
+		switch i % 10 {
+		case 0:
+			ask(t.Context(), http.MethodDelete, acquired(free), "")
+		case 1:
+			settled(acquired(free), `{"status":"done"}`)
+		case 2:
+			settled(acquired(free), `{"status":429,"retry_after_ms":5,"used":{"tokens":1}}`)
+		case 3: // nobody settles it
+			acquired(free)
+		case 4:
+			settled(acquired("/v1/permits/leased/a?wait=2m"), `{"status":"fail"}`)
+		case 5: // it goes, while it waits or just as it begins
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7)*time.Millisecond)
+			defer cancel()
+			ask(ctx, http.MethodPost, "/v1/permits/leased/a?wait=1m", "")
+		case 6:
+			ask(t.Context(), http.MethodPost, "/v1/permits/hourly/a?wait=10ms", "")
+			ask(t.Context(), http.MethodPost, free, `{"cost":100000}`)
+		case 7: // a place for a call that it knows nothing of
+			ask(t.Context(), http.MethodPut, "/v1/permits/leased/a?permit="+strconv.Itoa(i),
+				`{"status":"progress"}`)
+		case 8:
+			ask(t.Context(), http.MethodPost, "/v1/permits/none/a", "")
+			long := strings.Repeat("k", 1<<(20+i/500))
+			if status, _ := ask(t.Context(), http.MethodPost, free+long, ""); status/100 == 2 {
+				t.Errorf("a key of %d bytes: %d", len(long), status)
+			}
+		case 9:
+			cutOff()
+		}
+	}
+	// scraped returns the number of goroutines, and of series of metrics.
+	scraped := func() (goroutines, series int) {
+		_, text := ask(t.Context(), http.MethodGet, "/metrics", "")
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "#") {
+				series++
+			}
+			_, _ = fmt.Sscanf(line, "go_goroutines %d", &goroutines)
+		}
+		return goroutines, series
+	}
+	idle := func() bool {
+		for _, policy := range []string{"free", "leased"} {
+			_, text := ask(t.Context(), http.MethodGet, "/v1/buckets/"+policy, "")
+			if !strings.Contains(text, `"buckets":[]`) {
+				return false
+			}
+		}
+		return true
+	}
+	play := func(from, to int) {
+		var next atomic.Int64
+		var wait sync.WaitGroup
+		next.Store(int64(from))
+		for range 16 {
+			wait.Go(func() {
+				for i := int(next.Add(1)) - 1; i < to; i = int(next.Add(1)) - 1 {
+					call(i)
+				}
+			})
+		}
+		wait.Wait()
+		c.until("no bucket has calls", idle)
+	}
+	play(0, 100) // connections and series that stay
+	goroutines, series := scraped()
+	if goroutines == 0 || series == 0 {
+		t.Fatalf("%d goroutines, %d series", goroutines, series)
+	}
+	play(100, 100+calls)
+	var after, more int
+	const drift = 10 // of the runtime's and the server's own
+	c.until("goroutines end", func() bool {
+		after, more = scraped()
+		return after <= goroutines+drift && more <= series
+	})
+	t.Logf("%d goroutines, %d before; %d series, %d before", after, goroutines, more, series)
 }

@@ -185,7 +185,7 @@ export interface paths {
          *     which begins within `start_within_ms` of the answer, or is given back by `DELETE`. A 429 comes at once, with
          *     `Retry-After-Ms` and the reason `queue-full`, `too-late` (the turn comes after the wait), `paused` or
          *     `target-down` (another call finds out whether it still is). A client that closes the connection gives its turn
-         *     up. Costs and priority are those of jobs, in headers or in the body; a cost of 20 allows 20 calls at once.
+         *     up. Costs and priority are those of jobs, in headers or in the body.
          */
         post: operations["acquirePermit"];
         /** Give back a permit whose call did not begin. */

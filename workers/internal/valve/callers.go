@@ -2,6 +2,7 @@ package valve
 
 import (
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
@@ -15,6 +16,9 @@ const (
 	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose buckets
 	// take turns.
 	mostCalled = 32
+	// callSilence is how long after its last question a caller that waits has gone. It asks every
+	// two seconds.
+	callSilence = 10 * time.Second
 )
 
 // callers are the calls of a bucket, in their order.
@@ -65,7 +69,7 @@ func (v *Valve) await(j *heldJob, now pace.Instant) {
 	j.call.called = j.call.claim != 0
 	c.slots += j.Cost
 	c.push(j)
-	at := j.call.ends
+	at := min(j.call.ends, now.Add(callSilence))
 	if j.call.called {
 		at = min(at, j.call.claim)
 	}

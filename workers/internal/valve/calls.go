@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ type call struct {
 	claim  pace.Instant     // end of its claim; 0: none
 	ends   pace.Instant     // end of its wait
 	passed bool             // while it runs: it may have begun
+	said   *job.Question    // until its final check is known to have ended: how it goes on
 	lease  time.Duration    // while it runs: it ends without a word from the caller for so long
 	leased bool             // the caller knows of the lease, and reports how the call ends
 }
@@ -39,8 +41,10 @@ const (
 	claimFor = 30 * time.Millisecond
 	// mostCalls bounds the calls of all partitions of this process.
 	mostCalls = 1 << 16
-	// callGrace is how much longer than its caller the valve waits.
-	callGrace = time.Second
+	// callGrace is how much longer than its caller the valve waits, and longestCall is how long at
+	// most.
+	callGrace, longestCall = time.Second, 10 * time.Minute
+	longestID              = 64
 	// unusedWithin is the lease of a call whose end matters to no limit: until then its caller may
 	// give back a start that came too late.
 	unusedWithin = 250 * time.Millisecond
@@ -70,16 +74,18 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		return
 	}
 	cost := max(q.Cost, 1)
-	if why := v.neverPasses(cost, q.Costs); why != "" {
+	if why := v.neverPasses(c.ID, cost, q.Costs); why != "" {
 		reply(job.Answer{Error: why,
 			Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
 		return
 	}
+	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
-	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n {
+	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n && !j.Bucket.paused {
 		// It only asks whether its owner is still there, as thousands may. Answer with the bucket's
 		// next start, which takes no walk.
 		j.call.reply, j.call.n = reply, c.N
+		v.lookAt(j, min(j.call.ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
 			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)}
 		if _, down := v.probeOf(j.Bucket); down {
@@ -106,39 +112,51 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	isNew := j == nil
 	if isNew {
 		p.callSeq++
-		age := min(time.Duration(c.AgeMS)*time.Millisecond, time.Duration(now))
+		age := time.Duration(min(max(c.AgeMS, 0), time.Duration(now).Milliseconds())) *
+			time.Millisecond
 		j = &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageWaiting,
 			call: &call{id: c.ID}}
-		j.Key, j.Cost, j.Costs, j.Priority = b.key, cost, q.Costs, q.Priority
+		j.Key, j.Cost, j.Costs = b.key, cost, q.Costs
+		j.Priority = min(max(q.Priority, job.MinPriority), job.MaxPriority)
 		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
 			p.callSeq&(1<<20-1)
 		j.Stored = v.instant(now).Wall.Add(-age)
 	}
-	wait := v.expectCall(j, now)
-	if isNew {
-		refused := v.refuses(j, wait, time.Duration(c.WaitMS)*time.Millisecond, now)
-		if refused != nil {
+	in := v.expectCall(j, now)
+	if isNew || b.paused {
+		if refused := v.refuses(j, in, wait, now); refused != nil {
 			say(reply, *refused)
+			if !isNew {
+				v.dropCall(j)
+			}
 			return
 		}
-		if p.calls == nil {
-			p.calls = map[string]*heldJob{}
-		}
-		p.calls[c.ID] = j
-		v.memory.calls++
+		v.keep(p, j)
 	}
 	j.call.reply, j.call.n, j.call.claim = reply, c.N, 0
-	j.call.ends = now.Add(time.Duration(c.WaitMS)*time.Millisecond + callGrace)
-	if wait != nil && *wait <= ahead.Milliseconds() {
+	j.call.ends = now.Add(wait + callGrace)
+	if in != nil && *in <= ahead.Milliseconds() {
 		j.call.claim = now.Add(claimFor)
 	} else {
-		say(reply, job.Turn{State: job.TurnWaiting, StartMS: wait})
+		say(reply, job.Turn{State: job.TurnWaiting, StartMS: in})
 	}
 	v.await(j, now)
 }
 
+func (v *Valve) keep(p *Part, j *heldJob) {
+	if p.calls == nil {
+		p.calls = map[string]*heldJob{}
+	}
+	p.calls[j.call.id] = j
+	v.memory.calls++
+}
+
 // neverPasses returns why a call of these costs can never start. Callers over NATS state any.
-func (v *Valve) neverPasses(cost int64, named map[string]int64) string {
+func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) string {
+	if len(id) == 0 || len(id) > longestID || len(named) > policy.MaxLimits {
+		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
+			policy.MaxLimits)
+	}
 	limit, of, most := v.Policy.BeyondLimits(cost, named)
 	if limit != "" {
 		return fmt.Sprintf("%s can never pass: the most of the limit %s is %d", job.CostHeader(of),
@@ -149,8 +167,9 @@ func (v *Valve) neverPasses(cost int64, named map[string]int64) string {
 			v.Policy.Capacity)
 	}
 	for name, n := range named {
-		if n < 1 {
-			return job.CostHeader(name) + " is below 1"
+		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > 32 {
+			return fmt.Sprintf("%.50s: want a number from 1 to %d", job.CostHeader(name),
+				math.MaxInt32)
 		}
 	}
 	return ""
@@ -252,8 +271,10 @@ func (v *Valve) grant(j *heldJob) *Grant {
 }
 
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
-	switch p := j.Bucket.Part; {
+	p := j.Bucket.Part
+	switch {
 	case p.state > partitionLive:
+		return
 	case o.Kind == record.OutcomeProgress && j.stage == stageRunning:
 		if j.call.passed = true; !j.call.leased {
 			j.call.reply = nil
@@ -262,6 +283,10 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	default:
 		p.Changed = true
 		v.settle(j, o, now)
+	}
+	if q := j.call.said; q != nil && j.stage != stageGone {
+		j.call.said = nil
+		v.Settle(p, *q, now)
 	}
 }
 
@@ -280,6 +305,10 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	c := q.Call
 	j := p.calls[c.ID]
+	if j != nil && j.stage == stageRunning && !j.call.passed && c.N >= j.call.n {
+		j.call.said = &q
+		return job.Turn{State: job.TurnSettled}
+	}
 	o := record.Outcome{Used: usable(c.Used), Error: Clip(c.Error, 1000),
 		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
 	switch c.Status {
@@ -301,7 +330,7 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 		return job.Turn{State: job.TurnSettled}
 	case job.CallProgress:
 		b := p.bucket(q.Key, now)
-		if j == nil && b.concurrency > 0 {
+		if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls {
 			j = v.adopt(p, b, q)
 		}
 		if j == nil || j.stage != stageRunning {
@@ -335,11 +364,7 @@ func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
 		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout),
 			leased: q.Call.Status == job.CallProgress}}
 	j.Key, j.Cost, j.Costs = b.key, max(q.Cost, 1), q.Costs
-	if p.calls == nil {
-		p.calls = map[string]*heldJob{}
-	}
-	p.calls[q.Call.ID] = j
-	v.memory.calls++
+	v.keep(p, j)
 	b.own().running++
 	b.calls().running++
 	return j

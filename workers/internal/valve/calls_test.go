@@ -74,6 +74,62 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	}
 }
 
+// TestACallerSpeaksBeforeItsFinalCheckIsKnown: what it says counts then, and once.
+func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
+	for _, status := range []string{job.CallDone, job.CallReturned, job.CallWithdrawn} {
+		for _, passes := range []bool{true, false} {
+			p := leaky("api", "10/s")
+			p.Concurrency = 3
+			c, now := newCalling(t, p), callsBegin
+			c.ask("x", now)
+			c.Advance(now, pace.Never)
+			run := c.out.Starts[0]
+			gate := func() (fence, at pace.Instant) { return now, now } // it is too late
+			if passes {
+				gate = atOnce(run)
+			}
+			_, passed := run.Decide(gate, run.Call.Tell)
+			if said := c.tell("x", status, now); passed != passes || said != job.TurnSettled {
+				t.Fatal(passed, said)
+			}
+			c.Finished(run.Number, run.Call.Outcome(passed), now)
+			b := c.part.buckets["a"]
+			if status != job.CallDone && c.memory.calls != 0 || b.running != 0 ||
+				b.callers.running != 0 {
+				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
+					c.memory.calls, b.running, b.callers.running)
+			}
+		}
+	}
+}
+
+// TestAWaitingCallerThatAsksNoMoreHasGone, and one of a bucket that is paused is refused when it
+// asks again.
+func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("runs", now)
+	c.ask("stays", now)
+	c.ask("goes", now)
+	c.at(now, "stays waiting 100, goes waiting 200, runs go")
+	for ; now <= callsBegin.Add(callSilence); now += 2000 * milli {
+		c.tell("runs", job.CallProgress, now)
+		c.ask("stays", now)
+		c.Advance(now, pace.Never)
+	}
+	if n := c.part.buckets["a"].callers.len(); n != 1 {
+		t.Errorf("%d calls wait", n)
+	}
+	c.heard = nil
+	c.Change(c.Policy, true, now)
+	c.ask("stays", now)
+	c.at(now, "stays no paused")
+	if n := c.part.buckets["a"].callers.len(); n != 0 || c.memory.calls != 1 {
+		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
+	}
+}
+
 // at lets the valve act and passes final checks, and compares what was heard and started.
 func (c *calling) at(now pace.Instant, want string) {
 	c.t.Helper()
@@ -343,7 +399,7 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	c.part.Noted(true)
 	c.NotedFirst(c.Valve, now)
 	for _, q := range []job.Question{{Cost: 101}, {Cost: 1 << 62},
-		{Costs: map[string]int64{"tokens": -10}}} {
+		{Costs: map[string]int64{"tokens": -10}}, {Costs: map[string]int64{"other": 1 << 62}}} {
 		c.askOf("x", q, now)
 		c.at(now, "x error")
 	}
