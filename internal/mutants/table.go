@@ -256,9 +256,9 @@ var table = []mutant{
 		by:  "./workers TestAReceiverHasOneBucket",
 	},
 	{
-		name: "secrets-go-to-whoever-is-called", file: "policy/validate.go",
-		old: "if len(t.Headers) > 0 {",
-		new: "if false {",
+		name: "secrets-go-to-whoever-is-called", file: "policy/headers.go",
+		old: "{\"headers\", len(t.Headers) > 0}",
+		new: "{\"headers\", false}",
 		by:  "./policy TestValidate",
 	},
 	{
