@@ -6,6 +6,7 @@ package outbound
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"log/slog"
 	"maps"
@@ -72,6 +73,7 @@ type Proxy struct {
 	options  Options
 	routes   atomic.Pointer[[]*route]
 	reverse  httputil.ReverseProxy // what all calls share
+	again    refusals
 	stopping context.Context
 	stop     context.CancelFunc
 }
@@ -144,6 +146,7 @@ type call struct {
 	route   *route
 	target  *url.URL
 	request permits.Request
+	id      uint64                      // of its Idempotency-Key; 0: none
 	wait    time.Duration               // the most
 	waited  time.Duration               // for its starts
 	trace   func(status int, err error) // ends the span
@@ -266,7 +269,11 @@ func (c *call) ask(key job.Key) error {
 		c.wait = min(c.wait, wait)
 	}
 	// Retries of SDKs would starve if they queued behind requests that came meanwhile.
-	if n, err := strconv.Atoi(c.in.Header.Get("X-Stainless-Retry-Count")); err == nil && n > 0 {
+	n, err := strconv.Atoi(c.in.Header.Get("X-Stainless-Retry-Count"))
+	if id := c.in.Header.Get("Idempotency-Key"); id != "" {
+		c.id = maphash.String(seed, c.route.Policy+" "+key.Raw()+" "+id)
+	}
+	if err == nil && n > 0 || c.again.take(c.id) {
 		own.Priority = min(own.Priority+1, job.MaxPriority)
 	}
 	if name := c.route.Tokens; name != "" {
@@ -368,6 +375,7 @@ func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 		c.called(OutcomeFailed)
 	} else {
 		c.called(OutcomeRefused)
+		c.again.add(c.id)
 	}
 	r.write(w, c.in.UserAgent())
 }

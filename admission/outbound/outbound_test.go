@@ -282,6 +282,21 @@ func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
 	}
 }
 
+// Requirement 7: Stripe's SDKs do not say which requests are retries.
+func TestARefusedRequestThatComesAgainGoesFirst(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow"})
+	w.ask("POST", "/", "x") // the only start
+	for i, c := range []struct {
+		key  string
+		want int
+	}{{"a", 0}, {"b", 0}, {"a", 1}, {"a", 1}, {"c", 0}, {"", 0}, {"", 0}} {
+		w.ask("POST", "/", "x", "Idempotency-Key: "+c.key)
+		if got := w.call(i + 2).Priority; got != c.want {
+			t.Errorf("request %d: priority %d, want %d", i, got, c.want)
+		}
+	}
+}
+
 // Requirement 8.
 func TestThrottlesPauseAndArePassedOrAbsorbed(t *testing.T) {
 	for mode, want := range map[string]int{outbound.Pass: 429, "": 429, outbound.Absorb: 200} {

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -106,4 +108,33 @@ func (r *refusal) write(w http.ResponseWriter, caller string) {
 	// texts only: no error
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
+}
+
+// mostRefused bounds the refused requests that are remembered.
+const mostRefused = 1 << 14
+
+var seed = maphash.MakeSeed()
+
+// refusals remembers the requests that were refused, by their Idempotency-Keys, until they are
+// tried again: so SDKs that do not count their retries show which they are.
+type refusals struct {
+	mu  sync.Mutex
+	ids map[uint64]bool
+}
+
+func (r *refusals) add(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ids == nil || len(r.ids) >= mostRefused {
+		r.ids = map[uint64]bool{}
+	}
+	r.ids[id] = id != 0
+}
+
+// take reports whether a request was refused before, and forgets it.
+func (r *refusals) take(id uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer delete(r.ids, id)
+	return r.ids[id]
 }

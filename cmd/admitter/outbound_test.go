@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +19,12 @@ import (
 // Clients of the proxy authenticate by certificates, while Authorization is the upstream's.
 func TestOutboundCallsOverTLS(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "websocket")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			return
+		}
 		w.Header().Set("Location", "http://"+r.Host+"/next")
 		fmt.Fprint(w, r.Header.Get("Authorization"))
 	}))
@@ -60,6 +68,18 @@ policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
 			t.Errorf("%q: %d %q %v, %v", name, response.StatusCode, text, response.Header, err)
 		}
 	}
+	secured, err := tls.Dial("tcp", words["outbound"], authority.Client("app.test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secured.Close()
+	fmt.Fprint(secured, "GET / HTTP/1.1\r\nHost: proxy.test\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\n\r\n")
+	if r, err := http.ReadResponse(bufio.NewReader(secured), nil); err != nil ||
+		r.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("a WebSocket over TLS: %v, %v", r, err)
+	}
+	secured.Close()
 	p.stop()
 }
 
