@@ -216,7 +216,19 @@ func TestPermitsOverHTTP(t *testing.T) {
 			t.Errorf("%s: %d %v", body, status, document)
 		}
 	}
-	if second := <-next; second["permit"] == nil || second["permit"] == first["permit"] {
+	second := <-next
+	if second["permit"] == nil || second["permit"] == first["permit"] {
 		t.Errorf("the next got %v", second)
 	}
+	used := `{"status":200,"headers":{"x-ratelimit-remaining":"0","x-ratelimit-reset":"60"}}`
+	if status, document := ask(t.Context(), "PUT", fmt.Sprint("permit=", second["permit"]),
+		used); status != 204 {
+		t.Errorf("%s: %d %v", used, status, document)
+	}
+	eventually(t, "the bucket pauses", func() bool {
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, httptest.NewRequest("GET",
+			"http://localhost/v1/buckets/api/a/b", nil))
+		return strings.Contains(w.Body.String(), `"throttled_ms":`)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -79,24 +80,39 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	of := job.Call{Status: job.CallReturned}
 	if r.Method == http.MethodPut {
 		var settled struct {
-			Status       any              `json:"status"`
-			Error        string           `json:"error"`
-			RetryAfterMS int64            `json:"retry_after_ms"`
-			Used         map[string]int64 `json:"used"`
+			Status       any               `json:"status"`
+			Error        string            `json:"error"`
+			RetryAfterMS int64             `json:"retry_after_ms"`
+			Used         map[string]int64  `json:"used"`
+			Headers      map[string]string `json:"headers"`
 		}
 		if err := h.document(r, at, &settled); err != nil {
 			return answer.Answer{}, err
 		}
-		of = job.Call{Error: settled.Error, Used: settled.Used, RetryAfterMS: settled.RetryAfterMS}
-		switch status := settled.Status.(type) {
-		case string:
-			of.Status = status
-		case float64:
-			of.Status = callStatus(status, of.RetryAfterMS)
-		}
-		if of.RetryAfterMS < 0 {
+		if settled.RetryAfterMS < 0 {
 			return answer.Answer{}, bad("retry_after_ms", "is negative")
 		}
+		header := http.Header{}
+		for name, value := range settled.Headers {
+			header.Set(name, value)
+		}
+		if settled.RetryAfterMS > 0 {
+			header.Set("Retry-After-Ms", strconv.FormatInt(settled.RetryAfterMS, 10))
+		}
+		var ended permits.Result
+		switch status := settled.Status.(type) {
+		case string:
+			if ended = permits.ResultOf(0, header); status == job.CallThrottled {
+				ended = permits.ResultOf(http.StatusTooManyRequests, header)
+			}
+			ended.Status = permits.Status(status)
+		case float64:
+			if code := int(status); float64(code) == status && code >= 100 && code <= 599 {
+				ended = permits.ResultOf(code, header)
+			}
+		}
+		of = job.Call{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
+			RetryAfterMS: max(settled.RetryAfterMS, ended.RetryAfter.Milliseconds())}
 	}
 	switch of.Status {
 	case job.CallProgress, job.CallPause, job.CallDone, job.CallFailed, job.CallUnavailable,
@@ -113,21 +129,6 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return answer.Answer{Status: http.StatusNoContent}, nil
-}
-
-// callStatus follows the rules for targets; "" for no HTTP status.
-func callStatus(status float64, retryAfterMS int64) string {
-	code := int(status)
-	switch {
-	case float64(code) != status || code < 100 || code > 599:
-		return ""
-	case code == http.StatusTooManyRequests, retryAfterMS > 0 &&
-		(code == http.StatusServiceUnavailable || code == http.StatusForbidden):
-		return job.CallThrottled
-	case code >= http.StatusInternalServerError:
-		return job.CallUnavailable
-	}
-	return job.CallDone
 }
 
 func (h *handler) document(r *http.Request, at place, into any) error {

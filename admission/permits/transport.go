@@ -60,7 +60,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		permit.Settle(result)
 		return nil, err
 	}
-	result := resultOf(a)
+	result := ResultOf(a.StatusCode, a.Header)
 	if result.Status != Throttled && result.RetryAfter > 0 { // others wait to know
 		permit.Pause(result.RetryAfter)
 		result.RetryAfter = 0
@@ -93,14 +93,14 @@ func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	}
 }
 
-// resultOf is how an answered call ends, by the answer's status and rate-limit headers.
-func resultOf(a *http.Response) Result {
+// ResultOf is how an answered call ends, by the answer's status and rate-limit headers.
+func ResultOf(status int, header http.Header) Result {
 	now := time.Now()
-	left := hints.Pause(a.Header, now)
+	left := hints.Pause(header, now)
 	r := Result{Status: Done, RetryAfter: left}
-	if after, throttled := hints.Throttled(a.StatusCode, a.Header, left, now); throttled {
+	if after, throttled := hints.Throttled(status, header, left, now); throttled {
 		r.Status, r.RetryAfter = Throttled, after
-	} else if a.StatusCode >= http.StatusInternalServerError {
+	} else if status >= http.StatusInternalServerError {
 		r.Status = Unavailable
 	}
 	return r

@@ -2533,6 +2533,10 @@ export interface operations {
                     used?: {
                         [key: string]: number;
                     };
+                    /** @description the answer's rate-limit headers, such as `X-RateLimit-Remaining`: a limit that they say is used up pauses the bucket */
+                    headers?: {
+                        [key: string]: string;
+                    };
                 };
             };
         };
