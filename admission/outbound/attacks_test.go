@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -270,4 +271,49 @@ func TestACallerMayWaitForContinue(t *testing.T) {
 		}
 	}
 	waittest.Until(t, "all calls end", func() bool { return w.ended() == 3 })
+}
+
+// TestACallerThatStallsIsRefused before its turn; later its body may take as long as it likes.
+func TestACallerThatStallsIsRefused(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, " ", err)
+	}, outbound.Options{Stall: 200 * time.Millisecond}, outbound.Route{})
+	const large = 9 << 20 // more than is held
+	for _, c := range []struct {
+		before int // it stalls
+		want   string
+	}{{5, "does not go on"}, {large - 5, fmt.Sprint(large, " <nil>")}} {
+		conn, in := w.dial()
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", large)
+		conn.Write(make([]byte, c.before))
+		<-time.After(500 * time.Millisecond) // more than the most
+		go conn.Write(make([]byte, large-c.before))
+		response, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := text(t, response); !strings.Contains(got, c.want) {
+			t.Errorf("%d bytes before it stalls: %d %s", c.before, response.StatusCode, got)
+		}
+		conn.Close()
+	}
+}
+
+// TestACallerThatGoesGetsNoAnswer: not 200 either, if it has only stopped to write.
+func TestACallerThatGoesGetsNoAnswer(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow", MaxWait: patient})
+	w.ask("GET", "/", "")
+	conn, in := w.dial()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	w.call(2)
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(in); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if end := w.end(2); end.Status != job.CallWithdrawn {
+		t.Errorf("ended %+v", end)
+	}
 }

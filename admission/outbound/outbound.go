@@ -4,7 +4,9 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,6 +41,9 @@ const (
 	keepIdle = 50 * time.Second
 )
 
+// DefaultStall is shorter than the time in which callers want an answer.
+const DefaultStall = 30 * time.Second
+
 // Outcomes of requests, for [Options.Called].
 const (
 	OutcomeAnswered  = "answered"
@@ -56,6 +62,9 @@ type Options struct {
 	Clients func() *access.Clients
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes.
 	Budget *admission.Budget
+	// Stall is how long the part of a body that is held may take without another byte; default
+	// [DefaultStall].
+	Stall time.Duration
 	// Called gets the outcome of each request, and how long it waited.
 	Called func(policy, outcome string, waited time.Duration)
 	// Trace makes the spans of a request that has waited since an instant, and which the error
@@ -86,6 +95,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Budget == nil {
 		o.Budget = admission.NewBudget(admission.DefaultBudget)
 	}
+	o.Stall = cmp.Or(o.Stall, DefaultStall)
 	if o.Called == nil {
 		o.Called = func(string, string, time.Duration) {}
 	}
@@ -127,7 +137,7 @@ func (p *Proxy) Stop() { p.stop() }
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Proxy: p, routes: *p.routes.Load(), in: r}
 	defer func() { p.options.Budget.Release(c.from, c.held) }()
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(http.NewResponseController(w)); err != nil {
 		c.refuse(w, r, err)
 		return
 	}
@@ -158,7 +168,7 @@ type call struct {
 }
 
 // prepare checks a request, and reads as much of it as is held.
-func (c *call) prepare() error {
+func (c *call) prepare(connection *http.ResponseController) error {
 	r := c.in
 	path := r.URL.EscapedPath()
 	switch {
@@ -208,22 +218,30 @@ func (c *call) prepare() error {
 	if c.from.Name = client.Name; c.from.Name == "" {
 		c.from.Name = hostName(r.RemoteAddr)
 	}
-	if err := c.read(); err != nil {
+	err = c.read(func(by time.Time) { _ = connection.SetReadDeadline(by) }) // or there is none
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return stalled
+	case err != nil:
 		return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
 	}
 	return c.ask(key)
 }
+
+// stalled refuses requests whose bodies do not go on.
+var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body does not go on", 0, ""}
 
 // stopping refuses requests of a process that ends.
 var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
 	"this process is about to end", time.Second, "true"}
 
 // read reads the beginning of the body, as far as the budget permits.
-func (c *call) read() error {
+func (c *call) read(deadline func(time.Time)) error {
 	if c.in.ContentLength == 0 {
 		c.whole = true
 		return nil
 	}
+	defer deadline(time.Time{})
 	for len(c.body) < mostHeld {
 		if len(c.body) == cap(c.body) {
 			room := max(firstHeld, 2*int64(cap(c.body)))
@@ -236,6 +254,7 @@ func (c *call) read() error {
 			c.held = room
 			c.body = append(make([]byte, 0, room), c.body...)
 		}
+		deadline(time.Now().Add(c.options.Stall))
 		n, err := c.in.Body.Read(c.body[len(c.body):cap(c.body)])
 		c.body = c.body[:len(c.body)+n]
 		if c.whole = err == io.EOF; c.whole {
@@ -366,11 +385,11 @@ func (c *call) own(text string) string {
 
 // refuse answers a request that got no answer from the upstream.
 func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	if c.in.Context().Err() != nil {
-		c.called(OutcomeWithdrawn)
-		return
-	}
 	r := refused(err)
+	if c.in.Context().Err() != nil && r != stalled {
+		c.called(OutcomeWithdrawn)
+		panic(http.ErrAbortHandler) // else net/http answers 200
+	}
 	if r.code == codeUpstream {
 		c.called(OutcomeFailed)
 	} else {
