@@ -39,6 +39,14 @@ func Diff[T Policy | Override](before, after T) Changes {
 	return changes
 }
 
+// Fields lists the fields of a policy that is made or deleted, such as "outflow 20/s".
+func Fields(p Policy) (fields Changes) {
+	for _, f := range flatten(p) {
+		fields = append(fields, f.Place+" "+f.Text)
+	}
+	return fields
+}
+
 // flatten lists fields such as "retry.backoff" and "limits[1].key" as text.
 func flatten(document any) []strict.Leaf {
 	if p, ok := document.(Policy); ok {

@@ -200,7 +200,20 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 		}
 		subject = h.b.names.history(h.policy, "*", string(k))
 	}
-	info, err := h.b.js.StreamInfo(ctx, stream, "")
+	messages, next, err := h.b.newest(ctx, stream, subject, before, limit)
+	for _, m := range messages {
+		if past, ok := h.past(m); ok {
+			found = append(found, past)
+		}
+	}
+	return found, next, err
+}
+
+// newest returns at most limit messages of a stream, newest first; see [History.List].
+func (b *Broker) newest(ctx context.Context, stream, subject string, before uint64, limit int) (
+	found []jsapi.Message, next uint64, err error) {
+
+	info, err := b.js.StreamInfo(ctx, stream, "")
 	if err != nil {
 		return nil, 0, unlessGone(err)
 	}
@@ -215,33 +228,25 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 			return found, 0, nil
 		}
 		from := max(first, last-min(width, last)+1)
-		window, err := h.window(ctx, stream, subject, from, last)
-		if err != nil {
-			return nil, 0, err
+		var window []jsapi.Message
+		for m, err := range b.js.Messages(ctx, stream, subject, from, int(last-from)+1) {
+			if err != nil {
+				return nil, 0, err
+			}
+			if m.Seq > last {
+				break
+			}
+			window = append(window, m)
 		}
 		slices.Reverse(window)
 		found = append(found, window...)
 		if len(found) >= limit {
 			found = found[:limit]
-			return found, found[limit-1].ID, nil
+			return found, found[limit-1].Seq, nil
 		}
 		last, width = from-1, min(2*width, mostWindow)
 	}
 	return found, last + 1, nil
-}
-
-func (h History) window(ctx context.Context, stream, subject string, from, last uint64) (
-	found []HistoryEntry, err error) {
-
-	for m, err := range h.b.js.Messages(ctx, stream, subject, from, int(last-from)+1) {
-		if err != nil || m.Seq > last {
-			return found, err
-		}
-		if past, ok := h.past(m); ok {
-			found = append(found, past)
-		}
-	}
-	return found, nil
 }
 
 func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {

@@ -17,7 +17,8 @@ import (
 //   - then schedules and their pending ticks: a tick that becomes a job meanwhile is in both, and
 //     makes no second job, because its Idempotency-Key is the same;
 //   - then the queues, and after them dead letters: a job that dies meanwhile is in both;
-//   - policies last: a policy created meanwhile has a record and no stream, which is recreated.
+//   - policies last, with the audit list: a policy created meanwhile has a record and no stream,
+//     which is recreated.
 //
 // Left out are leases and locks of live processes, streams in memory, histories, and counts.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
@@ -45,6 +46,8 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 		switch {
 		case stream == b.names.schedules():
 			return 2
+		case stream == b.names.auditStream():
+			return 5
 		case ours && policy.IsName(name):
 			return 3
 		case ours && dead && policy.IsName(letters):

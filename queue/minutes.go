@@ -135,16 +135,23 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 	if err != nil {
 		return err
 	}
-	record := &nats.Msg{Subject: b.names.minute(policy), Data: body}
-	if _, err = b.js.Publish(ctx, record); !errors.Is(err, nats.ErrNoResponders) {
+	return b.record(ctx, b.names.minute(policy), body, b.recordConfig(b.names.minutesStream(),
+		b.names.minute("*"), "what happened to the jobs of each policy in each minute of a day",
+		jetstream.StreamConfig{MaxAge: minutesKept, MaxMsgs: mostMinutes}))
+}
+
+// record stores a record, in a stream that is made for the first one and discards old ones.
+func (b *Broker) record(ctx context.Context, subject string, body []byte,
+	stream jetstream.StreamConfig) error {
+
+	m := &nats.Msg{Subject: subject, Data: body}
+	_, err := b.js.Publish(ctx, m)
+	if !errors.Is(err, nats.ErrNoResponders) {
 		return err
 	}
-	err = b.js.Ensure(ctx, b.recordConfig(b.names.minutesStream(), b.names.minute("*"),
-		"what happened to the jobs of each policy in each minute of a day", jetstream.StreamConfig{
-			Discard: jetstream.DiscardOld, MaxAge: minutesKept, MaxMsgs: mostMinutes,
-			MaxBytes: -1}))
-	if err == nil {
-		_, err = b.js.Publish(ctx, record)
+	stream.Discard, stream.MaxBytes = jetstream.DiscardOld, -1
+	if err = b.js.Ensure(ctx, stream); err == nil {
+		_, err = b.js.Publish(ctx, m)
 	}
 	return err
 }

@@ -110,6 +110,12 @@ func (n Names) historyStream(policy string) string { return n.upper + "_" + hist
 func (n Names) minute(policy string) string { return n.lower + ".minute." + policy }
 func (n Names) minutesStream() string       { return n.upper + "_MINUTES_OF_DAY" }
 
+func (n Names) audit(policy, kind string) string {
+	return n.lower + ".audit." + policy + "." + kind
+}
+
+func (n Names) auditStream() string { return n.upper + "_AUDIT" }
+
 // historyInfix marks the streams of histories, like deadInfix for dead letters.
 const historyInfix = "HISTORY_"
 

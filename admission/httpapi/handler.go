@@ -180,11 +180,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 	client *access.Client) {
 
 	if rt.managed() {
-		from := r.RemoteAddr
-		if client.Name != "" {
-			from = client.Name + " at " + from
-		}
-		r = r.WithContext(manage.WithClient(r.Context(), from))
+		r = r.WithContext(manage.WithClient(r.Context(), client.Name, r.RemoteAddr))
 	}
 	at, err := rt.place(r, names)
 	h.from(&at, r, client)

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -133,6 +134,18 @@ func (at place) edit(now time.Time) (want job.Edit, err error) {
 
 func (m management) history(ctx context.Context, at place) (any, error) {
 	return m.History(ctx, at.policy, at.key, at.numbers["before"], at.number("limit"))
+}
+
+func (m management) audit(ctx context.Context, at place) (any, error) {
+	return m.Audit(ctx, "", at.numbers["before"], at.number("limit"))
+}
+
+// The policy may be deleted.
+func (m management) auditOfPolicy(ctx context.Context, at place) (any, error) {
+	if !policy.IsName(at.policy) {
+		return nil, admission.UnknownPolicy(at.policy)
+	}
+	return m.Audit(ctx, at.policy, at.numbers["before"], at.number("limit"))
 }
 
 func (m management) deadPolicies(ctx context.Context, at place) (any, error) {

@@ -111,6 +111,9 @@ func (h *handler) routes() []route {
 		{"GET", "/v1/history/{policy}?before&limit", access.Read, look(m.history)},
 		{"GET", "/v1/history/{policy}/{key...}?before&limit", access.Read, look(m.history)},
 
+		{"GET", "/v1/audit?before&limit", access.Read, look(m.audit)},
+		{"GET", "/v1/audit/{policy}?before&limit", access.Read, look(m.auditOfPolicy)},
+
 		{"GET", "/v1/dead", access.Read, look(m.deadPolicies)},
 		{"GET", "/v1/dead/{policy}?after&limit", access.Read, look(m.deadLetters)},
 		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before=time", access.Operate,

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -37,7 +38,8 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 			delete(header, name)
 		}
 	}
-	made, err := s.Put(r.Context(), schedules.Request{
+	ctx := manage.WithClient(r.Context(), at.client.Name, r.RemoteAddr)
+	made, err := s.Put(ctx, schedules.Request{
 		SubmitRequest: admission.SubmitRequest{Policy: at.policy, Key: at.key, Header: header,
 			Body: body},
 		Name: r.Header.Get(queue.HeaderScheduleName), When: r.Header.Get(queue.HeaderSchedule),

@@ -300,7 +300,7 @@ func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, 
 	if err != nil {
 		return Purged{}, err
 	}
-	s.log(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "took",
+	s.Note(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "took",
 		time.Since(began))
 	return Purged{key.Raw(), removed}, nil
 }

@@ -69,8 +69,8 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 		!errors.Is(err, queue.ErrNoStream) {
 		return Deleted{}, translate(err)
 	}
-	s.log(ctx, "policy deleted through the API", "policy", name, "gone", d.Deleted, "removed",
-		d.Removed, "jobs", d.Jobs)
+	s.Note(ctx, "policy deleted through the API", "policy", name, "gone", d.Deleted, "removed",
+		d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
 	return d, nil
 }
 

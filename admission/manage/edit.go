@@ -31,14 +31,15 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 		return Job{}, fmt.Errorf("%w: as many waiting jobs of partition %d have been changed as "+
 			"may be", admission.ErrConflict, j.Partition)
 	case a.Edited:
-		changes := []any{"job", j.Job, "key", j.Key, "run", want.Run, "front", want.Front}
+		changes := []any{"policy", name, "job", j.Job, "key", j.Key, "run", want.Run,
+			"front", want.Front}
 		if want.Priority != nil {
 			changes = append(changes, "priority", *want.Priority)
 		}
 		if want.Deadline != nil {
 			changes = append(changes, "deadline", *want.Deadline)
 		}
-		s.log(ctx, "job changed", changes...)
+		s.Note(ctx, "job changed", changes...)
 		if j.Changed = true; a.Job != nil { // otherwise it has ended since
 			j.set(a.Job)
 		}

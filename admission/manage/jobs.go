@@ -255,7 +255,7 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 		return Job{}, err
 	}
 	if j, err = s.cancel(ctx, name, j); err == nil {
-		s.log(ctx, "job cancelled", "job", j.Job, "key", j.Key)
+		s.Note(ctx, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
 	}
 	return j, err
 }

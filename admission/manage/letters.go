@@ -155,7 +155,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 		Units: entry.Policy.QueueCapacity()}, Remaining: -1}
 	switch receipt, err := s.producer.Replay(ctx, name, id); {
 	case err == nil:
-		s.log(ctx, "dead letter replayed", "policy", name, "letter", id, "job",
+		s.Note(ctx, "dead letter replayed", "policy", name, "letter", id, "job",
 			job.ID(name, receipt.Seq))
 		outcome.Verdict, outcome.Job = admission.Queued, job.ID(name, receipt.Seq)
 		return outcome, nil
@@ -207,7 +207,7 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLe
 		return Replayed{}, err
 	}
 	r, err := s.producer.ReplaySome(ctx, name, some)
-	s.log(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
+	s.Note(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
 		"unfit", r.Unfit, "error", err)
 	done := Replayed{r.Replayed, r.Full, r.Unfit, err == nil}
 	if err != nil && r.Replayed == 0 {
@@ -225,7 +225,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	if err := s.broker.Letters(name).Discard(ctx, id); err != nil {
 		return noLetter(err, name, id)
 	}
-	s.log(ctx, "dead letter discarded", "policy", name, "letter", id)
+	s.Note(ctx, "dead letter discarded", "policy", name, "letter", id)
 	return nil
 }
 
@@ -255,7 +255,7 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 			return Discarded{}, translate(err)
 		}
 	}
-	s.log(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", some.Through,
+	s.Note(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", some.Through,
 		"reason", some.Reason, "error", err)
 	return done, nil
 }

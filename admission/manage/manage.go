@@ -155,15 +155,72 @@ func each[T any](n int, all []T, do func(T)) {
 
 type clientKey struct{}
 
-func WithClient(ctx context.Context, client string) context.Context {
-	return context.WithValue(ctx, clientKey{}, client)
+type client struct{ name, address string }
+
+// WithClient names the client of the requests of a context, for the audit list.
+func WithClient(ctx context.Context, name, address string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client{name, address})
 }
 
-func (s *Service) log(ctx context.Context, message string, args ...any) {
-	if client, ok := ctx.Value(clientKey{}).(string); ok {
-		args = append(args, "from", client)
+// Note logs a change, and adds it to the audit list; see [Service.Audit]. args are names and
+// values. Of these, policy, key, job and changed ([policy.Changes]) become fields. It does not
+// fail, since the change is made.
+func (s *Service) Note(ctx context.Context, what string, args ...any) {
+	by, _ := ctx.Value(clientKey{}).(client)
+	c := queue.Change{By: by.name, From: by.address, What: what}
+	for i := 0; i < len(args); i += 2 {
+		switch name, value := args[i].(string), args[i+1]; name {
+		case "policy":
+			c.Policy = value.(string)
+		case "key":
+			key := value.(string)
+			c.Key = &key
+		case "job":
+			c.Job = value.(string)
+		case "changed":
+			c.Changed = value.(policy.Changes)
+		default:
+			if value != nil {
+				c.Details = append(c.Details, fmt.Sprint(name, " ", value))
+			}
+		}
 	}
-	s.options.Logger.InfoContext(ctx, message, args...)
+	if by.address != "" {
+		from := by.address
+		if by.name != "" {
+			from = by.name + " at " + from
+		}
+		args = append(args, "from", from)
+	}
+	s.options.Logger.InfoContext(ctx, what, args...)
+	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := s.broker.Audit(ctx, c); err != nil {
+		s.options.Logger.Error("a change is missing in the audit list", "change", what, "policy",
+			c.Policy, "error", err)
+	}
+}
+
+// Changes is a page of the audit list.
+type Changes struct {
+	Changes []queue.Change `json:"changes"`
+	// the next page ends before this id; nil: last page
+	Next *uint64 `json:"next,omitempty"`
+}
+
+// Audit lists changes before an id (0: the last ones), newest first, of one policy or of all.
+func (s *Service) Audit(ctx context.Context, name string, before uint64, limit int) (Changes,
+	error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	page := Changes{Changes: []queue.Change{}}
+	found, next, err := s.broker.Changes(ctx, name, before, limit)
+	page.Changes = append(page.Changes, found...)
+	if next > 0 {
+		page.Next = &next
+	}
+	return page, translate(err)
 }
 
 func translate(err error) error {

@@ -188,8 +188,12 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		return Policy{}, false, rejected(err)
 	}
 	if !w.DryRun {
-		s.log(ctx, "policy written through the API", "policy", name, "revision", entry.Revision,
-			"new", c.created, "changed", c.changed)
+		changed := c.changed
+		if c.created {
+			changed = policy.Fields(entry.Policy)
+		}
+		s.Note(ctx, "policy written through the API", "policy", name, "revision", entry.Revision,
+			"new", c.created, "changed", changed)
 		s.enforce(ctx, entry, c.lowered)
 	}
 	answer := described(entry)
@@ -328,14 +332,16 @@ func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint6
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	before, err := s.queued(ctx, name)
+	if err != nil {
 		return Policy{}, err
 	}
 	revision, err := s.policies.SetPaused(ctx, name, paused)
 	if err != nil {
 		return Policy{}, translate(err)
 	}
-	s.log(ctx, "policy paused or resumed", "policy", name, "paused", paused)
+	s.Note(ctx, "policy paused or resumed", "policy", name, "changed",
+		policy.Changes{fmt.Sprintf("paused %t → %t", before.Paused, paused)})
 	s.awaitFollowed(ctx, name, revision)
 	return s.Policy(ctx, name)
 }
@@ -470,7 +476,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 		return Override{}, translate(err)
 	}
 	o.Revision = written.Revision
-	s.log(ctx, "override written through the API", "policy", name, "key", key.Raw(), "revision",
+	s.Note(ctx, "override written through the API", "policy", name, "key", key.Raw(), "revision",
 		o.Revision, "changed", o.Changed)
 	return o, nil
 }
@@ -494,7 +500,7 @@ func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, 
 	if err != nil {
 		return translate(err)
 	}
-	s.log(ctx, "override deleted through the API", "policy", name, "key", key.Raw(),
+	s.Note(ctx, "override deleted through the API", "policy", name, "key", key.Raw(),
 		"changed", policy.Diff(before, policy.Override{}))
 	return nil
 }

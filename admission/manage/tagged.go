@@ -58,7 +58,7 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	if errors.Is(err, queue.ErrNoStream) {
 		return done, nil
 	}
-	s.log(ctx, "jobs cancelled by their tag", "policy", name, "tag", tag, "cancelled",
+	s.Note(ctx, "jobs cancelled by their tag", "policy", name, "tag", tag, "cancelled",
 		done.Cancelled, "left", done.Left, "took", time.Since(began), "error", err)
 	if err != nil {
 		if after == start && done == (CancelledTagged{}) {

@@ -38,6 +38,8 @@ const (
 
 type Options struct {
 	Sink queue.Sink
+	// Note reports a change of a schedule; see [manage.Service.Note]. Nil: changes are not noted.
+	Note func(ctx context.Context, what string, args ...any)
 	// for ticks without a job
 	Logger *slog.Logger
 }
@@ -54,7 +56,28 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Note == nil {
+		o.Note = func(context.Context, string, ...any) {}
+	}
 	return &Service{broker, jobs, o}
+}
+
+// note reports a change; the zero schedule is none.
+func (s *Service) note(ctx context.Context, what string, of, before, after queue.Schedule) {
+	var changed policy.Changes
+	for _, f := range []struct {
+		name     string
+		was, now any
+	}{
+		{"when", before.When, after.When}, {"zone", before.Zone, after.Zone},
+		{"paused", before.Paused, after.Paused}, {"bytes", len(before.Body), len(after.Body)},
+	} {
+		if f.was != f.now {
+			changed = append(changed, fmt.Sprintf("%s %v → %v", f.name, f.was, f.now))
+		}
+	}
+	s.options.Note(ctx, what, "policy", of.Policy, "key", of.Key.Raw(), "schedule", of.Name,
+		"changed", changed)
 }
 
 type Schedule struct {
@@ -99,6 +122,7 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	if err := s.broker.PutSchedule(ctx, made); err != nil {
 		return Schedule{}, translate(err)
 	}
+	s.note(ctx, "schedule written", made, before, made)
 	return shown(made), nil
 }
 
@@ -171,14 +195,24 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 	paused bool) (Schedule, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
 	if err == nil && found.Paused != paused {
+		before := found
 		found.Paused = paused
-		err = s.broker.PutSchedule(ctx, found)
+		if err = s.broker.PutSchedule(ctx, found); err == nil {
+			s.note(ctx, "schedule paused or resumed", found, before, found)
+		}
 	}
 	return shown(found), translate(err)
 }
 
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
-	return translate(s.broker.RemoveSchedule(ctx, policyName, key, name))
+	before, err := s.broker.Schedule(ctx, policyName, key, name)
+	if err == nil {
+		err = s.broker.RemoveSchedule(ctx, policyName, key, name)
+	}
+	if err == nil {
+		s.note(ctx, "schedule removed", before, before, queue.Schedule{})
+	}
+	return translate(err)
 }
 
 func translate(err error) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -236,6 +237,41 @@ func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
 			said := cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+line(j.LastError, 60)))
 			return row{j.Job, keyName(j.Key), j.State, j.EndedAt, j.EndedAt.Sub(j.AcceptedAt),
 				failed, said}
+		})
+}
+
+func (a *app) audit() *cobra.Command {
+	var limit int
+	cmd := a.ofPolicy(&cobra.Command{
+		Use:   "audit [POLICY]",
+		Short: "List who changed what, the last change first",
+		Args:  between(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := path(append([]string{"audit"}, args...)...)
+			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?limit=%d", at, limit)},
+				a.auditTable)
+		},
+	})
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
+	return cmd
+}
+
+func (a *app) auditTable(page manage.Changes) error {
+	if len(page.Changes) == 0 {
+		return a.printf("nothing was changed\n")
+	}
+	return list(a, "WHEN|WHO|FROM|POLICY|KEY|WHAT|BEFORE AND AFTER", page.Changes,
+		func(c queue.Change) row {
+			key := any("")
+			if c.Key != nil {
+				key = keyName(*c.Key)
+			}
+			said := slices.Concat(c.Changed, c.Details)
+			if c.Job != "" {
+				said = append(said, c.Job)
+			}
+			return row{c.At, cmp.Or(line(c.By, 60), "?"), c.From, c.Policy, key, c.What,
+				line(strings.Join(said, ", "), 300)}
 		})
 }
 

@@ -95,7 +95,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	root.SetVersionTemplate("penstock {{.Version}}\n")
 	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true),
 		a.pause(false), a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(),
-		a.why(), a.dead(), a.schedules(), a.drainers(), a.tail(), a.top(), a.simulate(),
+		a.why(), a.dead(), a.schedules(), a.drainers(), a.audit(), a.tail(), a.top(), a.simulate(),
 		a.advise(), a.man(), a.version())
 	return root, running
 }

@@ -467,6 +467,10 @@ policies:
 			t.Errorf("apply says\n%s\nwant %q", out, c.want)
 		}
 	}
+	i.says(0, words("audit"), "file of set default", "policy written through the API",
+		"127.0.0.1", "outflow 7/s → 8/s", "algorithm token_bucket")
+	i.says(0, words("audit mail -n 1"), "outflow 7/s → 8/s")
+	i.says(0, words("audit none"), "nothing was changed")
 	i.says(2, words("policies apply /nowhere"), "no such file")
 	i.says(4, words("policies show mial"), `unknown policy: "mial"`)
 }

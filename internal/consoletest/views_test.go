@@ -173,6 +173,29 @@ func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	}
 }
 
+// TestTheAuditListShowsWhoChangedWhat, of all policies and of one.
+func TestTheAuditListShowsWhoChangedWhat(t *testing.T) {
+	w := refusing(t)
+	for range 60 {
+		w.ask("POST", "/v1/pause/bad/acme", "", nil)
+	}
+	if got := w.ask("PATCH", "/v1/policies/still", `{"outflow":"2/h"}`, nil); got != 200 {
+		t.Fatal(got)
+	}
+	for _, l := range []look{desk, phone} {
+		b := visit(t, w.base, l)
+		b.open("audit")
+		b.sees("policy written through the API", "outflow 1/h → 2/h", "127.0.0.1",
+			"50 changes here")
+		b.legible()
+		b.press("Next")
+		b.sees("policy written by the file", "file of set default", "outflow 100/s")
+		b.open("policy/still")
+		b.press("Its changes")
+		b.sees("Changes of still", "outflow 1/h → 2/h", "2 changes here")
+	}
+}
+
 func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w := refusing(t)
 	w.submit("bad", "ann", 3, "7")

@@ -96,10 +96,10 @@ func New(o Options) *Door {
 	d.Service = admission.New(o.Broker.Names(), producer, o.Valves, o.Limits.Limit,
 		admission.Options{Sink: d.Sink, Outcomes: o.Broker, Callback: targets.Callback(o.Allow),
 			Submitting: o.Submitting})
-	d.Schedules = schedules.New(o.Broker, d.Service,
-		schedules.Options{Sink: d.Sink, Logger: o.Log})
 	d.Manage = manage.New(o.Broker, producer, manage.Options{Followed: o.Followed,
 		Possible: d.possible, Watch: d.watch, Audited: o.Audited, Logger: o.Log})
+	d.Schedules = schedules.New(o.Broker, d.Service,
+		schedules.Options{Sink: d.Sink, Note: d.Manage.Note, Logger: o.Log})
 	api := o.HTTP.Options
 	api.Console, api.Management, api.Schedules = console.New(), d.Manage, d.Schedules
 	api.Permits, api.Budget, api.Clients = d.Callers, d.budget, o.HTTP.Guard.Clients()

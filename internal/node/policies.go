@@ -48,6 +48,8 @@ type policyWriter struct {
 	mu    sync.Mutex
 	wants Wanted
 	last  []store.FileChange // last write
+	// not in the audit list yet
+	unlisted []queue.Change
 }
 
 func (f *policyWriter) write(ctx context.Context, w Wanted) error {
@@ -57,6 +59,14 @@ func (f *policyWriter) write(ctx context.Context, w Wanted) error {
 	}
 	f.logResult(result, w)
 	f.mu.Lock()
+	for _, c := range result.Written {
+		changed := policy.Fields(c.After)
+		if c.Before != nil {
+			changed = policy.Diff(*c.Before, c.After)
+		}
+		f.unlisted = append(f.unlisted, queue.Change{By: "file of set " + w.Set,
+			What: "policy written by the file", Policy: c.After.Name, Changed: changed})
+	}
 	f.wants, f.last = w, result.Written
 	f.mu.Unlock()
 	wake(f.written)
@@ -121,16 +131,28 @@ func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 	}
 }
 
+func (f *policyWriter) list(ctx context.Context, c queue.Change) {
+	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
+		f.Log.Error("a change is missing in the audit list", "change", c.What, "policy", c.Policy,
+			"error", err)
+	}
+}
+
 func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	f.mu.Lock()
-	set, asked := f.wants.Set, f.wants.Prune
+	set, asked, unlisted := f.wants.Set, f.wants.Prune, f.unlisted
+	f.unlisted = nil
 	f.mu.Unlock()
+	for _, c := range unlisted {
+		f.list(ctx, c)
+	}
 	if !asked {
 		return never, nil
 	}
 	retired, waiting, err := f.Store.RetireAbsent(ctx, set)
 	for _, name := range retired {
 		f.Sink.Take(queue.Event{Type: queue.EventRetired, Policy: name})
+		f.list(ctx, queue.Change{By: "file of set " + set, What: "policy retired", Policy: name})
 		f.Log.Warn("policy retired: it is not in the file any more, and prune is asked for; its "+
 			"dead letters stay", "policy", name, "set", set)
 	}

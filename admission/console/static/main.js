@@ -5,6 +5,7 @@ import { h, show } from "./dom.js";
 import { clock, span } from "./format.js";
 import { listen } from "./live.js";
 import { dialog, field } from "./ui.js";
+import * as audit from "./views/audit.js";
 import * as bucket from "./views/bucket.js";
 import * as dead from "./views/dead.js";
 import * as doors from "./views/doors.js";
@@ -18,12 +19,12 @@ import * as policy from "./views/policy.js";
 // A view has a title(params), load(params, page), which asks for all that it shows, and
 // view(data, page), which makes it. It may say with events(params) which events it wants; they
 // come to heard(event, page), and have it ask again.
-const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors };
+const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
 const unreadable = {
   title: () => "No view",
   load() { throw new Refused(404, { detail: "the address of this page is no UTF-8" }); },
 };
-const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
+const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"], ["audit", "Changes", "c"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two questions
 const MODEST = 10; // a question that takes long is asked so many times less often

@@ -11,6 +11,7 @@ export const to = {
   jobs: (policy, key) => `#/jobs/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
   history: (policy, key) => "#/history/" + encodeURIComponent(policy) +
     (key === undefined ? "" : "/" + encodeURIComponent(key)),
+  audit: (policy) => "#/audit/" + encodeURIComponent(policy),
   job: (id) => "#/job/" + encodeURIComponent(id),
   dead: (policy) => "#/dead/" + encodeURIComponent(policy),
   letter: (policy, id) => `#/dead/${encodeURIComponent(policy)}/${id}`,

@@ -202,6 +202,25 @@ class EndedJob(TypedDict):
     answer_base64: NotRequired[str]
 
 
+AuditEntry = TypedDict("AuditEntry", {
+    "id": 'int',
+    "at": 'str',
+    "by": 'NotRequired[str]',
+    "from": 'NotRequired[str]',
+    "what": 'str',
+    "policy": 'str',
+    "key": 'NotRequired[str]',
+    "job": 'NotRequired[str]',
+    "changed": 'NotRequired[list[str]]',
+    "details": 'NotRequired[list[str]]',
+})
+
+
+class AuditList(TypedDict):
+    changes: list[AuditEntry]
+    next: NotRequired[int]
+
+
 class EndedJobs(TypedDict):
     jobs: list[EndedJob]
     next: NotRequired[int]

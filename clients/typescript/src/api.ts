@@ -703,6 +703,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Changes by operators and files: who changed what, and when, the last one first.
+         * @description Of each policy the last 1,000 changes are kept, and the last 1,000 of single jobs; 50,000 in all. They are in
+         *     backups, and stay when the policy is deleted.
+         */
+        get: operations["listChanges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the name of a policy
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        /** Changes of a policy, and of its keys, jobs, schedules and dead letters, the last one first. */
+        get: operations["listChangesOfPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dead": {
         parameters: {
             query?: never;
@@ -1299,6 +1343,30 @@ export interface components {
             /** @description the first KiB of what its target answered, when that is UTF-8 */
             answer?: string;
             answer_base64?: string;
+        };
+        AuditEntry: {
+            id: number;
+            /** Format: date-time */
+            at: string;
+            /** @description name of the client, or the file; missing without access control */
+            by?: string;
+            /** @description address of the client, perhaps of a proxy */
+            from?: string;
+            /** @description for people */
+            what: string;
+            policy: string;
+            key?: string;
+            /** @description its id, for changes of a single job */
+            job?: string;
+            /** @description fields, with their values before and after */
+            changed?: string[];
+            /** @description further facts */
+            details?: string[];
+        };
+        AuditList: {
+            changes: components["schemas"]["AuditEntry"][];
+            /** @description the `before` of the next page; missing on the last */
+            next?: number;
         };
         EndedJobs: {
             jobs: components["schemas"]["EndedJob"][];
@@ -1933,6 +2001,15 @@ export interface components {
             };
             content: {
                 "application/json": components["schemas"]["EndedJobs"];
+            };
+        };
+        /** @description a page of them */
+        Audit: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["AuditList"];
             };
         };
         /** @description the number of discarded ones */
@@ -3552,6 +3629,50 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["History"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    listChanges: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the page before */
+                before?: components["parameters"]["HistoryBefore"];
+                /** @description entries of a page */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Audit"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    listChangesOfPolicy: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the page before */
+                before?: components["parameters"]["HistoryBefore"];
+                /** @description entries of a page */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the name of a policy
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Audit"];
             "4XX": components["responses"]["ProblemAnswer"];
             "5XX": components["responses"]["Unavailable"];
         };

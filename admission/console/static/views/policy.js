@@ -45,6 +45,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
         p.result_retention ? link(to.history(name), "History") : null,
+        link(to.audit(name), "Its changes"),
         buckets ? link(to.dead(name), "Dead letters") : null)),
     h("div", { class: "columns" },
       facts(

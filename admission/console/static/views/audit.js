@@ -1,0 +1,40 @@
+// Changes by operators and files, of a policy or of all, the last one first.
+
+import { get, path, withQuery } from "../api.js";
+import { h } from "../dom.js";
+import { clock, key as shownKey, plural } from "../format.js";
+import { link, pager, table, to } from "../ui.js";
+
+const PAGE = 50;
+
+export const title = ([policy]) => policy ? `Changes of ${policy}` : "Changes";
+
+export const events = () => null; // changes are no events
+
+export function load([policy], page) {
+  const { before = [0] } = page.state;
+  return get(withQuery(policy ? path("audit", policy) : "/v1/audit", { before: before.at(-1) || "", limit: PAGE }));
+}
+
+export function view({ changes, next }, page) {
+  const [policy] = page.params, { before = [0] } = page.state;
+  const turn = (before) => () => {
+    page.state.before = before;
+    page.refresh();
+  };
+  return [
+    h("h1", null, "Changes", policy ? [" of ", link(to.policy(policy), policy)] : null),
+    table("Who changed what, the last one first", [
+      { head: "When", cell: (c) => clock(c.at) },
+      { head: "Who", title: "the client's name and address", cell: (c) => [c.by, c.from].filter(Boolean).join(" at ") || "–" },
+      { head: "What", cell: (c) => c.what },
+      ...policy ? [] : [{ head: "Policy", cell: (c) => link(to.policy(c.policy), c.policy) }],
+      { head: "Key", cell: (c) => c.key === undefined ? "–" : link(to.bucket(c.policy, c.key), shownKey(c.key)) },
+      { head: "Before → after", wide: true, cell: said },
+    ], changes, "Nothing was changed.", (c) => c.id),
+    pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
+      plural(changes.length, "change") + " here"),
+  ];
+}
+
+const said = (c) => [c.job, ...c.changed ?? [], ...c.details ?? []].filter(Boolean).join(", ");
