@@ -34,8 +34,8 @@ image: ## a container image of all programs, localhost/penstock:latest, by build
 		echo "an image needs buildah, podman or docker" >&2; exit 1; }; \
 	$$builder build --file deploy/Dockerfile --tag localhost/penstock:latest bin/image
 
-release: ## bin/release: archives of all programs for each platform, a list of what they contain (SBOM), and checksums
-	scripts/release
+release: ## bin/release: archives of all programs for each platform, a list of what they contain (SBOM), and checksums; VERSION=v0.1.0 tags the modules
+	scripts/release $(VERSION)
 
 man: ## the client's manual pages, in bin/man
 	@mkdir -p bin/man

@@ -1,0 +1,133 @@
+package scripts
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const root = "github.com/penstock-mq/penstock"
+
+var modules = []string{"", "/cmd/penstock", "/outbox"} // below the root
+
+// checkout runs commands in a directory, with more variables.
+type checkout struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func (c checkout) run(name string, args ...string) string {
+	c.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// serve makes a module proxy of files for the modules of the tags.
+func (c checkout) serve(version string) (proxy string) {
+	c.t.Helper()
+	proxy = c.t.TempDir()
+	nested := []string{"--", "."}
+	for file := range strings.Lines(c.run("git", "ls-files", "*/go.mod")) {
+		nested = append(nested, ":!"+filepath.Dir(strings.TrimSpace(file)))
+	}
+	for _, module := range modules {
+		dir := strings.TrimPrefix(module, "/")
+		tag := strings.TrimPrefix(module+"/"+version, "/")
+		at := filepath.Join(proxy, root+module, "@v")
+		if err := os.MkdirAll(at, 0o700); err != nil {
+			c.t.Fatal(err)
+		}
+		args := []string{"archive", "--format=zip", "-o", filepath.Join(at, version+".zip"),
+			"--prefix=" + root + module + "@" + version + "/", tag + ":" + dir}
+		if module == "" {
+			args = append(args, nested...)
+		}
+		c.run("git", args...)
+		mod := c.run("git", "show", tag+":"+strings.TrimPrefix(dir+"/go.mod", "/"))
+		if strings.Contains(mod, "replace") {
+			c.t.Errorf("%s replaces modules:\n%s", tag, mod)
+		}
+		info := fmt.Sprintf(`{"Version":%q,"Time":"2026-01-02T03:04:05Z"}`, version)
+		for name, text := range map[string]string{"list": version, version + ".info": info,
+			version + ".mod": mod + "\n"} {
+			if err := os.WriteFile(filepath.Join(at, name), []byte(text), 0o600); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	return proxy
+}
+
+// TestAReleaseIsInstalledByGo: all programs by "go install", and the libraries by "go get". The
+// tags are made in a clone, of the last commit.
+func TestAReleaseIsInstalledByGo(t *testing.T) {
+	here, err := filepath.Abs("tag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
+	clone := checkout{t, t.TempDir(), []string{"GIT_COMMITTER_NAME=test", "GIT_AUTHOR_NAME=test",
+		"GIT_COMMITTER_EMAIL=test@example.com", "GIT_AUTHOR_EMAIL=test@example.com"}}
+	clone.run("git", "clone", "--quiet", "--shared", filepath.Dir(filepath.Dir(here)), ".")
+	want := "cmd/penstock/" + version + "\noutbox/" + version + "\n" + version
+	if got := clone.run(here, version); got != want {
+		t.Errorf("the tags are\n%s, want\n%s", got, want)
+	}
+	if got := clone.run("git", "status", "--porcelain"); got != "" {
+		t.Errorf("the tags leave changes:\n%s", got)
+	}
+
+	goEnv := func(name string) string { return clone.run("go", "env", name) }
+	cache := goEnv("GOMODCACHE")
+	t.Cleanup(func() {
+		for _, module := range modules {
+			for _, begin := range []string{root + module + "@",
+				"cache/download/" + root + module + "/@v/"} {
+				files, _ := filepath.Glob(cache + "/" + begin + version + "*")
+				for _, file := range files {
+					if err := os.RemoveAll(file); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+	user := checkout{t, t.TempDir(), []string{"GOBIN=" + filepath.Join(t.TempDir(), "bin"),
+		"GOPROXY=file://" + clone.serve(version) + "," + goEnv("GOPROXY"), "GOWORK=off",
+		"GONOSUMDB=" + root + "," + goEnv("GONOSUMDB"),
+		"GOFLAGS=-modcacherw " + goEnv("GOFLAGS")}}
+	user.run("go", "install", root+"/cmd/...@"+version)
+	user.run("go", "install", root+"/cmd/penstock@"+version)
+	bin := strings.TrimPrefix(user.env[0], "GOBIN=")
+	programs, err := os.ReadDir(bin)
+	if err != nil || len(programs) != 3 {
+		t.Errorf("installed are %v, %v, want three programs", programs, err)
+	}
+	for _, program := range programs {
+		ask := map[bool]string{true: "version", false: "--version"}[program.Name() == "penstock"]
+		said := user.run(filepath.Join(bin, program.Name()), ask)
+		if !strings.Contains(said, strings.TrimPrefix(version, "v")) {
+			t.Errorf("%s says it is %s, want %s", program.Name(), said, version)
+		}
+	}
+
+	user.run("go", "mod", "init", "example.com/user")
+	program := fmt.Sprintf("package main\n\nimport (\n_ %q\n_ %q\n)\n\nfunc main() {}\n", root,
+		root+"/outbox")
+	err = os.WriteFile(filepath.Join(user.dir, "main.go"), []byte(program), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user.run("go", "get", root+"@"+version, root+"/outbox@"+version)
+	user.run("go", "build", "./...")
+}
