@@ -189,7 +189,7 @@ bench-calls: ## what the proxy for outbound calls adds, and how exactly ten proc
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about five minutes
 	go -C bench run ./service -out ../docs
 
-bench-outbox: setup ## transactions with a job a second beside River's InsertTx, and how fast a relay is, in about a minute
+bench-outbox: setup ## transactions with a job a second beside River's InsertTx, and how fast a relay is, in three minutes
 	go -C bench test ./outbox -run '^$$' -bench .
 
 compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)
