@@ -165,6 +165,22 @@ func (a attack) play(t *testing.T, major int) {
 	}
 }
 
+// TestAThrottleThatDoesNotEndIsAbsorbed within the caller's wait.
+func TestAThrottleThatDoesNotEndIsAbsorbed(t *testing.T) {
+	var n atomic.Int64
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1) == 1 {
+			w.Header().Set("Retry-After-Ms", "1")
+			w.WriteHeader(429)
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}, outbound.Options{}, outbound.Route{OnThrottle: outbound.Absorb, MaxWait: 3 * time.Second})
+	if r := w.ask("GET", "/", ""); r.StatusCode != 200 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+}
+
 // TestRoutesGoWithoutTheirCalls: those that wait, and those that have started, go on.
 func TestRoutesGoWithoutTheirCalls(t *testing.T) {
 	next := make(chan struct{})

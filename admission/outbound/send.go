@@ -40,9 +40,11 @@ func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 			return response, err
 		}
 		// The connection is free while this waits.
-		text, _ := io.ReadAll(io.LimitReader(response.Body, mostAbsorbed)) // its error comes again
-		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), response.Body),
-			response.Body}
+		body := response.Body
+		end := time.AfterFunc(c.wait-c.waited, func() { _ = body.Close() }) // its read fails
+		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))           // its error comes again
+		end.Stop()
+		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), body), body}
 		c.hold(out.Context(), pause)
 		c.request.Priority = job.MaxPriority // it was first
 		if permit, err = c.acquire(out); err != nil {
