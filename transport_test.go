@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +104,45 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 			return strings.Contains(w.Body.String(), `"throttled_ms":`)
 		})
 		response.Body.Close()
+	}
+}
+
+// TestAPermitIsForOneRequest: net/http would repeat these on another connection.
+func TestAPermitIsForOneRequest(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
+	run(t, p)
+	type nth struct{} // request of its connection
+	var requests atomic.Int64
+	target := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		requests.Add(1)
+		if r.Context().Value(nth{}).(*atomic.Int64).Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	target.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, nth{}, new(atomic.Int64))
+	}
+	target.Start()
+	defer target.Close()
+	client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api"}}
+	for method, body := range map[string]string{"GET": "", "POST": "x", "PUT": ""} {
+		for n := range 2 {
+			before := requests.Load()
+			r, err := http.NewRequestWithContext(t.Context(), method, target.URL,
+				strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Idempotency-Key", "k")
+			response, err := client.Do(r)
+			if err == nil {
+				response.Body.Close()
+			}
+			if requests.Load() != before+1 || (err != nil) != (n == 1) {
+				t.Errorf("%s %d: %d requests, %v", method, n, requests.Load()-before, err)
+			}
+		}
 	}
 }
 

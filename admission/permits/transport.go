@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 // Acquirer acquires permits, as [*Client] does.
@@ -51,7 +52,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	a, err := base.RoundTrip(r)
+	once := r.Clone(r.Context()) // net/http resends what it can
+	if once.GetBody = nil; r.Body == nil || r.Body == http.NoBody {
+		httptarget.SendOnce(once, nil)
+	}
+	a, err := base.RoundTrip(once)
 	if err != nil {
 		result := Result{Status: Unavailable, Err: err}
 		if r.Context().Err() != nil {
