@@ -183,7 +183,7 @@ bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-l
 callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
 	go -C bench run ./callers -out ../docs
 
-bench-calls: ## what the proxy for outbound calls adds, and how exactly ten processes share a rate: docs/bench-calls.md, in a minute
+bench-calls: ## what the proxy for outbound calls adds, also to streams, and how exactly ten processes share a rate: docs/bench-calls.md, in two minutes
 	go -C bench run ./calls -out ../docs
 
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about five minutes
