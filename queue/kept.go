@@ -15,10 +15,9 @@ import (
 //     queues, it would refer to jobs that the queues lack, or to others that get the same numbers
 //     after the restore;
 //   - then schedules and their pending ticks: a tick that becomes a job meanwhile is in both, and
-//     makes no second job, because its Idempotency-Key is the same;
+//     makes no second job, because its Idempotency-Key is the same; and the audit list;
 //   - then the queues, and after them dead letters: a job that dies meanwhile is in both;
-//   - policies last, with the audit list: a policy created meanwhile has a record and no stream,
-//     which is recreated.
+//   - policies last: a policy created meanwhile has a record and no stream, which is recreated.
 //
 // Left out are leases and locks of live processes, streams in memory, histories, and counts.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
@@ -44,10 +43,8 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 		letters, dead := strings.CutPrefix(name, deadInfix)
 		past, history := strings.CutPrefix(name, historyInfix)
 		switch {
-		case stream == b.names.schedules():
+		case stream == b.names.schedules(), stream == b.names.auditStream():
 			return 2
-		case stream == b.names.auditStream():
-			return 5
 		case ours && policy.IsName(name):
 			return 3
 		case ours && dead && policy.IsName(letters):
