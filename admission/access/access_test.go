@@ -187,7 +187,7 @@ func TestMistakesInAFileAreReportedWithoutTokens(t *testing.T) {
 		entry + "keys: []}":              "clients[0].keys: " + list,
 		entry + "keys: }":                "clients[0].keys: null: want a list",
 		entry + "colour: red}":           "clients[0].colour: unknown field",
-		entry + "}":                      "clients[0]: has neither tokens nor certificates",
+		entry + "}":                      "clients[0]: has neither tokens nor certificates nor",
 		entry + "keys: [" + strings.Repeat("x", 513) + "]}": "clients[0].keys: want texts of",
 
 		one + right + "policies: [p]}]":               "clients[0].name: want 1 to 64",

@@ -62,6 +62,7 @@ type entry struct {
 	Keys         []string `json:"keys" null:"refused"` // nil: all
 	Tokens       []string `json:"tokens" secret:"true"`
 	Certificates []string `json:"certificates"`
+	Claims       []string `json:"claims"` // of OIDC: groups=operators
 }
 
 // Parse reads clients. Its errors never quote a possible token.
@@ -71,6 +72,7 @@ func Parse(file io.Reader) (*Clients, error) {
 		return nil, err
 	}
 	var document struct {
+		OIDC    *OIDC   `json:"oidc"`
 		Clients []entry `json:"clients"`
 	}
 	f.Decode(&document)
@@ -84,6 +86,7 @@ func Parse(file io.Reader) (*Clients, error) {
 			p.client(fmt.Sprintf("clients[%d]", i), e)
 		}
 	}
+	p.oidc(document.OIDC)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -132,8 +135,12 @@ func (p *parser) client(place string, e entry) {
 	p.texts(place+".keys", e.Keys, e.Keys != nil, "acme.*")
 	p.texts(place+".tokens", e.Tokens, e.Tokens != nil, "sha256:…")
 	p.texts(place+".certificates", e.Certificates, e.Certificates != nil, "billing.example.com")
-	if len(e.Tokens)+len(e.Certificates) == 0 {
-		p.Add(place, "has neither tokens nor certificates: nobody can be this client")
+	p.texts(place+".claims", e.Claims, e.Claims != nil, "groups=operators")
+	if len(e.Tokens)+len(e.Certificates)+len(e.Claims) == 0 {
+		p.Add(place, "has neither tokens nor certificates nor claims: nobody can be this client")
+	}
+	for _, text := range e.Claims {
+		p.claim(place+".claims", text, c)
 	}
 	for _, text := range e.Tokens {
 		p.token(place+".tokens", text, c)

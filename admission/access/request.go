@@ -50,6 +50,8 @@ func (s sum) handle() [8]byte { return [8]byte(s[:8]) }
 type Clients struct {
 	tokens       map[[8]byte][]known
 	certificates map[string]*Client
+	claims       []claim
+	verify       Verifier // nil: no provider
 	all          []*Client
 }
 
@@ -67,7 +69,12 @@ func (cs *Clients) Of(r *http.Request) (*Client, error) {
 		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
 			return nil, ErrUnknown
 		}
-		return cs.withToken(strings.TrimSpace(token))
+		token = strings.TrimSpace(token)
+		client, err := cs.withToken(token)
+		if err != nil && cs.verify != nil && strings.Count(token, ".") == 2 {
+			client, err = cs.withClaims(r.Context(), token)
+		}
+		return client, err
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return cs.withCertificate(r.TLS.VerifiedChains[0][0])

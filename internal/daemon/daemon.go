@@ -27,6 +27,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/nearest"
+	_ "github.com/penstock-mq/penstock/internal/openid" // files of clients may name a provider
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"

@@ -68,7 +68,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 	workers/audit nats.go
 
 admission: algorithms policy queue queue/job nats.go
-admission/access: internal/nearest internal/strict
+admission/access: internal/hosts internal/nearest internal/strict
 admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue queue/job
@@ -105,7 +105,7 @@ internal/certtest:
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
-	internal/nearest internal/telemetry policy queue pflag
+	internal/nearest internal/openid internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoyapi: admission admission/access admission/envoy internal/guard internal/lifecycle envoy grpc protobuf
 internal/follow: internal/health internal/lifecycle
@@ -126,6 +126,7 @@ internal/door: admission admission/console admission/httpapi admission/manage ad
 internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
+internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
 internal/pgtest: internal/proctest internal/waittest
 internal/policyfile: internal/nearest internal/strict policy
@@ -316,7 +317,8 @@ func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for imported := range strings.Lines(string(text)) {
-		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/", "prometheus"} {
+		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/", "prometheus",
+			"coreos"} {
 			if strings.Contains(imported, heavy) {
 				t.Errorf("the libraries depend on %s", strings.TrimSpace(imported))
 			}

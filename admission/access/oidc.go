@@ -1,0 +1,91 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/penstock-mq/penstock/internal/hosts"
+)
+
+// OIDC names the OpenID Connect provider whose tokens identify clients by their claims.
+type OIDC struct {
+	Issuer   string `json:"issuer"`
+	Audience string `json:"audience"`
+	CA       string `json:"ca"` // file of trusted certificates; empty: the system's
+}
+
+// Verifier returns the claims of a valid token.
+type Verifier func(ctx context.Context, token string) (claims map[string]any, err error)
+
+// NewVerifier makes verifiers; nil in programs that do not link package openid.
+var NewVerifier func(OIDC) Verifier
+
+type claim struct {
+	name, value string
+	client      *Client
+}
+
+func (p *parser) oidc(o *OIDC) {
+	if o == nil {
+		if len(p.clients.claims) > 0 {
+			p.Add("oidc", "is missing, and clients have claims")
+		}
+		return
+	}
+	u, err := url.Parse(o.Issuer)
+	if err != nil || u.Host == "" || u.User != nil ||
+		u.Scheme != "https" && !(u.Scheme == "http" && hosts.IsLoopback(u.Host)) {
+		p.Add("oidc.issuer", "want a URL such as https://login.example.com")
+	}
+	if o.Audience == "" {
+		p.Add("oidc.audience", "is missing: tokens for other services would be accepted")
+	}
+	if NewVerifier == nil {
+		p.Add("oidc", "is not for this program, which cannot verify tokens")
+		return
+	}
+	p.clients.verify = NewVerifier(*o)
+}
+
+func (p *parser) claim(place, text string, c *Client) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" || value == "" {
+		p.Add(place, "%.80q: want a claim and its value, such as groups=operators", text)
+	}
+	p.clients.claims = append(p.clients.claims, claim{name, value, c})
+}
+
+// withClaims returns the first client of which a claim is in a valid token, with the name of the
+// person added. An address counts only if the provider has verified it.
+func (cs *Clients) withClaims(ctx context.Context, token string) (*Client, error) {
+	claims, err := cs.verify(ctx, token)
+	if err != nil {
+		return nil, ErrUnknown
+	}
+	if claims["email_verified"] != true {
+		delete(claims, "email")
+	}
+	has := func(c claim) bool {
+		all, _ := claims[c.name].([]any)
+		return claims[c.name] == c.value || slices.Contains(all, any(c.value))
+	}
+	i := slices.IndexFunc(cs.claims, has)
+	if i < 0 {
+		return nil, ErrUnknown
+	}
+	person := claims["email"]
+	if person == nil {
+		person = claims["sub"]
+	}
+	client := *cs.claims[i].client
+	client.Name += "/" + strings.Map(func(c rune) rune {
+		if notForNames(c) {
+			return '?'
+		}
+		return c
+	}, fmt.Sprintf("%.100v", person))
+	return &client, nil
+}

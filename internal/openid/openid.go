@@ -1,0 +1,119 @@
+// Package openid verifies tokens of OpenID Connect providers. Importing it lets files of clients
+// name a provider; libraries do not link it.
+package openid
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/clienttls"
+)
+
+const (
+	// A provider's documents are requested at most once per rest, whatever tokens arrive.
+	rest         = 10 * time.Second
+	patience     = 5 * time.Second
+	mostDocument = 1 << 20
+)
+
+// algorithms have public keys: a shared secret, or none, would let clients sign their own tokens.
+var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
+	oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
+
+func init() { access.NewVerifier = New }
+
+// verifiers keep a provider's keys while the file of clients is read again.
+var verifiers sync.Map // of *verifier, by access.OIDC
+
+// New returns the verifier of a provider. It requests nothing yet.
+func New(o access.OIDC) access.Verifier {
+	made, _ := verifiers.LoadOrStore(o, &verifier{of: o, client: &http.Client{
+		Timeout: patience,
+		Transport: &rare{base: clienttls.Files{CA: o.CA}.Transport(
+			http.DefaultTransport.(*http.Transport).Clone()), last: map[string]time.Time{}},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}})
+	return made.(*verifier).claims
+}
+
+type verifier struct {
+	of     access.OIDC
+	client *http.Client
+
+	mu   sync.Mutex
+	made *oidc.IDTokenVerifier // nil: the provider is not known yet
+}
+
+// claims checks a token's signature, algorithm, issuer, audience and time.
+func (v *verifier) claims(ctx context.Context, token string) (claims map[string]any, err error) {
+	defer func() {
+		if err != nil {
+			slog.DebugContext(ctx, "a token is refused", "issuer", v.of.Issuer, "error", err)
+		}
+	}()
+	with, err := v.ready()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	checked, err := with.Verify(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return claims, checked.Claims(&claims)
+}
+
+func (v *verifier) ready() (*oidc.IDTokenVerifier, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.made == nil {
+		// The provider's keys are requested with this context too.
+		ctx := oidc.ClientContext(context.Background(), v.client)
+		provider, err := oidc.NewProvider(ctx, v.of.Issuer)
+		if err != nil {
+			return nil, err
+		}
+		v.made = provider.Verifier(&oidc.Config{ClientID: v.of.Audience,
+			SupportedSigningAlgs: algorithms})
+	}
+	return v.made, nil
+}
+
+// rare bounds the requests for each document, and their answers.
+type rare struct {
+	base http.RoundTripper
+
+	mu   sync.Mutex
+	last map[string]time.Time // by URL, of which a provider has two
+}
+
+func (r *rare) RoundTrip(request *http.Request) (*http.Response, error) {
+	at, now := request.URL.String(), time.Now()
+	r.mu.Lock()
+	early := now.Sub(r.last[at]) < rest
+	if !early {
+		r.last[at] = now
+	}
+	r.mu.Unlock()
+	if early {
+		return nil, errors.New("the provider was asked a moment ago")
+	}
+	response, err := r.base.RoundTrip(request)
+	if err == nil {
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(response.Body, mostDocument), response.Body}
+	}
+	return response, err
+}

@@ -1,0 +1,195 @@
+package openid_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/certtest"
+	_ "github.com/penstock-mq/penstock/internal/openid"
+)
+
+var encode = base64.RawURLEncoding.EncodeToString
+
+// provider is an OpenID provider with one key.
+type provider struct {
+	*httptest.Server
+	t     *testing.T
+	ca    string
+	key   *ecdsa.PrivateKey
+	asked atomic.Int64 // for its keys
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	authority := certtest.New(t)
+	p := &provider{t: t, ca: authority.File, key: newKey(t)}
+	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/.well-known/openid-configuration":
+			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/keys"}`, p.URL, p.URL)
+		case "/keys":
+			p.asked.Add(1)
+			point, _ := p.key.PublicKey.Bytes() // 4, x and y
+			fmt.Fprintf(w, `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"1","x":%q,`+
+				`"y":%q}]}`, encode(point[1:33]), encode(point[33:]))
+		}
+	}))
+	p.TLS = authority.Client("localhost")
+	p.StartTLS()
+	t.Cleanup(p.Close)
+	return p
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (p *provider) sign(key *ecdsa.PrivateKey, kid string, claims map[string]any) string {
+	p.t.Helper()
+	text := body("ES256", kid, claims)
+	sum := sha256.Sum256([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	signature := make([]byte, 64)
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return text + "." + encode(signature)
+}
+
+func body(alg, kid string, claims map[string]any) string {
+	text, _ := json.Marshal(claims)
+	return encode(fmt.Appendf(nil, `{"alg":%q,"kid":%q}`, alg, kid)) + "." + encode(text)
+}
+
+// of returns the claims of Ann, with others in their place.
+func (p *provider) of(changes ...any) map[string]any {
+	claims := map[string]any{"iss": p.URL, "aud": "penstock", "sub": "4711",
+		"exp": time.Now().Add(time.Hour).Unix(), "groups": []string{"all", "operators"},
+		"email": "ann@example.com", "email_verified": true}
+	for i := 0; i < len(changes); i += 2 {
+		claims[changes[i].(string)] = changes[i+1]
+	}
+	return claims
+}
+
+func (p *provider) clients() *access.Clients {
+	p.t.Helper()
+	clients, err := access.Parse(strings.NewReader(fmt.Sprintf(`
+oidc: {issuer: %q, audience: penstock, ca: %q}
+clients:
+  - {name: auditor, rights: [read], policies: ["*"], claims: [email=bob@example.com]}
+  - {name: operators, rights: [read, operate], policies: ["*"], claims: [groups=operators]}
+`, p.URL, p.ca)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return clients
+}
+
+func who(clients *access.Clients, token string) string {
+	client, err := clients.Of(&http.Request{Header: http.Header{
+		"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s %v", client.Name, client.Grant().Rights)
+}
+
+func TestTokensOfAProvider(t *testing.T) {
+	p := newProvider(t)
+	clients, nobody := p.clients(), access.ErrUnknown.Error()
+	public, _ := p.key.PublicKey.Bytes()
+	mac := hmac.New(sha256.New, public)
+	mac.Write([]byte(body("HS256", "1", p.of())))
+	past := time.Now().Add(-time.Minute).Unix()
+	valid := p.sign(p.key, "1", p.of())
+	for _, c := range []struct{ what, token, want string }{
+		{"a group", valid, "operators/ann@example.com [read operate]"},
+		{"an address", p.sign(p.key, "1", p.of("email", "bob@example.com", "groups", "none")),
+			"auditor/bob@example.com [read]"},
+		{"an address that is not verified", p.sign(p.key, "1", p.of("email", "bob@example.com",
+			"email_verified", false, "groups", "none")), nobody},
+		{"no address", p.sign(p.key, "1", p.of("email_verified", false)),
+			"operators/4711 [read operate]"},
+		{"a strange subject", p.sign(p.key, "1", p.of("email", nil, "sub", "a b\n")),
+			"operators/a?b? [read operate]"},
+		{"no claim of a client", p.sign(p.key, "1", p.of("groups", []string{"all"})), nobody},
+		{"several audiences", p.sign(p.key, "1", p.of("aud", []string{"x", "penstock"})),
+			"operators/ann@example.com [read operate]"},
+		{"for another service", p.sign(p.key, "1", p.of("aud", "other")), nobody},
+		{"of another issuer", p.sign(p.key, "1", p.of("iss", p.URL+"/other")), nobody},
+		{"expired", p.sign(p.key, "1", p.of("exp", past)), nobody},
+		{"without an expiry", p.sign(p.key, "1", p.of("exp", nil)), nobody},
+		{"of another key", p.sign(newKey(t), "1", p.of()), nobody},
+		{"unsigned", body("none", "1", p.of()) + ".", nobody},
+		{"signed with the public key", body("HS256", "1", p.of()) + "." + encode(mac.Sum(nil)),
+			nobody},
+		{"changed", strings.Replace(valid, ".", ".A", 1), nobody},
+		{"no token", "a.b.c", nobody},
+	} {
+		if got := who(clients, c.token); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+	// Tokens of unknown keys must not make this process flood the provider.
+	for i := range 50 {
+		if got := who(clients, p.sign(newKey(t), fmt.Sprint("new-", i), p.of())); got != nobody {
+			t.Fatal(got)
+		}
+	}
+	if n := p.asked.Load(); n < 1 || n > 3 { // 3: the machine stood still
+		t.Errorf("the provider was asked for its keys %d times", n)
+	}
+	if got := who(p.clients(), valid); got != "operators/ann@example.com [read operate]" {
+		t.Errorf("after the file was read again: %s", got)
+	}
+}
+
+func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
+	p := newProvider(t)
+	p.Close()
+	if got := who(p.clients(), p.sign(p.key, "1", p.of())); got != access.ErrUnknown.Error() {
+		t.Error(got)
+	}
+}
+
+func TestMistakesAreReported(t *testing.T) {
+	const client = "\nclients: [{name: a, rights: [read], policies: ['*'], claims: ["
+	for text, want := range map[string]string{
+		client + "g=o]}]": "oidc: is missing, and clients have claims",
+		"oidc: {issuer: 'http://login.example.com', audience: a}" + client + "g=o]}]": "" +
+			"oidc.issuer: want a URL such as https://login.example.com",
+		"oidc: {issuer: 'https://login.example.com'}" + client + "g=o]}]": "" +
+			"oidc.audience: is missing",
+		"oidc: {issuer: 'https://a', audience: a}" + client + "g]}]": "" +
+			`clients[0].claims: "g": want a claim and its value`,
+	} {
+		if _, err := access.Parse(strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
