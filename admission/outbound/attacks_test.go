@@ -40,9 +40,9 @@ var attacks = map[string]attack{
 	"takes as long as it likes after its header": {upstream: func(w http.ResponseWriter,
 		r *http.Request) {
 		http.NewResponseController(w).Flush()
-		<-time.After(100 * time.Millisecond) // more than the timeout
+		<-time.After(1200 * time.Millisecond) // more than the timeout
 		fmt.Fprint(w, "late")
-	}, timeout: 50 * time.Millisecond, status: 200, body: []byte("late"), ended: job.CallDone},
+	}, timeout: time.Second, status: 200, body: []byte("late"), ended: job.CallDone},
 	"hangs up": {upstream: func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
 	}, status: 502, ended: job.CallUnavailable},
@@ -56,8 +56,8 @@ var attacks = map[string]attack{
 		hangUpAfter(w, "data: {\"usage\":{\"total_tokens\":1}}\n\n")
 	}, status: 200, body: []byte("data: {\"usage\":{\"total_tokens\":1}}\n\n"), cut: true,
 		ended: job.CallDone},
-	"has a header of 11 MB": {upstream: func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Large", strings.Repeat("x", 11<<20))
+	"has a header of 2 MB": {upstream: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", 2<<20))
 	}, status: 502, ended: job.CallUnavailable},
 	"has a header of 100 KB and a body of 12 MB": {upstream: func(w http.ResponseWriter,
 		_ *http.Request) {
@@ -123,20 +123,22 @@ func (a attack) play(t *testing.T, major int) {
 	upstream.EnableHTTP2 = major == 2
 	upstream.StartTLS()
 	defer upstream.Close()
-	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: upstream.URL, Policy: "one",
-		Tokens: "tokens", Timeout: a.timeout})
+	r := outbound.Route{Upstream: upstream.URL, Policy: "one", Tokens: "tokens"}
+	attacked := r
+	attacked.Path, attacked.Timeout = "/attack", a.timeout
+	w := begin(t, nil, outbound.Options{}, r, attacked)
 	w.transport.TLSClientConfig = upstream.Client().Transport.(*http.Transport).TLSClientConfig
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "POST", w.url+"/attack", strings.NewReader("{}"))
+	sent, err := http.NewRequestWithContext(ctx, "POST", w.url+"/attack", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a.goes {
 		go func() { <-has; cancel() }()
 	}
-	switch response, err := w.client.Do(r); {
+	switch response, err := w.client.Do(sent); {
 	case a.status == 0:
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -294,7 +296,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, " ", err)
-	}, outbound.Options{Stall: 200 * time.Millisecond}, outbound.Route{})
+	}, outbound.Options{Stall: time.Second}, outbound.Route{})
 	const large = 9 << 20 // more than is held
 	for _, c := range []struct {
 		before int // it stalls
@@ -303,7 +305,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 		conn, in := w.dial()
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", large)
 		conn.Write(make([]byte, c.before))
-		<-time.After(500 * time.Millisecond) // more than the most
+		<-time.After(1500 * time.Millisecond) // more than the most
 		go conn.Write(make([]byte, large-c.before))
 		response, err := http.ReadResponse(in, nil)
 		if err != nil {

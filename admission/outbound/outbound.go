@@ -36,6 +36,8 @@ const (
 	// it again, and because net/http notices that a caller goes only once the body was read.
 	mostHeld  = 8 << 20
 	firstHeld = 4 << 10
+	// mostHeader bounds the header of an answer; callers take less: fetch in Node 16 KiB.
+	mostHeader = 1 << 20
 	// keepIdle is how long idle connections to upstreams stay open: longer than pauses between
 	// bursts of an SDK, and shorter than load balancers keep them (60 s and more).
 	keepIdle = 50 * time.Second
@@ -127,6 +129,7 @@ func (p *Proxy) SetRoutes(of []Route) error {
 func NewTransport() *http.Transport {
 	t := httptarget.Client().Transport.(*http.Transport)
 	t.IdleConnTimeout, t.DisableCompression = keepIdle, true
+	t.MaxResponseHeaderBytes = mostHeader
 	return t
 }
 
