@@ -49,6 +49,9 @@ func TestEveryChangeIsInTheAuditList(t *testing.T) {
 		}, stop
 	}
 	p, as, stop := start()
+	waittest.Until(t, "the file's change is listed", func() bool {
+		return strings.Contains(as(token, "GET", "/v1/audit", ""), "file of set default")
+	})
 	as(token, "PUT", "/v1/policies/other",
 		`{"algorithm":"leaking_bucket","outflow":"1/h","capacity":9}`)
 	as(token, "PATCH", "/v1/policies/other", `{"outflow":"2/h"}`)
