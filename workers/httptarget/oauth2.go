@@ -85,12 +85,12 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	switch {
 	case err == nil:
 		t.current = next
-	case usable:
+		return next.value, nil
+	case usable: // and perhaps refused meanwhile
 		t.current.renewal = time.Now().Add(leastTokenLife)
-	default:
-		return "", fmt.Errorf("token of the target: %w", err)
+		return now.value, nil
 	}
-	return t.current.value, nil
+	return "", fmt.Errorf("token of the target: %w", err)
 }
 
 func (t *tokens) look() (now token, usable, due bool) {
