@@ -146,3 +146,9 @@ func TestATokenCommandMakesAClient(t *testing.T) {
 		}
 	}
 }
+
+func TestFilesOfClientsMayNameAProvider(t *testing.T) {
+	if access.NewVerifier == nil {
+		t.Error("the program does not link the verifier of OpenID Connect tokens")
+	}
+}

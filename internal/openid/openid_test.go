@@ -1,6 +1,7 @@
 package openid_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hmac"
@@ -9,16 +10,23 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/certtest"
 	_ "github.com/penstock-mq/penstock/internal/openid"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 var encode = base64.RawURLEncoding.EncodeToString
@@ -95,14 +103,18 @@ func (p *provider) of(changes ...any) map[string]any {
 	return claims
 }
 
-func (p *provider) clients() *access.Clients {
-	p.t.Helper()
-	clients, err := access.Parse(strings.NewReader(fmt.Sprintf(`
+func (p *provider) file() string {
+	return fmt.Sprintf(`
 oidc: {issuer: %q, audience: penstock, ca: %q}
 clients:
   - {name: auditor, rights: [read], policies: ["*"], claims: [email=bob@example.com]}
   - {name: operators, rights: [read, operate], policies: ["*"], claims: [groups=operators]}
-`, p.URL, p.ca)))
+`, p.URL, p.ca)
+}
+
+func (p *provider) clients() *access.Clients {
+	p.t.Helper()
+	clients, err := access.Parse(strings.NewReader(p.file()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -165,6 +177,55 @@ func TestTokensOfAProvider(t *testing.T) {
 	}
 	if got := who(p.clients(), valid); got != "operators/ann@example.com [read operate]" {
 		t.Errorf("after the file was read again: %s", got)
+	}
+}
+
+// TestTheAuditListNamesThePerson who has a token of the provider.
+func TestTheAuditListNamesThePerson(t *testing.T) {
+	p := newProvider(t)
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte(p.file()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mail, err := policy.Parse([]byte(
+		`{"name":"mail","algorithm":"leaking_bucket","outflow":"1/s","capacity":9}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log waittest.Log
+	service, err := penstock.Open(t.Context(), penstock.Options{
+		Server: embedded.Options{Dir: t.TempDir()}, HTTP: penstock.HTTP{Tokens: tokens},
+		Policies: []policy.Policy{mail}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx) }()
+	<-service.Ready()
+	token := p.sign(p.key, "1", p.of())
+	ask := func(method, path string) (int, string) {
+		r := httptest.NewRequest(method, "http://localhost"+path, nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		service.Handler().ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	if status, body := ask("DELETE", "/v1/policies/mail"); status != 403 {
+		t.Errorf("without the right: %d %s", status, body)
+	}
+	if status, body := ask("POST", "/v1/pause/mail"); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask("GET", "/v1/audit"); status != 200 ||
+		!strings.Contains(body, `"by":"operators/ann@example.com"`) ||
+		strings.Contains(body, token) || strings.Contains(log.String(), token) {
+		t.Errorf("%d %s", status, body)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
