@@ -204,7 +204,9 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 			t.RetryMS = max(*wait-most.Milliseconds(), 1)
 		}
 	case down && (in > most || b.callers != nil && b.callers.len() > 0): // one waits, as the probe
-		t.Reason, t.RetryMS = job.RefusedDown, max(in.Milliseconds(), t.RetryMS)
+		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
+			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
+		}
 	case wait != nil && *wait > most.Milliseconds():
 		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
 	default:

@@ -46,6 +46,9 @@ func (c *calling) hears(id string) func(job.Answer) {
 			c.heard = append(c.heard, id+" error")
 		case a.Turn.StartMS != nil:
 			c.heard = append(c.heard, fmt.Sprintf("%s %s %d", id, a.Turn.State, *a.Turn.StartMS))
+		case a.Turn.State == job.TurnRefused && a.Turn.Reason == job.RefusedDown:
+			c.heard = append(c.heard, fmt.Sprintf("%s %s %s, again in %d", id, a.Turn.State,
+				a.Turn.Reason, a.Turn.RetryMS))
 		default:
 			c.heard = append(c.heard, strings.TrimSpace(id+" "+a.Turn.State+" "+a.Turn.Reason))
 		}
@@ -374,14 +377,14 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	down(true)
 	c.ask("probe", now)
 	c.ask("x", now)
-	c.at(now, "probe waiting 500, x no down")
+	c.at(now, "probe waiting 500, x no down, again in 1000")
 	c.ask("probe", now+100*milli)
 	at := c.part.buckets["a"].target.at
 	c.at(at-20*milli, "probe waiting down, probe offer")
 	c.ask("probe", at)
 	c.at(at, "probe go")
 	c.ask("y", at)
-	c.at(at, "y no down")
+	c.at(at, "y no down, again in 1000")
 	c.tell("probe", job.CallDone, at)
 	down(false)
 	c.ask("z", at)

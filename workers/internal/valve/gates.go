@@ -156,10 +156,15 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		by = reasonNames[h.by]
 	}
 	if h.until == pace.Never || h.by == byStorage ||
-		h.by == byBreaker && (v.breaker.probing() || b.down() && b.target.probing()) {
+		h.by == byBreaker && v.probing(b) {
 		return by, 0
 	}
 	return by, h.until
+}
+
+// probing reports whether a bucket waits for a probe that runs.
+func (v *Valve) probing(b *bucket) bool {
+	return v.breaker.probing() || b.down() && b.target.probing()
 }
 
 func (j *heldJob) held() string {
