@@ -15,8 +15,8 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 const (
@@ -121,7 +121,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
 	if c.whole {
 		request.Header.Del("Expect") // the caller has sent all
-		httptarget.SendOnce(request, c.body)
+		oneshot.SetBody(request, c.body)
 	} else {
 		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
 	}

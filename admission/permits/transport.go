@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/hints"
-	"github.com/penstock-mq/penstock/workers/httptarget"
+	"github.com/penstock-mq/penstock/internal/oneshot"
 )
 
 // Acquirer acquires permits, as [*Client] does.
@@ -54,7 +54,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	once := r.Clone(r.Context()) // net/http resends what it can
 	if once.GetBody = nil; r.Body == nil || r.Body == http.NoBody {
-		httptarget.SendOnce(once, nil)
+		oneshot.SetBody(once, nil)
 	}
 	a, err := base.RoundTrip(once)
 	if err != nil {

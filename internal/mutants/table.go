@@ -2931,7 +2931,7 @@ func (Synced)`,
 	},
 	{
 		name: "proxy-resends-inside", file: "admission/outbound/send.go",
-		old: "httptarget.SendOnce(request, c.body)",
+		old: "oneshot.SetBody(request, c.body)",
 		new: "request.GetBody = func() (io.ReadCloser, error) {\n" +
 			"return io.NopCloser(bytes.NewReader(c.body)), nil\n}\n" +
 			"request.Body, _ = request.GetBody()",

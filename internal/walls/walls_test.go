@@ -43,7 +43,7 @@ workers: internal/buildinfo internal/installation internal/notice internal/seldo
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/clienttls internal/follow internal/hints internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/clienttls internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
@@ -78,9 +78,9 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/hints queue queue/job workers/httptarget nats.go
+admission/permits: admission internal/hints internal/oneshot queue queue/job nats.go
 admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
@@ -126,6 +126,7 @@ internal/door: admission admission/console admission/httpapi admission/manage ad
 internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
+internal/oneshot:
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
 internal/pgtest: internal/proctest internal/waittest

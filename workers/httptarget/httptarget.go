@@ -4,7 +4,6 @@
 package httptarget
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
@@ -278,26 +278,8 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 		return nil, err
 	}
 	request.Header = header
-	SendOnce(request, j.Body)
+	oneshot.SetBody(request, j.Body)
 	return request, nil
-}
-
-// SendOnce gives a request a body that net/http cannot resend, as it does on other kept connections
-// if requests have an Idempotency-Key or a method such as GET.
-func SendOnce(request *http.Request, body []byte) {
-	// net/http knows this type to be in memory, and sends it in one packet with the header.
-	request.Body = io.NopCloser(bytes.NewReader(body))
-	request.ContentLength = int64(len(body))
-	if len(body) > 0 {
-		return
-	}
-	// net/http treats length 0 with a body as unknown and would send chunks.
-	request.TransferEncoding = []string{"identity"}
-	switch request.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may require a length
-		// HTTP/1 omits the canonical spelling, HTTP/2 any
-		request.Header["content-length"] = []string{"0"}
-	}
 }
 
 // sendable rejects header fields that HTTP cannot carry (RFC 9110, section 5).

@@ -1,0 +1,26 @@
+// Package oneshot makes HTTP requests that net/http sends at most once.
+package oneshot
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+)
+
+// SetBody gives a request a body that net/http cannot resend, as it does on other kept connections
+// if requests have an Idempotency-Key or a method such as GET.
+func SetBody(request *http.Request, body []byte) {
+	// net/http knows this type to be in memory, and sends it in one packet with the header.
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	request.ContentLength = int64(len(body))
+	if len(body) > 0 {
+		return
+	}
+	// net/http treats length 0 with a body as unknown and would send chunks.
+	request.TransferEncoding = []string{"identity"}
+	switch request.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may require a length
+		// HTTP/1 omits the canonical spelling, HTTP/2 any
+		request.Header["content-length"] = []string{"0"}
+	}
+}
