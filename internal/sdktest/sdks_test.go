@@ -21,7 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-func TestMain(m *testing.M) { proctest.Main(m, proctest.Raced("../../cmd/admitter")...) }
+func TestMain(m *testing.M) { proctest.Main(m, "-race", "../../cmd/admitter") }
 
 // world is an admitter with a proxy in front of the fakes.
 type world struct {

@@ -1,5 +1,0 @@
-//go:build race
-
-package proctest
-
-const raced = true
