@@ -205,6 +205,14 @@ func buildInto(dir string, build []string) error {
 	return nil
 }
 
+// Raced adds to arguments for [Main] that the programs look for data races, if the tests do.
+func Raced(build ...string) []string {
+	if raced {
+		return append([]string{"-race"}, build...)
+	}
+	return build
+}
+
 // Program returns the path of a program built by [Main].
 func Program(name string) string { return filepath.Join(os.Getenv(programs), name) }
 
