@@ -1847,7 +1847,7 @@ func (Synced)`,
 	},
 	{
 		name: "breaker-closes-with-a-burst", file: "workers/internal/valve/breaker.go",
-		old: "b.pace.Hold(&b.clock, now) // opening again is no burst",
+		old: "b.pace.Hold(&b.clock, now) // without a burst",
 		new: "_ = now",
 		by:  "./workers/internal/valve TestABreakerThatClosesIsNoBurst",
 	},

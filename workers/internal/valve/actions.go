@@ -9,28 +9,27 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Actions collects the work that valves request, until the caller performs it.
+// Actions is the work that valves request.
 type Actions struct {
-	Starts    []Run           // give to a worker, or let the caller begin
-	Elsewhere []Elsewhere     // give to workers in other processes
-	Refusals  []string        // remote workers whose claim found no job
-	Acks      []handle.Ref    // acknowledge, with confirmation
-	Fetches   []handle.Ref    // read the body
-	Saves     []Save          // write the attempt record, then call saved
-	Burials   []Burial        // store the dead letter, then call buried
-	Forgets   []Forgotten     // delete the attempt record
-	Done      []Ending        // record that a job with an Idempotency-Key is done, without waiting
-	Endings   []Ending        // record how a job with an Idempotency-Key ended, then acknowledge it
-	Cancelled []Seen          // dropped by an operator
-	Accepted  []Seen          // seen for the first time since they were stored
-	Breakers  []Turned        // opened or closed
-	Adapted   []Adapted       // rates lowered
-	Offers    []string        // policies that need remote workers
+	Starts    []Run // for a worker, or for a waiting caller
+	Elsewhere []Elsewhere
+	Refusals  []string // remote workers whose claims found no job
+	Acks      []handle.Ref
+	Fetches   []handle.Ref
+	Saves     []Save
+	Burials   []Burial
+	Forgets   []Forgotten
+	Done      []Ending // a job with an Idempotency-Key is done: recorded without waiting
+	Endings   []Ending // how such a job ended otherwise: recorded before its acknowledgement
+	Cancelled []Seen
+	Accepted  []Seen // seen for the first time
+	Breakers  []Turned
+	Adapted   []Adapted
+	Offers    []string        // names of policies
 	Reports   []record.Report // send to the new owner of a partition
-	Vanished  int             // number of jobs removed from the stream by others
+	Vanished  int             // number of jobs that others removed
 }
 
-// Reset empties the lists, keeping the memory of long ones.
 func (a *Actions) Reset() {
 	clear(a.Starts)
 	clear(a.Elsewhere)
@@ -40,81 +39,76 @@ func (a *Actions) Reset() {
 		Accepted: a.Accepted[:0]}
 }
 
-// Seen is a job with its headers, if held here.
+// Seen is a job with its headers, if held.
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
-	Reason string // of a job that was cancelled by another one
+	Reason string // if another job caused its cancellation
 }
 
-// Run is a job given to a worker. Its final check happens outside of the loop.
 type Run struct {
 	handle.Ref
 	Stored  time.Time
 	Header  map[string][]string
 	Body    []byte
-	Cost    int64 // of its bucket's rate, in slots
+	Cost    int64 // in slots of its bucket's rate
 	Costs   map[string]int64
-	Attempt int          // 1 is the first
-	Crashes int          // number of owner crashes while it ran
-	Due     pace.Instant // when the job could have started
-	Number  uint64       // sequence number among the policy's runs here
-	// delays that shadow limits would have caused
+	Attempt int // from 1
+	Crashes int
+	Due     pace.Instant
+	Number  uint64 // counts the policy's runs here
+	// by shadow limits
 	Shadow map[string]time.Duration
-	Call   *Grant // nil: it is a stored job
+	Call   *Grant // nil: a stored job
 	*Ticket
 }
 
-// Elsewhere is a run for the remote worker that made a claim.
+// Elsewhere is a run for a claim of a remote worker.
 type Elsewhere struct {
 	Run    Run
-	Worker string // the subject on which it listens
+	Worker string // its subject
 }
 
-// Ending is how a job with an Idempotency-Key ended, for its duplicates.
+// Ending is the end of a job with an Idempotency-Key, kept for its repeats.
 type Ending struct {
 	handle.Ref
 	job.Ended
-	Headless bool   // its checksum is only in the headers of the stored job
-	asked    uint64 // number of the question whose answer waits for this record; 0: none
+	Headless bool   // its checksum is in the stored headers only
+	asked    uint64 // number of the question that waits for this record; 0: none
 }
 
-// Save requests that an attempt record be written.
 type Save struct {
 	handle.Ref
 	Record   record.Attempt
 	Revision uint64 // of the replaced record, then its own; 0: none
 }
 
-// Forgotten is an attempt record to delete.
 type Forgotten struct {
 	handle.Ref
 	Revision uint64 // 0: any
 }
 
-// Adapted reports that a target's apparent limit lowered a bucket's rate.
 type Adapted struct {
-	handle.Ref         // of the throttled job
-	PerSecond  float64 // the new rate
+	handle.Ref
+	PerSecond float64
 }
 
-// Burial is a job to be stored as a dead letter.
 type Burial struct {
 	handle.Ref
 	Stored   time.Time
 	Header   map[string][]string
 	Body     []byte
-	Lean     bool // Body was left out
-	Headless bool // Header was left out
-	Attempts int  // attempts that counted
+	Lean     bool
+	Headless bool
+	Attempts int
 	Reason   job.Reason
 	Detail   string
 }
 
-// Turned reports that a breaker opened or closed, and the job that caused it.
+// Turned reports an opened or closed breaker, and the job that caused it.
 type Turned struct {
 	handle.Ref
 	Open  bool
-	All   bool   // the breaker over all buckets
-	Error string // the job's error
+	All   bool // over all buckets
+	Error string
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// leastChange is the relative change of a rate from which its clock is adjusted.
+	// leastChange is the relative change of a rate that adjusts its clock.
 	leastChange = 0.005
-	// tuneEvery is how often a waiting bucket recomputes its rising rate.
+	// tuneEvery is how often a waiting bucket updates its rising rate.
 	tuneEvery = 5 * time.Second
 )
 
@@ -24,7 +24,7 @@ func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	return most * policy.DefaultAdaptiveMin, most
 }
 
-// learn records that a target throttled a run, which began at an instant of this valve; 0: unknown.
+// learn records a throttle of a run that began at an instant of this valve; 0: unknown.
 func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	if v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return
@@ -56,8 +56,7 @@ func (v *Valve) remember(b *bucket, l *learnt) {
 	b.own().learnt = l
 }
 
-// tune sets a bucket's rate to the current, rising one. The clock keeps the slots for which it
-// waits, so many changes let a bucket start no more than its outflow allows.
+// tune sets a bucket's rate to the current one. The clock keeps its slots: see [pace.Pace.Refit].
 func (v *Valve) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {
@@ -79,7 +78,6 @@ func (v *Valve) tune(b *bucket, now pace.Instant) {
 	b.pace.Refit(&b.clock, before.pace, now)
 }
 
-// relearn keeps a bucket's learnt rate after a change of its limits, if it still applies.
 func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l := b.learnt
 	if l == nil {
@@ -101,7 +99,6 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	return min(at, now.Add(tuneEvery))
 }
 
-// Lowered counts the buckets that have learnt a rate below their outflow.
 func (v *Valve) Lowered() int { return v.lowered }
 
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {

@@ -7,22 +7,21 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Only small bodies, and those of jobs that start soon, are held in memory.
+// Small bodies are always held, others only shortly before their jobs start.
 const (
-	// leanSize is the size above which bodies of waiting jobs are not held.
+	// leanSize is the largest small body.
 	leanSize = 4 << 10
-	// lead is how long before its start an omitted body is read.
+	// lead is how long before its start a body is read.
 	lead = 500 * time.Millisecond
-	// readEvery groups reads that are due at about the same time.
+	// readEvery groups reads.
 	readEvery = 25 * time.Millisecond
-	// mostFetches bounds the read-ahead of a bucket.
+	// mostFetches bounds the read-ahead of a bucket, in jobs.
 	mostFetches = 1024
-	// mostBodies bounds the bytes of large bodies held or being read. The last one may exceed it.
+	// mostBodies bounds the bytes of large bodies, apart from the last one.
 	mostBodies = 64 << 20
 )
 
-// keepBody counts the body of a waiting job, from the beginning of its read, until detach or
-// unload.
+// keepBody counts a body from the beginning of its read until detach or unload.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -40,7 +39,6 @@ func (v *Valve) freeBody(j *heldJob) {
 	v.bodies -= int64(j.Size)
 }
 
-// unload drops the bodies of a bucket that does not start soon.
 func (v *Valve) unload(b *bucket) {
 	for _, j := range b.ready {
 		if b.bodies == 0 {
@@ -53,12 +51,12 @@ func (v *Valve) unload(b *bucket) {
 	}
 }
 
-// fetch requests the bodies of the next jobs: the first items of the heap. Once half of the room is
-// used it reads only the head; otherwise a fast bucket would keep others from their first (law 5).
+// fetch requests the bodies of the first items of the heap. Once half of the room is used it reads
+// only the head; otherwise a fast bucket would delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
-			break // the heads of others go first
+			break
 		}
 		if j.Lean {
 			v.keepBody(j.heldJob)
@@ -70,17 +68,17 @@ func (v *Valve) fetch(b *bucket) {
 	}
 }
 
-// readAhead requests bodies in the order in which buckets get workers, while there is room. Buckets
-// that may not take a worker give up theirs, so that hanging targets do not block free workers.
+// readAhead requests bodies in the order in which buckets get workers. Buckets that may not take a
+// worker give up theirs, so that hanging targets do not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {
 			return
 		}
 		b := v.unread[0].bucket
-		v.unplace(b) // Loaded places it again
+		v.unplace(b)
 		v.surface(b, now)
-		if len(b.ready) == 0 { // its first job has expired, and waits to be buried
+		if len(b.ready) == 0 { // its first job has expired, and lapse buries it
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
@@ -99,7 +97,7 @@ func readAt(start pace.Instant) pace.Instant {
 	return start.Add(-lead) / pace.Instant(readEvery) * pace.Instant(readEvery)
 }
 
-// readOn requests more bodies once about half of the read-ahead is used.
+// readOn requests more once half of the read-ahead is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
 	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
@@ -108,8 +106,8 @@ func (v *Valve) readOn(b *bucket) {
 	}
 }
 
-// makeRoom unloads a due bucket that cannot take a worker and comes after the first unread one, and
-// reports whether there is room. It examines only the end of the heap, about the end of the order.
+// makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. It
+// looks only at the end of the heap, about the last in order.
 func (v *Valve) makeRoom(now pace.Instant) bool {
 	if v.Free() <= 0 {
 		return false
@@ -131,7 +129,7 @@ func (j *heldJob) Read(header map[string][]string) {
 	}
 }
 
-// Loaded sets a requested body. gone: another client removed the job from the stream.
+// Loaded takes a requested body. gone: another client removed the job.
 func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {
@@ -144,13 +142,12 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 		v.place(j.Bucket, now)
 		return
 	}
-	if body != nil && j.counted { // else no longer wanted
+	if body != nil && j.counted { // otherwise no longer wanted
 		j.Body, j.Lean = body, false
 	}
 	v.place(j.Bucket, now)
 }
 
-// Unreadable buries a job whose text turned out to be malformed.
 func (v *Valve) Unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {

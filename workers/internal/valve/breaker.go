@@ -9,49 +9,47 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// breaker is a circuit breaker for a target that is down, during which attempts do not count. A
-// bucket's opens when several different jobs in a row have found the target down; the valve's opens
-// when several buckets have. It lets one probe per backoff through, and closes when one finds the
-// target up.
+// breaker is a circuit breaker: while a target is down, attempts do not count, and one probe starts
+// per backoff, until one finds the target up.
 type breaker struct {
 	open     bool
-	since    pace.Instant // when it opened: jobs that began later are probes
-	last     pace.Instant // when a job last found the target down
-	failures int          // failures in a row that opened it or kept it open
-	at       pace.Instant // time of the next probe
-	probe    *heldJob     // the last one
+	since    pace.Instant // jobs that began later are probes
+	last     pace.Instant // last failure
+	failures int          // in a row, including those that opened it
+	at       pace.Instant // next probe
+	probe    *heldJob
 }
 
 type health struct {
-	breaker  breaker      // over all buckets
-	answered pace.Instant // latest start of a job that found it up
-	suspects []job.Key    // keys that found it down since it was last up
-	broken   int          // number of buckets with an open breaker
-	lowered  int          // number of buckets with a learnt, lower rate
+	breaker  breaker
+	answered pace.Instant // latest start of a successful job
+	suspects []job.Key    // keys with failures since a job succeeded
+	broken   int
+	lowered  int // buckets with a lower, learnt rate
 }
 
-// suspicion is the evidence against a bucket's target since it was last up.
+// suspicion counts failures of a bucket's target since a success.
 type suspicion struct {
 	breaker
-	jobs []*heldJob // different jobs that found it down
+	jobs []*heldJob // all different
 }
 
 const (
-	// mostSuspectJobs opens a bucket's breaker. They must differ: a job that kills its target must
-	// exhaust its attempts without stopping the others. mostSuspectBuckets opens the valve's: fewer
-	// may have targets of their own.
+	// mostSuspectJobs opens a bucket's breaker. They differ, because a job that kills its target
+	// must exhaust its attempts and stop no others. mostSuspectBuckets opens the valve's: fewer may
+	// have targets of their own.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
-	// mostProbeWait is the longest time between two probes, for a prompt recovery.
+	// mostProbeWait is the longest time between two probes.
 	mostProbeWait = time.Minute
 )
 
-// probing reports whether a probe runs. Probes of partitions that were handed over never report.
+// probing reports whether a probe runs. Probes of lost partitions never report.
 func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning &&
 		k.probe.Bucket.Part.state <= partitionLive
 }
 
-// due returns the time of the next probe. It waits for a running one, up to mostProbeWait.
+// due returns the time of the next probe, which waits for a running one up to mostProbeWait.
 func (k *breaker) due() pace.Instant {
 	if k.probing() {
 		return max(k.at, k.probe.began.Add(mostProbeWait))
@@ -62,8 +60,8 @@ func (k *breaker) due() pace.Instant {
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt: until a breaker opens (law 6), and then only while other buckets get answers, since then
-// the job itself fails. The job moves behind others that have not found the target down.
+// attempt. It does until a breaker opens (law 6), and then only while other buckets succeed, since
+// then the job itself fails. The job moves behind others without failures.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -97,14 +95,14 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	return true
 }
 
-// othersAnswer reports whether another bucket's job found the target up, and began after this
-// bucket's last probe failed.
+// othersAnswer reports whether a job of another bucket succeeded that began after this bucket's
+// last failure.
 func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
-// trip opens a bucket's breaker, or keeps it open. A failed probe of the valve's breaker also does,
-// so that the next probe comes from another bucket.
+// trip opens a bucket's breaker or keeps it open. A failed probe of the valve's breaker does too,
+// so that another bucket has the next probe.
 func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
@@ -114,7 +112,7 @@ func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	v.wait(&b.target.breaker, now)
 }
 
-// wait opens a breaker until its next probe, one jittered backoff of the policy from now.
+// wait keeps a breaker open for another jittered backoff.
 func (v *Valve) wait(k *breaker, now pace.Instant) {
 	most := min(time.Duration(v.Policy.Retry.MaxBackoff), mostProbeWait)
 	backoff := pace.Doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
@@ -125,7 +123,7 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
-// available records a successful call. Calls that began before a breaker opened do not close it.
+// available records a successful job. Jobs that began before a breaker opened do not close it.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	v.answered = max(v.answered, j.began)
@@ -147,7 +145,7 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 func (v *Valve) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
 		v.broken--
-		b.pace.Hold(&b.clock, now) // opening again is no burst
+		b.pace.Hold(&b.clock, now) // without a burst
 	}
 	for _, j := range b.target.jobs {
 		j.tried = 0
@@ -158,7 +156,7 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 	b.target = nil
 }
 
-// recovered closes the breaker over all buckets, whose clocks restart, spread out.
+// recovered closes the breaker over all buckets. Their clocks restart, spread out.
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
@@ -184,8 +182,8 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	v.place(b, now)
 }
 
-// nextDue returns the due bucket whose turn it is; while the valve's breaker is open, the able
-// bucket that has waited longest, so that a bucket whose own target hangs cannot probe each time.
+// nextDue returns the due bucket whose turn it is. While the valve's breaker is open, that is the
+// able bucket that has waited longest, so that a hanging one cannot have each probe.
 func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	first := v.due[0].bucket
 	if !v.breaker.open {
@@ -202,8 +200,8 @@ func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 }
 
 type Breakers struct {
-	Buckets int  // buckets with an open breaker
-	All     bool // the breaker over all buckets is open
+	Buckets int
+	All     bool
 }
 
 func (b Breakers) Open() int {
@@ -214,7 +212,7 @@ func (b Breakers) Open() int {
 }
 
 // Down reports whether an open breaker holds the jobs of a key, and whether their attempts count
-// nevertheless.
+// all the same.
 func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {

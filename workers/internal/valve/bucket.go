@@ -15,68 +15,67 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// stage is a held job's progress from the stream to its acknowledgement.
 type stage uint8
 
 const (
-	stageWaiting stage = iota // in its bucket, in order
+	stageWaiting stage = iota // in order
 	stageDelayed              // not yet due, or backing off
-	stageRunning              // here, or in another process if it has a holder
-	// recording its failed attempt or crash, before it backs off
+	stageRunning              // here, or in the process of its holder
+	// its failed attempt or crash is being recorded
 	stageSaving
-	stageBurying // its dead letter is being stored
-	stageAcking  // waiting for its acknowledgement to be confirmed
-	stageGone    // no longer in the stream
+	stageBurying
+	stageAcking // its acknowledgement is not confirmed
+	stageGone   // no longer in the stream
 )
 
-// heldJob is one stored job of a partition that this drainer owns.
+// heldJob is a job in memory.
 type heldJob struct {
 	job.Arrived
 	Bucket *bucket
 
 	stage      stage
-	generation uint8 // of the backlog that delivered it last
-	raised     bool  // it was deep, and waits for a slot
+	generation uint8 // of its last delivery
+	raised     bool  // it was deep
 	text
 	trials
 
-	// the other process that runs it; while it waits, one that may still report; while a crash is
-	// being recorded, the one that crashed
+	// the other process that runs it, or that crashed while noting; of a waiting job, one that may
+	// still report
 	holder  string
-	mark    int64        // its lane's arrived slots when it came
-	front   int64        // larger for later moves to the front; 0: not moved
-	came    int64        // its arrival in the partition's order: see arrivals
-	expires pace.Instant // deadline or maximum age
-	at      pace.Instant // when its timer fires, while in the valve's timers
+	mark    int64 // its lane's arrived slots when it came
+	front   int64 // larger: moved later; 0: not moved
+	came    int64 // see arrivals
+	expires pace.Instant
+	at      pace.Instant // of its timer
 
-	call *call // nil: it is a stored job
+	call *call // nil: a stored job
 
-	charged *charged // while it runs: its charges to limits
+	charged *charged
 
-	inBucket, inTimers int // heap indices, −1 outside; inBucket is its index in ready or later
+	inBucket, inTimers int // −1: in none; inBucket is in ready or later
 }
 
-// text is how much of a job's headers and body is held.
+// text tells how much of a job's headers and body is held.
 type text struct {
-	fetching bool  // its body is being read
-	counted  bool  // its large body is held or being read, and counted
-	headless bool  // its headers were left out as well, as it was deep
-	keyed    bool  // if headless: it has an Idempotency-Key
-	weight   int32 // see weigh
+	fetching bool
+	counted  bool // its large body is held or being read
+	headless bool // its headers are not held either
+	keyed    bool // if headless: it has an Idempotency-Key
+	weight   int32
 }
 
 type trials struct {
-	noting   bool // a crash is being recorded
-	recorded bool // there is an attempt record to delete
-	snoozed  bool // while saving: its run asked for the wait, and no attempt counts
-	// how often it found its target down, since a job of its bucket last found it up
+	noting   bool
+	recorded bool // there is an attempt record
+	snoozed  bool // its run asked to wait, so no attempt counts
+	// failures since a job of its bucket found its target up
 	tried     uint16
-	began     pace.Instant // its last start here
-	Attempts  int          // attempts that counted
+	began     pace.Instant // last start here
+	Attempts  int          // those that counted
 	crashes   int
 	LastError string
-	reason    job.Reason    // while its dead letter is being stored
-	backoff   time.Duration // while saving: the wait to follow
+	reason    job.Reason
+	backoff   time.Duration // after saving
 }
 
 func (j *heldJob) ref() handle.Ref {
@@ -88,13 +87,12 @@ var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
-// ran reports whether a job that is being buried had started.
+// ran reports whether a dead letter's job had started.
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
-// enter moves a job to another stage. Checkpoints list the begun jobs, and must not search a
-// million waiting ones.
+// enter moves a job to another stage. Checkpoints list begun jobs without a search.
 func (j *heldJob) enter(next stage) {
 	if j.call != nil {
 		j.stage = next
@@ -119,9 +117,9 @@ type orderedJob struct{ *heldJob }
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
 func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
-// rank is the order of a bucket's jobs. Jobs that found the target down go last, until one finds it
-// up; jobs that operators moved to the front go first. The rest go by priority, then by sequence
-// (law 4). With a priority step, a job instead counts as having arrived one step earlier per level.
+// rank orders a bucket's jobs. Those that found the target down go last, those that operators moved
+// to the front first, the rest by priority, then by sequence (law 4). With a priority step, a job
+// counts as having arrived one step earlier per level.
 type rank struct {
 	tried uint16
 	front int64
@@ -156,8 +154,8 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank reorders jobs after the step has changed. Final checks in progress follow the old order,
-// so nothing starts until they are decided.
+// rerank reorders jobs after a change of the step. Nothing starts until final checks, which follow
+// the old order, are over.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
 		b.lanes[i].trail = nil
@@ -178,75 +176,75 @@ type timedJob struct{ *heldJob }
 func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
 func (j timedJob) Moved(i int)            { j.inTimers = i }
 
-// bucket holds one key's jobs and clock.
+// bucket is one key's jobs and clock.
 type bucket struct {
 	// Fields read by full scans come first, for cache locality.
 	*limits
 	*near
 	key  job.Key
-	held int // jobs in any stage
-	// jobs that wait for a slot, or for their date
+	held int
+	// that wait for a slot, or for their date
 	deep, deepLater int32
-	waiting         int64   // slots of all jobs that wait for one
-	turns           float64 // virtual time under the total outflow: see Valve.turns
+	waiting         int64
+	turns           float64 // virtual time: see order
 
 	Part  *Part
 	clock pace.Clock
 	lanes []lane
-	cool  pace.Instant // until when the target asked for a pause
+	cool  pace.Instant // end of the target's pause
 
-	inList int          // index in the partition's list, −1 once removed
-	since  pace.Instant // when it last became active or started a job
-	nextAt pace.Instant // its time in the valve's schedule
-	index  int32        // in the heap named by spot
+	inList int
+	since  pace.Instant // when it became active or last started a job
+	nextAt pace.Instant // in the schedule
+	index  int32
 	spot   spot
-	awake  bool // it has work that may run; an inactive bucket earns burst credit
+	awake  bool // an inactive bucket earns burst credit
 }
 
 // near is the state of a bucket with jobs in memory. Others share an empty one, which saves 300
-// bytes for each key whose jobs are all deep.
+// bytes for each.
 type near struct {
-	ready   heap.Heap[orderedJob] // jobs that wait for a slot, except deep ones
-	later   heap.Heap[laterJob]   // jobs that back off or are not due yet
+	ready   heap.Heap[orderedJob] // wait for a slot
+	later   heap.Heap[laterJob]   // back off or are not due
 	running int                   // jobs that count against concurrency, wherever they run
 	passing passing
-	heldBy  string // the start limit that holds its next job
+	heldBy  string // a start limit
 
-	callers *callers // calls that wait; nil: there were none
+	callers *callers
 
-	last      *Ticket // the last start, which the next must follow
+	last      *Ticket // the last start
 	undecided undecided
-	stalled   bool // an undecided start was returned: nothing starts until all are decided
-	noting    int  // jobs whose crash is being recorded; the jobs behind them wait
+	stalled   bool // a start was returned: nothing starts until all are decided
+	noting    int  // jobs whose crash is being recorded, for which the others wait
 
-	throttles int          // pauses in a row
-	target    *suspicion   // nil: no sign of an outage
-	learnt    *learnt      // the target's learnt limit; nil: none
-	used      *quota.Set   // usage of the start limits; nil: none that counts
-	fresh     pace.Instant // when to check again that no usage counts
-	allowed   allowed      // the job that the limits allow to start
-	trial     *quota.Trial // usage of the shadow limits
+	throttles int        // in a row
+	target    *suspicion // nil: no failures
+	learnt    *learnt
+	used      *quota.Set   // of the start limits; nil: nothing that counts
+	fresh     pace.Instant // when to check whether usage still counts
+	allowed   allowed
+	trial     *quota.Trial
 
 	// units of each named cost in its ready jobs, beyond their slots
 	named map[string]int64
 
-	rate      pace.Average // of its starts
-	minute    pace.Average // rate of starts over a minute
+	rate      pace.Average
+	minute    pace.Average
 	late      lateness
-	lastError string // of the last failed run, until a run succeeds
+	lastError string // until a run succeeds
 
-	bodies int // number of jobs with a counted body
-	raised int // number of ready jobs that were deep
+	bodies int // counted ones
+	raised int // ready jobs that were deep
 }
 
-// nothingNear is the shared, read-only zero value.
+// nothingNear is shared and read-only.
 var nothingNear = &near{}
 
 func newBucket(p *Part, key job.Key, l *limits) *bucket {
 	return &bucket{key: key, Part: p, limits: l, near: nothingNear}
 }
 
-// own returns the bucket's private state.
+// own returns the bucket's private near, for writing.
 func (b *bucket) own() *near {
 	if b.near == nothingNear {
 		b.near = &near{}
@@ -254,26 +252,26 @@ func (b *bucket) own() *near {
 	return b.near
 }
 
-// lane counts the slots of a bucket's jobs of one priority.
+// lane counts slots of one priority.
 type lane struct {
 	priority int
-	waiting  int64     // slots of ready and deep jobs
-	arrived  int64     // slots of all jobs so far
-	trail    *trail    // arrival times; nil: priorities have no step
-	line     deep.Line // deep jobs that may start; 0: none
-	later    deep.Line // deep jobs that are not due yet; 0: none
+	waiting  int64  // ready and deep
+	arrived  int64  // so far
+	trail    *trail // nil: priorities have no step
+	line     deep.Line
+	later    deep.Line // not due yet; 0: none
 }
 
-// trail is an approximate record of the arrivals of a lane.
+// trail records the arrivals of a lane, approximately.
 type trail struct {
-	newest int64 // the latest arrival
+	newest int64
 	marks  []trailMark
 }
 
-// trailMark is the number of slots that had arrived by an instant.
+// trailMark is the slots that had arrived by an instant.
 type trailMark struct{ at, arrived int64 }
 
-// mostMarks bounds the marks of a lane, spread about evenly over time.
+// mostMarks bounds a lane's marks, which are spread evenly over time.
 const mostMarks = 32
 
 func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
@@ -311,7 +309,7 @@ func (l *lane) note(at int64) {
 	t.marks = append(t.marks, trailMark{at, l.arrived})
 }
 
-// until returns a lower bound on the waiting slots of a lane that arrived up to an instant.
+// until returns at least how many waiting slots had arrived by an instant.
 func (l *lane) until(at int64) int64 {
 	if l.trail == nil {
 		return 0
@@ -357,7 +355,7 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 	return first, expires
 }
 
-// countNamed adds the named costs of a job that waits for a slot; sign −1 removes them.
+// countNamed counts a waiting job's named costs; sign −1 removes them.
 func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	for name, n := range named {
 		if b.named == nil {
@@ -369,11 +367,11 @@ func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	}
 }
 
-// slotsBefore counts the slots of stored jobs before a waiting job: exactly while all later jobs of
-// its priority wait, else a lower bound.
+// slotsBefore counts the slots before a waiting stored job: a lower bound once later jobs of its
+// priority have started.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
-		return 0 // or the few moved to the front after it
+		return 0 // or the few moved to the front later
 	}
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -401,7 +399,7 @@ func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	return min(b.callers.slots, b.callers.perJob*(jobs+1))
 }
 
-// slotsOf counts the slots of a lane before a job of a priority and arrival time.
+// slotsOf counts a lane's slots before a job of a priority and arrival time.
 func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	switch latest := came + int64(l.priority-priority)*b.step; {
 	case b.step > 0 && latest < b.Part.arrivals.last:
@@ -415,7 +413,7 @@ func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 type passing struct {
 	seq   uint64
 	until pace.Instant
-	by    string // the limit that holds it
+	by    string
 }
 
 // allowed is a job that the limits allow to start, briefly: JetStream's clock may change.
@@ -435,7 +433,7 @@ func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
 
-// busy returns how many workers run its jobs: calls need none.
+// busy counts its workers: calls need none.
 func (b *bucket) busy() int {
 	if b.callers == nil {
 		return b.running
@@ -445,26 +443,26 @@ func (b *bucket) busy() int {
 
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
-// learnt is the learnt limit of a bucket's target. It only lowers the rate (law 2).
+// learnt lowers the rate to a target's apparent limit, and never raises it (law 2).
 type learnt struct {
 	adapt.State
-	under *limits // the limits of its key
+	under *limits
 }
 
 type spot uint8
 
 const (
-	spotNone   spot = iota
-	spotSched       // its next start lies ahead
-	spotUnread      // its next body does not fit
-	spotDue         // it may start a job as soon as a worker is free
-	spotCaller      // it may start a call
+	spotNone spot = iota
+	spotSched
+	spotUnread // its next body does not fit
+	spotDue    // it lacks a worker
+	spotCaller
 )
 
-// scheduledBucket orders buckets by their next start, which it copies to save cache misses.
+// scheduledBucket orders buckets by their next start, copied to save cache misses.
 type scheduledBucket struct {
 	*bucket
-	at pace.Instant // its nextAt
+	at pace.Instant
 }
 
 func (b scheduledBucket) Before(c scheduledBucket) bool {
@@ -472,8 +470,7 @@ func (b scheduledBucket) Before(c scheduledBucket) bool {
 }
 func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
 
-// dueBucket orders the buckets that compete for workers: by turns taken, then by running jobs, then
-// by how long they are due.
+// dueBucket orders buckets that compete for workers: by turns, running jobs, time due.
 type dueBucket struct{ *bucket }
 
 func (b dueBucket) Before(c dueBucket) bool {
@@ -487,10 +484,9 @@ func (b dueBucket) Before(c dueBucket) bool {
 }
 func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
-// mostSpread is the largest limit passed to spread.
 const mostSpread = 250 * time.Millisecond
 
-// spread returns a fraction of limit by the key's hash, so that buckets do not all start together.
+// spread returns a fraction of limit by the key's hash, so that buckets do not start together.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

@@ -13,23 +13,21 @@ func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
 
 const (
 	callsPerJob = 9 // calls in a row that start before a waiting job
-	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy whose buckets
-	// take turns.
+	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
 	mostCalled = 32
-	// callSilence is how long after its last question a caller that waits has gone. It asks every
-	// two seconds.
+	// callSilence is when a waiting caller counts as gone. It asks every two seconds.
 	callSilence = 10 * time.Second
 )
 
-// callers are the calls of a bucket, in their order.
+// callers are a bucket's calls.
 type callers struct {
 	waiting heap.Heap[callJob]
-	called  heap.Heap[callJob] // claims first
-	chosen  *heldJob           // the next one, as head of the bucket's ready jobs
-	inRow   int64              // calls started since the last stored job …
-	perJob  int64              // … and before the next
-	slots   int64              // of all of them
-	running int                // calls among the bucket's running jobs
+	called  heap.Heap[callJob]
+	chosen  *heldJob // head of the bucket's ready jobs
+	inRow   int64    // calls since the last stored job …
+	perJob  int64    // … and before the next
+	slots   int64    // of all
+	running int
 }
 
 func (b *bucket) calls() *callers {
@@ -39,7 +37,7 @@ func (b *bucket) calls() *callers {
 	return b.callers
 }
 
-// callJob orders the calls of a bucket: claims first.
+// callJob orders calls: claims first.
 type callJob struct{ *heldJob }
 
 func (j callJob) Before(k callJob) bool {
@@ -58,7 +56,7 @@ func (c *callers) len() int {
 	return n
 }
 
-// await puts a call into the order of its bucket. Place the bucket afterwards.
+// await queues a call. Place its bucket afterwards.
 func (v *Valve) await(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	c := b.calls()
@@ -113,7 +111,7 @@ func (b *bucket) unchoose() {
 }
 
 // overdue reports whether the first stored job has waited a priority step for each level of its
-// priority below the highest. No call may be chosen.
+// priority below the highest.
 func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	if b.step == 0 || b.queued() == 0 {
 		return false
@@ -125,9 +123,9 @@ func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
-// choose makes the next call the head of the bucket's ready jobs, so that all code about the head
-// holds for calls. Every tenth start is left to a stored job if there is a worker for it, so that
-// calls never stop the queue; every second one if the job is overdue.
+// choose makes the next call the head of the bucket's ready jobs, so that code about heads holds
+// for calls. Every tenth start is left to a stored job with a worker, every second one if that is
+// overdue.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
 	c := b.callers
 	if c == nil {
@@ -154,8 +152,7 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 
 func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
 
-// placeCall is place for a bucket whose head is a call: it offers the calls their turns, shortly
-// before.
+// placeCall is place for a bucket whose head is a call, to be offered its turn shortly before.
 func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
@@ -170,7 +167,7 @@ func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 		v.summon(b, at, now)
 	}
 	switch {
-	case !claimed && !v.takesTurns(): // the caller's answer, or its silence, places again
+	case !claimed && !v.takesTurns(): // the caller's answer or silence places again
 	case at > now:
 		v.schedule(b, b.tunedAt(at, now))
 	default:
@@ -179,7 +176,6 @@ func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	}
 }
 
-// summon offers the calls of a bucket their turns that come soon.
 func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 	c, n := b.callers, mostCalled
 	if b.pace != nil {
@@ -208,7 +204,7 @@ func (v *Valve) offerCall(j *heldJob, now pace.Instant) {
 	say(j.call.reply, job.Turn{State: job.TurnOffer})
 }
 
-// hail offers calls their turns where all buckets take turns.
+// hail offers calls their turns where buckets take turns.
 func (v *Valve) hail(now pace.Instant) {
 	v.hailAt = pace.Never
 	if len(v.callers) == 0 || !v.takesTurns() {
@@ -227,7 +223,7 @@ func (v *Valve) hail(now pace.Instant) {
 	}
 }
 
-// caller returns the bucket whose call starts next, unless due jobs go first.
+// caller returns the bucket whose call starts next; nil: none, or a due job goes first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
 		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {
@@ -241,8 +237,7 @@ func (v *Valve) caller() (first *bucket) {
 	return first
 }
 
-// againForCalls places due buckets again in which calls had left the turn to a job, as there is no
-// worker for it.
+// againForCalls places buckets again whose calls left their turn to a job that finds no worker.
 func (v *Valve) againForCalls(now pace.Instant) {
 	if v.memory.calls == 0 {
 		return

@@ -15,50 +15,46 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A call is a job that is not stored: a caller waits in the bucket for a start, and makes the
+// A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// The caller is like a remote worker that runs no other job: each of its questions is a claim,
-// valid for ClaimWindow by its own clock. Shortly before its turn it gets an offer, and asks again.
-// When it hears nothing it also asks again, which finds the partition's next owner, and states its
-// age, which keeps its place there.
+// The caller is like a remote worker: each question is a claim, valid for ClaimWindow by its own
+// clock. Shortly before its turn it gets an offer, and asks again. It also asks again after
+// silence, which finds the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
 	reply  func(job.Answer) // to the caller's last question …
 	n      int              // … and its number
-	called bool             // it was offered its turn, or has claimed it
-	claim  pace.Instant     // end of its claim; 0: none
-	ends   pace.Instant     // end of its wait
-	passed bool             // while it runs: it may have begun
-	said   *job.Question    // until its final check is known to have ended: how it goes on
-	lease  time.Duration    // while it runs: it ends without a word from the caller for so long
-	leased bool             // the caller knows of the lease, and reports how the call ends
+	called bool             // offered its turn, or claims it
+	claim  pace.Instant     // its end; 0: none
+	ends   pace.Instant     // of its wait
+	passed bool             // it may have begun
+	said   *job.Question    // a report that awaits the result of the final check
+	lease  time.Duration    // within which its caller must speak while it runs
+	leased bool             // its caller knows, and reports the end
 }
 
 const (
 	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer takes
 	// time.
 	claimFor = 30 * time.Millisecond
-	// mostCalls bounds the calls of all partitions of this process.
+	// mostCalls bounds the calls of this process.
 	mostCalls = 1 << 16
-	// callGrace is how much longer than its caller the valve waits, and longestCall is how long at
-	// most.
+	// callGrace is how much longer than its caller the valve waits, at most longestCall.
 	callGrace, longestCall = time.Second, 10 * time.Minute
 	longestID              = 64
-	// unusedWithin is the lease of a call whose end matters to no limit: until then its caller may
-	// give back a start that came too late.
+	// unusedWithin is the lease of a call whose end matters to no limit: its caller may still give
+	// back a late start.
 	unusedWithin = 250 * time.Millisecond
 )
 
-// Grant is the answer to a call that may begin, after its final check.
 type Grant struct {
 	reply   func(job.Answer)
-	leaseMS int64 // 0: the caller need not report the end
+	leaseMS int64 // 0: the end need not be reported
 }
 
 func (g *Grant) Tell() { say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
 
-// Outcome returns the run's outcome after its final check.
 func (g *Grant) Outcome(passed bool) record.Outcome {
 	if !passed {
 		return record.Outcome{Kind: record.OutcomeReturned}
@@ -66,7 +62,6 @@ func (g *Grant) Outcome(passed bool) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeProgress}
 }
 
-// Call handles a caller's question: whether it may begin.
 func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.Instant) {
 	c := q.Call
 	if p.Quiesced || p.state > partitionLive || c.Partitions != v.Policy.Partitions {
@@ -82,8 +77,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
 	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n && !j.Bucket.paused {
-		// It only asks whether its owner is still there, as thousands may. Answer with the bucket's
-		// next start, which takes no walk.
+		// It only asks whether its owner is there, as thousands may: answer without a walk.
 		j.call.reply, j.call.n = reply, c.N
 		v.lookAt(j, min(j.call.ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
@@ -105,7 +99,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	case !j.call.passed: // the answer to its former question is on its way
 		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		return
-	default: // it has not begun, and cannot any more, as it has asked again
+	default: // it has asked again, so it cannot begin any more
 		v.settle(j, v.unused(j, now), now)
 		j = nil
 	}
@@ -151,7 +145,7 @@ func (v *Valve) keep(p *Part, j *heldJob) {
 	v.memory.calls++
 }
 
-// neverPasses returns why a call of these costs can never start. Callers over NATS state any.
+// neverPasses returns why a call can never start. Callers over NATS state any cost.
 func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) string {
 	if len(id) == 0 || len(id) > longestID || len(named) > policy.MaxLimits {
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
@@ -175,7 +169,7 @@ func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) strin
 	return ""
 }
 
-// usable returns what a call may report as used: a negative number would be a credit.
+// usable returns reported usage without negative numbers, which would be credits.
 func usable(used map[string]int64) map[string]int64 {
 	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
 	for name, n := range used {
@@ -184,10 +178,9 @@ func usable(used map[string]int64) map[string]int64 {
 	return used
 }
 
-// firstCall is the least sequence of a call. Calls are ordered by when they first asked.
+// firstCall is the least sequence of a call. Calls are ordered by their first question.
 const firstCall = 1 << 63
 
-// refuses returns the answer to a new call that would wait in vain.
 func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	now pace.Instant) *job.Turn {
 
@@ -215,8 +208,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	return t
 }
 
-// probeOf returns when an open breaker lets the bucket's next start through, and whether one is
-// open.
+// probeOf returns whether a breaker holds the bucket, and when its next probe may start.
 func (v *Valve) probeOf(b *bucket) (at pace.Instant, down bool) {
 	if v.breaker.open {
 		at = v.breaker.due()
@@ -255,8 +247,8 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 	return &ms
 }
 
-// grant returns the answer to a call that starts. Its caller gets a lease if the call's end matters
-// to some limit, or would be news of a target that is in trouble.
+// grant answers a call that starts. It gets a lease if its end matters to a limit, or while the
+// target is in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, unusedWithin
@@ -292,8 +284,8 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// unused returns the charge of a call that did not begin, and its outcome. Its slot of the peak is
-// lost, because later starts have been checked after it.
+// unused refunds a call that did not begin. Its slot of the peak is lost, because later starts were
+// checked after it.
 func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
 	if b := j.Bucket; b.pace != nil {
@@ -302,8 +294,8 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeUncounted}
 }
 
-// Settle handles a caller's report. A call without a lease, or of a crashed owner, is unknown here:
-// the report still pauses its bucket, and its progress counts it again.
+// Settle handles a caller's report. A call without a lease, or of a crashed owner, is unknown here;
+// its report still pauses its bucket, and its progress counts it again.
 func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 	c := q.Call
 	j := p.calls[c.ID]
@@ -407,14 +399,13 @@ func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
 		v.detach(j)
 		j.call.claim = 0
 		v.await(j, now)
-	default: // its wait is over, or its caller did not answer the offer
+	default:
 		v.detach(j)
 		v.dropCall(j)
 	}
 	v.place(j.Bucket, now)
 }
 
-// leaveCalls directs all callers of a partition to its next owner.
 func (v *Valve) leaveCalls(p *Part) {
 	for _, j := range p.sortedCalls() {
 		if j.inTimers >= 0 {
@@ -429,12 +420,12 @@ func (v *Valve) leaveCalls(p *Part) {
 	for _, b := range p.buckets {
 		if b.callers != nil {
 			b.unchoose()
-			b.callers = &callers{running: b.callers.running} // until their final checks
+			b.callers = &callers{running: b.callers.running}
 		}
 	}
 }
 
-// sortedCalls lists a partition's calls in a fixed order, so that a seed reproduces a run.
+// sortedCalls sorts, so that a seed reproduces a run.
 func (p *Part) sortedCalls() []*heldJob {
 	all := make([]*heldJob, 0, len(p.calls))
 	for _, j := range p.calls {

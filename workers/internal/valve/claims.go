@@ -8,38 +8,37 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// claims finds workers in other processes. The valve offers that a job is due; workers with room
-// claim it; when a claim arrives, the valve picks the next job. Offers go out slightly ahead.
-//
-// An offer carries no job: a silent worker would delay it.
+// claims finds workers in other processes: the valve offers work slightly ahead, workers with room
+// claim it, and each claim gets the next job. Offers carry no job, which a silent worker would
+// delay.
 type claims struct {
-	offering int // offers without an answer
-	// no worker at all has had a free slot since the last offer
+	offering int // unanswered offers
+	// no worker had a free slot since the last offer
 	declined bool
-	nobody   bool         // the last offer found no worker at all
-	running  int          // jobs that run in other processes
-	nextAt   pace.Instant // time of the next offer
-	wakeAt   pace.Instant // when to recompute the demand
+	nobody   bool         // no worker answered the last offer
+	running  int          // jobs elsewhere
+	nextAt   pace.Instant // next offer
+	wakeAt   pace.Instant // when demand may have grown
 	held     []Claim
 
-	// Buckets that a worker with room refused. Until the next claim, offers are for those behind.
+	// buckets that a worker with room refused since the last claim
 	crowded map[job.Key]bool
 }
 
-// Claim is a worker in another process that waits for a job.
+// Claim is a remote worker that waits for a job.
 type Claim struct {
-	Worker string       // the subject on which it listens
-	Turn   NextTurn     // as offered
-	Until  pace.Instant // when it is refused
+	Worker string // its subject
+	Turn   NextTurn
+	Until  pace.Instant
 }
 
 const (
-	// ClaimWindow is the validity of a claim, counted by the valve from its offer and by the worker
-	// from its claim, which is later. It is short because a waiting worker does nothing else.
+	// ClaimWindow is how long a claim is valid, by the valve from its offer, by the worker from its
+	// claim, which is later. A waiting worker does nothing else.
 	ClaimWindow = 50 * time.Millisecond
-	// mostOffers bounds the open offers and claims of one policy.
+	// mostOffers bounds a policy's open offers and claims.
 	mostOffers = 8
-	// busyPause is the wait after a worker had no room, nobodyPause after no answer.
+	// busyPause follows an offer for which no worker had room, nobodyPause one without an answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
 	// ahead is how long before a job is due the search for a worker begins.
@@ -48,24 +47,21 @@ const (
 	HoldFor = ClaimWindow - 10*time.Millisecond
 )
 
-// OfferResult is how an offer ended.
 type OfferResult uint8
 
 const (
-	OfferClaimed OfferResult = iota // the claim was delivered, whatever its result
-	OfferBusy                       // or no answer in time
+	OfferClaimed OfferResult = iota // whatever became of the claim
+	OfferBusy
 	OfferNobody
 )
 
-// NextTurn is the bucket whose turn it is, and its running jobs.
 type NextTurn struct {
 	Key     job.Key
 	Running int
-	Alone   bool // the offer is for this bucket only, because those ahead of it were refused
+	Alone   bool // those ahead of it were refused
 }
 
-// Next returns the bucket whose turn it is now or soon, for workers that refuse a bucket with too
-// many running jobs.
+// Next returns the bucket whose turn comes next. Workers refuse one with too many running jobs.
 func (v *Valve) Next() NextTurn {
 	switch {
 	case len(v.due) > 0:
@@ -81,7 +77,7 @@ func (v *Valve) Next() NextTurn {
 	return NextTurn{}
 }
 
-// uncrowded returns the first due bucket that no worker has refused, in the heap below index i.
+// uncrowded returns the first due bucket without a refusal, in the heap below index i.
 func (v *Valve) uncrowded(i int) *bucket {
 	switch {
 	case i >= len(v.due):
@@ -105,14 +101,12 @@ func (v *Valve) Refused(key job.Key) {
 
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
-// fits reports whether a worker that claimed for one bucket may serve another. Workers refuse a
-// bucket that runs very many jobs, which must not reach them under another key. Even one job more
-// than offered may be too many: the last of two workers is for buckets that run none.
+// fits reports whether a worker that claimed for one bucket may serve another. Workers refuse
+// buckets that run too many jobs, and one job more than offered may be too many.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
 }
 
-// offer looks for remote workers if jobs are due now or soon and no local worker may serve them.
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
 	if v.Free() > 0 {
@@ -129,7 +123,6 @@ func (v *Valve) offer(now pace.Instant) {
 	}
 }
 
-// wanted returns how many remote workers are useful now or soon, and when that number grows.
 func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	next = pace.Never
 	if v.Free() > 0 && len(v.due) == 0 {
@@ -194,8 +187,7 @@ func (v *Valve) serve(now pace.Instant) {
 	}
 }
 
-// match pairs a bucket with a claim: the bucket whose turn it is, otherwise one that a worker
-// claimed for.
+// match pairs a claim with the bucket whose turn it is, otherwise with its own.
 func (v *Valve) match() (b *bucket, claim int) {
 	held := v.claims.held
 	fitting := func(b *bucket) int {

@@ -12,17 +12,16 @@ import (
 )
 
 // When memory is short, jobs far from their turn are kept deep: as small records, without headers
-// and body, which are read from the stream again before they start. A job can go deep if nothing is
-// known of it beyond its headers, and if it came after all deep ones. Before a job starts, all that
-// precede it are held: see surface.
+// and body, which are read again before they start. A job can go deep if only its headers are known
+// of it, and if it came after all deep ones.
 
-// Memory is a budget for the waiting jobs of all valves of a process, not a bound.
+// Memory is a budget for the waiting jobs of all valves, not a bound.
 type Memory struct {
 	most int64 // bytes; 0: unlimited
-	near int64 // approximate bytes of buckets and held jobs
-	deep int64 // number of deep jobs
+	near int64 // bytes of buckets and held jobs, approximately
+	deep int64
 
-	calls int // that wait, or run under a lease
+	calls int // waiting, or running under a lease
 }
 
 // NewMemory returns a budget of most bytes; 0: unlimited.
@@ -30,14 +29,12 @@ func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
 func (v *Valve) Share(m *Memory, s *Slots) { v.memory, v.slots = m, s }
 
-// Slots bounds the jobs that local workers of several valves run at once. While they are scarce,
-// the valves must be in one line, to take turns.
+// Slots bounds the jobs of several valves' local workers. Such valves form a line.
 type Slots struct {
 	Most int // 0: unlimited
 	Used int
 }
 
-// Left returns how many more jobs may run.
 func (s *Slots) Left() int {
 	if s.Most <= 0 {
 		return math.MaxInt
@@ -46,24 +43,24 @@ func (s *Slots) Left() int {
 }
 
 const (
-	// Sizes of a held job without its text, of the overhead of headers, and of a bucket.
+	// Sizes of a held job, of headers' overhead, and of a bucket.
 	nearBytes   = 480
 	headerBytes = 350
 	bucketBytes = 620
-	// mostLapsing bounds the expired jobs on their way to dead letters before more deep jobs
-	// expire; lapsePause is the time until the next look.
+	// mostLapsing bounds the expired jobs on their way to dead letters, before more expire;
+	// lapsePause is the time until the next look.
 	mostLapsing = 1000
 	lapsePause  = 100 * time.Millisecond
 	// mostRipe bounds the deep jobs that become due in one iteration.
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep: held jobs may take half of the memory.
+// short reports whether new jobs go deep.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
-// strip drops the body of one held job of a bucket, selected by seq, while memory is tight.
+// strip drops the body of one job of a bucket, selected by seq, while memory is tight.
 func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	if !v.memory.tight() {
 		return
@@ -113,7 +110,6 @@ func (v *Valve) unweigh(j *heldJob) {
 	j.weight = 0
 }
 
-// weighNothing stops counting the memory of a partition that is left.
 func (p *Part) weighNothing() {
 	for _, j := range p.jobs {
 		p.v.freeBody(j)
@@ -124,7 +120,7 @@ func (p *Part) weighNothing() {
 	p.deep.Clear()
 }
 
-// deepLane owns a line of deep jobs.
+// deepLane owns a line.
 type deepLane struct {
 	*bucket
 	priority int
@@ -172,7 +168,7 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	b.queueDeep(l, 1, j.Cost, j.Costs)
 }
 
-// queueDeep counts a deep job that waits for a slot; sign −1 removes it.
+// queueDeep counts a deep job in its bucket; sign −1 removes it.
 func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
 	b.deep += int32(sign)
 	b.waiting += int64(sign) * cost
@@ -180,7 +176,7 @@ func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64
 	b.countNamed(cost, named, int64(sign))
 }
 
-// lift removes a deep job and returns it as a held one that is counted only in its bucket, or nil.
+// lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
 func (p *Part) lift(seq uint64) *heldJob {
 	j := p.fathom(seq)
 	if j != nil {
@@ -195,7 +191,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 	return j
 }
 
-// fathom returns a read-only copy of a deep job as a held one, or nil.
+// fathom returns a read-only copy of a deep job, or nil.
 func (p *Part) fathom(seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
@@ -240,8 +236,8 @@ func (p *Part) raise(seq uint64) *heldJob {
 	return j
 }
 
-// surface raises a bucket's next jobs, as far ahead as bodies are read. It runs before the first
-// held job is examined (law 4). More are raised only while a deep job precedes the last held one.
+// surface raises a bucket's next jobs, as far ahead as bodies are read, while deep ones precede the
+// last held one. It runs before the first held job is examined (law 4).
 func (v *Valve) surface(b *bucket, now pace.Instant) {
 	for b.deep > 0 {
 		first, expires := b.firstDeep()
@@ -256,7 +252,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 	}
 }
 
-// seen reports whether a delivered job is deep already. Another job of the same sequence is gone.
+// seen reports whether a delivered job is deep. Another job of its sequence is gone.
 func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false
@@ -272,8 +268,7 @@ func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	return false
 }
 
-// sweepDeep drops deep jobs that were not redelivered, and returns their buckets, to be placed
-// later.
+// sweepDeep drops deep jobs that were not redelivered, and returns their buckets, to be placed.
 func (p *Part) sweepDeep() (of []*bucket) {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := p.lift(seq)

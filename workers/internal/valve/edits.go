@@ -11,17 +11,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// MostEdits bounds the edited jobs of a partition, all of which are in every record of its owner.
+// MostEdits bounds a partition's edited jobs, all of which are in each record of its owner.
 const MostEdits = 1000
 
-// edits are operators' changes to jobs of a partition, which its owner keeps and hands over.
+// edits are operators' changes to a partition's jobs, kept by its owner.
 type edits struct {
 	jobs  map[uint64]record.Edit
-	front int64  // of the job moved last
-	noted uint32 // the first checkpoint, by number, that has all of them
+	front int64  // of the last move
+	noted uint32 // number of the first checkpoint with all of them
 }
 
-// of returns a job's edit. One with another stamp is for a stream since restored.
+// of returns a job's edit. One with another stamp belongs to a former stream.
 func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
 	if edit, known := e.jobs[seq]; known && edit.Job == stored {
 		return edit, true
@@ -65,8 +65,7 @@ func apply(a *job.Arrived, edit record.Edit) {
 	}
 }
 
-// edit changes a job that does not run. full: there are too many edits. The job stays under its
-// bucket's rate, but no longer under law 4.
+// edit changes a waiting job, which then is exempt from law 4. full: there are too many edits.
 func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full bool) {
 	j := p.seek(seq)
 	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
@@ -124,5 +123,4 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	v.place(j.Bucket, now)
 }
 
-// EditWaits reports whether an edit waits for a stored checkpoint.
 func (p *Part) EditWaits() bool { return p.unnoted.noted.Stored < p.edits.noted }

@@ -10,25 +10,25 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// forecast estimates, under an outflow_total, the slots that go to other buckets before a bucket's
-// turn. One walk over all buckets serves all questions for some time.
+// forecast estimates the slots that go to other buckets before a bucket's turn. One walk over all
+// buckets serves all questions for some time.
 //
 // Every bucket is assumed to take its turns evenly, by weight, in jobs of its average cost. Turns
-// are exact to one part in 64. The estimate is late rather than early, by at most one job of each
-// other bucket.
+// are exact to one part in 64. The estimate errs to the late side, by at most one job of each other
+// bucket.
 type forecast struct {
 	made  pace.Instant
-	from  pace.Instant // earliest next start of the policy
-	turns float64      // virtual time
+	from  pace.Instant // earliest next start
+	turns float64
 
 	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn. The
-	// bins hold sums over all buckets whose line has begun, minus the ended ones.
+	// bins hold sums over all buckets that have begun, minus the ended ones.
 	fixed, slope [turnBins]float64
 }
 
 type outlook struct {
 	forecast *forecast
-	coming   *coming // the next one
+	coming   *coming
 }
 
 const (
@@ -37,23 +37,23 @@ const (
 	// forecastFor is how long a forecast is used, longer for many buckets.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
-	// staleForecast is the age from which a forecast is unusable.
+	// staleForecast is the age of a useless one.
 	staleForecast = 2 * time.Second
 
-	turnBits = 6 // mantissa bits of a turn that select a bin
+	turnBits = 6 // mantissa bits that select a bin
 	turnBins = 48 << turnBits
 )
 
-// The buckets examined, and the expected starts computed, in about 10 µs.
+// The buckets examined, and starts computed, in about 10 µs.
 const walkPiece, expectPiece = 256, 16
 
-// turnBin returns the bin of a number of turns. Bins widen as floating-point numbers do.
+// turnBin returns the bin of some turns. Bins widen as floating-point numbers do.
 func turnBin(turns float64) int {
 	const mantissa, bias = 52, 1023
 	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
 }
 
-// add adds a bucket; call sum afterwards.
+// add adds a bucket. Call sum after the last one.
 func (f *forecast) add(b *bucket, turns float64) {
 	if !b.competes() {
 		return
@@ -99,13 +99,13 @@ func (p *Part) foresees(now pace.Instant) bool {
 		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket)
 }
 
-// foreseen is foresees, but continues the walk for the next forecast, which serves all questions.
+// foreseen is foresees, and continues the walk for the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
 	if p.foresees(now) {
 		return true
 	}
 	c := p.v.coming
-	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // out of date
+	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // abandoned
 		c.walk.Stop()
 		c = nil
 	}
@@ -126,7 +126,7 @@ type coming struct {
 	part     *Part
 	walk     *walk.Walk[*bucket]
 	forecast *forecast
-	lookedAt pace.Instant // abandoned questions leave it unfinished
+	lookedAt pace.Instant // its question may have been abandoned
 }
 
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
@@ -161,8 +161,7 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// limited returns when the start limits allow a job of cost c, after a number of the bucket's own
-// slots and of others'.
+// limited returns when start limits allow a job, after some slots of its bucket and of others.
 func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	now pace.Instant) pace.Instant {
 	wait := time.Duration(0)
@@ -178,8 +177,7 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	return now.Add(wait)
 }
 
-// expectBucket returns the ms until a bucket starts a job of cost c after a number of its own
-// slots, or nil if that is unpredictable.
+// expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	if v.Free() <= 0 && v.claims.declined {
 		return nil
@@ -187,7 +185,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 	return v.expectSlots(b, slots, c, now)
 }
 
-// expectSlots is expectBucket for a start that needs no worker.
+// expectSlots is expectBucket for calls, which need no worker.
 func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	h := v.holdOf(b, now)
 	if h.until == pace.Never || v.breaker.open || b.down() {
@@ -210,8 +208,8 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 	return &ms
 }
 
-// slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket has
-// taken a number of slots and starts another job.
+// slotsOfOthers returns the slots of other buckets, from an instant on, before a bucket has taken
+// some slots and starts another job.
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
@@ -262,14 +260,14 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 		return 0
 	}
 	perJob := float64(b.waiting) / float64(b.queued())
-	// It starts jobs until it is past the turn, so its last job reaches beyond.
+	// The job that passes the turn is included.
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0
 }
 
-// expectJob is expectBucket for a waiting job after a number of slots; also nil without a worker.
+// expectJob is expectBucket for a waiting job; also nil without a worker.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
@@ -297,11 +295,10 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 	return 0, true
 }
 
-// unknownRoom is the Retry-After if the next start is unpredictable.
 const unknownRoom = time.Second
 
-// room returns the Retry-After of a full bucket (law 7): the time until its next start, and at
-// least one interval.
+// room returns the Retry-After of a full bucket (law 7): until its next start, and at least one
+// interval.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	l, b := p.v.limitsOf(key), p.buckets[key]
 	if b != nil {

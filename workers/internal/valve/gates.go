@@ -9,13 +9,13 @@ import (
 )
 
 // A gate holds jobs back, until an instant or an event. All code that asks when a job may start
-// asks the gates. A new reason to hold jobs back is one more gate.
+// asks the gates.
 
 type reason uint8
 
 const (
 	notHeld     reason = iota
-	byProcessor        // no gate holds it: the loop reached it too late
+	byProcessor        // the loop was late
 	byNoWorker
 	byWorkersBusy
 	byTotalRate
@@ -36,10 +36,9 @@ var reasonNames = [reasons]string{byProcessor: job.LateByProcessor,
 	byCooling: job.BlockedByThrottled, byBreaker: job.BlockedByBreaker,
 	byStorage: job.BlockedByStorage, byRate: job.BlockedByRate}
 
-// hold is a gate's answer. It is in force before until.
 type hold struct {
 	by    reason
-	limit string       // its name, if by is byLimit
+	limit string       // if by is byLimit
 	until pace.Instant // Never: until some event
 }
 
@@ -67,7 +66,7 @@ var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
 	},
 }
 
-// shut returns the gate that holds a bucket until some event.
+// shut returns a gate that only an event opens.
 func (b *bucket) shut() hold {
 	switch {
 	case b.paused:
@@ -89,7 +88,7 @@ func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 	return h
 }
 
-// holdOfAll returns what keeps all buckets from starting a job.
+// holdOfAll returns what holds all buckets.
 func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 	if v.breaker.open {
 		h = hold{by: byBreaker, until: v.breaker.due()}
@@ -100,10 +99,10 @@ func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 	return h
 }
 
-// hold returns what keeps a bucket from starting its next job.
+// hold returns what holds a bucket's next job.
 func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	h := v.holdOf(b, now).or(v.holdOfAll(now))
-	if h.until <= now && len(b.ready) > 0 { // the head may cost more than what others start
+	if h.until <= now && len(b.ready) > 0 { // the head may cost more than others
 		wait, limit, _ := v.commonWait(b.ready[0].takes(), now)
 		h = hold{by: byLimit, limit: limit, until: now.Add(wait)}
 	}
@@ -113,7 +112,6 @@ func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	return h
 }
 
-// withoutWorker tells why a due bucket has no worker.
 func (v *Valve) withoutWorker() reason {
 	if !v.Local && v.claims.nobody {
 		return byNoWorker
@@ -121,8 +119,8 @@ func (v *Valve) withoutWorker() reason {
 	return byWorkersBusy
 }
 
-// held names what keeps a bucket from its next start, and until when; 0: unpredictable. It is empty
-// for a bucket without waiting jobs, or about to start one.
+// held names what holds a bucket, and until when; 0: unpredictable. Empty: no job waits, or one is
+// about to start.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	if b.queued()+len(b.later)+int(b.deepLater) == 0 {
 		return "", 0
@@ -162,7 +160,6 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	return by, h.until
 }
 
-// probing reports whether a bucket waits for a probe that runs.
 func (v *Valve) probing(b *bucket) bool {
 	return v.breaker.probing() || b.down() && b.target.probing()
 }
@@ -174,7 +171,7 @@ func (j *heldJob) held() string {
 	return job.BlockedByNotBefore
 }
 
-// heldJob is held for a single job.
+// heldJob is held for one job.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
@@ -197,28 +194,28 @@ func (v *Valve) untilWhen(by string, until pace.Instant) job.Hold {
 }
 
 type losses struct {
-	left struct { // when due buckets were last left waiting, and why
+	left struct { // last time that due buckets had to wait, and why
 		by reason
 		at pace.Instant
 	}
 	lost     [reasons]time.Duration // since the last TakeLost
-	holding  map[string]int         // number of waiting buckets by the start limit that holds them
-	heldTold pace.Instant           // time of the last TakeHeld
+	holding  map[string]int         // waiting buckets by start limit
+	heldTold pace.Instant           // last TakeHeld
 }
 
-// lateness records a bucket's late starts, for information only.
+// lateness records late starts, for information only.
 type lateness struct {
-	// how late starts are, beyond the variation that is made up
+	// beyond the variation that is made up
 	behind time.Duration
-	hold   reason       // what keeps the bucket itself from starting …
-	since  pace.Instant // … and since when its rate would allow a start
-	// until when a start limit or a missing checkpoint holds the next job
+	hold   reason       // what holds the bucket …
+	since  pace.Instant // … and since when its rate allows a start
+	// end of a limit's or a missing checkpoint's hold
 	limited   pace.Instant
 	limitedBy reason
-	lost      *lost // nil: nothing
+	lost      *lost
 }
 
-// lost is the recent lost time by reason: exponentially decaying sums.
+// lost is recently lost time by reason: exponentially decaying sums.
 type lost struct {
 	last    pace.Instant
 	seconds [reasons]float32
@@ -235,7 +232,7 @@ func (l *lost) fade(now pace.Instant) {
 	l.last = now
 }
 
-// faded returns the decayed sum of a loss that lasted for d until now.
+// faded returns the decayed sum of a loss of d that ends now.
 func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
@@ -254,8 +251,8 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 	v.lost[by] += d
 }
 
-// note records what keeps a bucket from starting waiting jobs. Its clock runs on while it waits for
-// a limit or a checkpoint, so the next start accounts for that: see noteStart.
+// note records what holds a bucket with waiting jobs. Its clock runs on during waits for limits and
+// checkpoints, for which noteStart accounts.
 func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
@@ -281,8 +278,8 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
-// missed records the time a bucket lost because nothing started since an instant; 0: nothing ever
-// did. Call it before the bucket's clock is held.
+// missed records a loss since an instant; 0: nothing ever started. Call it before the clock is
+// held.
 func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
@@ -313,7 +310,6 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	b.own().late.behind = behind
 }
 
-// why returns the last cause for which due buckets were left, otherwise the processor.
 func (v *Valve) why(b *bucket, since pace.Instant) reason {
 	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
 		return v.left.by
@@ -330,7 +326,6 @@ func (v *Valve) noteLeft(now pace.Instant) {
 	}
 }
 
-// lateMS returns a bucket's recent losses, including the current one, in ms by reason.
 func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	sum := v.late(b, now)
 	for c := notHeld + 1; c < reasons; c++ {
@@ -344,7 +339,7 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	return ms
 }
 
-// latest returns the ms that a bucket recently lost, without operators' pauses.
+// latest returns the ms that a bucket lost, without operators' pauses.
 func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
 	sum := v.late(b, now)
 	for c := notHeld + 1; c < reasons; c++ {
@@ -374,7 +369,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld reports how long start limits have held waiting buckets since the last call.
+// TakeHeld reports how long start limits have held buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
 	since := now.Since(v.heldTold)
 	if v.heldTold == 0 {

@@ -11,8 +11,7 @@ import (
 )
 
 // Gathering collects the clocks of a partition's buckets in pieces. Clocks read early stay true:
-// listed ones allow no start before the fence, and starts made meanwhile are part of the next
-// checkpoint.
+// they allow no start before the fence, and later starts are in the next checkpoint.
 type Gathering struct {
 	Of     *Part
 	Walk   *walk.Walk[*bucket]
@@ -20,13 +19,13 @@ type Gathering struct {
 }
 
 type heldClock struct {
-	record.Clock // without its times, which are the fields below
+	record.Clock // without its times, which are below
 	pace         *pace.Pace
-	due, tat     pace.Instant // of the bucket's clock
-	next         pace.Instant // when the clock allows a start
+	due, tat     pace.Instant
+	next         pace.Instant // earliest start
 	cool, probe  pace.Instant
 	learnt       learnt
-	interval     int64 // between two starts, in µs; 0: the bucket is unpaced
+	interval     int64 // in µs; 0: unpaced
 }
 
 func (p *Part) Gather() *Gathering {
@@ -35,8 +34,7 @@ func (p *Part) Gather() *Gathering {
 }
 
 // Some reads up to n more buckets, and reports whether those were the last. Clocks matter after an
-// instant: the fence, since a successor after a crash cannot come sooner; or now, to list every
-// bucket that is not in its initial state.
+// instant: the fence, since no successor comes sooner; or now, for all that are not fresh.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {
@@ -93,7 +91,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// A start that is due is due now, so that the next owner does not make up for the gap.
+			// A due start is due now, so that the next owner does not make up for the gap.
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -113,8 +111,8 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-// compareClocks orders clocks by the cost of omitting them: the longest waits first, then the
-// buckets that are due soonest.
+// compareClocks orders clocks by the cost of omitting them: longest waits first, then what is due
+// soonest.
 func compareClocks(a, b heldClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
@@ -129,7 +127,7 @@ func compareClocks(a, b heldClock) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// Handover returns a successor's record with the clocks later than atLeast from now.
+// Handover returns a record for a successor, with clocks later than atLeast from now.
 func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover {
 	g := p.Gather()
 	g.Some(p.list.Len(), now, now.Add(atLeast))
@@ -141,8 +139,8 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut returns a successor's record without the clocks of buckets. A crash is reported for
-// as long as an unlisted bucket may be affected.
+// HandoverBut is Handover without the buckets' clocks. It reports a crash as long as an unlisted
+// bucket may be affected.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}
@@ -175,9 +173,8 @@ func (v *Valve) slowest() (longest time.Duration) {
 	return longest
 }
 
-// doneJobs lists jobs whose acknowledgement the stream may not have applied, unconfirmed ones
-// first, because those will be redelivered. Confirmed ones are applied later, or never if the next
-// owner deletes the consumer first.
+// doneJobs lists jobs whose acknowledgement may not be applied: first unconfirmed ones, which will
+// be redelivered; then confirmed ones, which the stream may forget if the consumer is deleted.
 func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
@@ -200,7 +197,7 @@ func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	return append(done, slices.Compact(confirmed)...)
 }
 
-// runningJobs lists jobs that have started and have no recorded outcome.
+// runningJobs lists started jobs without a recorded outcome.
 func (p *Part) runningJobs() []record.Run {
 	var running []record.Run
 	for _, j := range p.begun {
@@ -212,7 +209,7 @@ func (p *Part) runningJobs() []record.Run {
 		switch {
 		case in.outcome != nil: // now ours to report
 			running = append(running, record.Run{Seq: seq, Holder: p.v.Self})
-		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
+		case in.holder != "" || in.crashed != "": // the crash counts once the job arrives
 			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
 		}
 	}

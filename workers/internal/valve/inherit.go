@@ -13,10 +13,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Own adds a partition. Its jobs start after GoLive; until all stored ones have arrived it is
-// sweeping.
+// Own adds a partition. Its jobs start after GoLive.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
-	if len(v.parts) == 0 { // knowledge of the target and forecasts are outdated
+	if len(v.parts) == 0 { // what is known of the target is outdated
 		v.breaker, v.suspects = breaker{}, nil
 		v.forecast, v.coming = nil, nil
 	}
@@ -39,19 +38,19 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	return p
 }
 
-// Inheritance is a new owner's knowledge of a partition.
+// Inheritance is a predecessor's state.
 type Inheritance struct {
-	// the predecessor crashed: clocks missing in Handover are unknown
+	// clocks missing in Handover are unknown
 	Crashed  bool
-	Owner    string        // the predecessor
-	Elapsed  time.Duration // minimum time since Handover was stored …
-	Age      time.Duration // … and maximum time since it was built
+	Owner    string
+	Elapsed  time.Duration // least time since Handover was stored …
+	Age      time.Duration // … and most time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	// no owner has started anything under limits: none has stored a checkpoint
+	// no owner has stored a checkpoint, so nothing has started under limits
 	Unstarted bool
-	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
-	Gone      map[string]bool // holders of running jobs that will never report
+	Fence     time.Duration   // after a crash: for how long the predecessor may still start jobs
+	Gone      map[string]bool // dead holders of running jobs
 }
 
 type InheritedAttempt struct {
@@ -71,7 +70,7 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within bounds a crashed predecessor's unrecorded units by its budget; 0: none.
+// within bounds unrecorded units by a budget; 0: none.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
@@ -83,8 +82,8 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 }
 
 // inherit applies a predecessor's record. After a crash, each bucket counts as having started a job
-// at the old owner's fence, the last possible moment, unless a checkpoint shows that it was not
-// due. This keeps law 2, and costs a bucket at most one interval and its burst.
+// at the last moment, the old owner's fence, unless a checkpoint shows that it was not due (law 2).
+// That costs a bucket at most one interval and its burst.
 func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	switch {
 	case in.Crashed || in.Handover.Partial:
@@ -120,7 +119,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
-		// Otherwise each deployment during an outage would cost attempts again.
+		// Otherwise each deployment during an outage would cost attempts.
 		if c.Down > 0 {
 			// Jobs that begin from now on are probes.
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
@@ -146,7 +145,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		// The crash counts when the job arrives. One in the attempt record is counted already.
+		// The crash counts when the job arrives, unless its attempt record has it.
 		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
 			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
@@ -164,11 +163,11 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	}
 }
 
-// notInherited stands for nearly every job. It is read-only.
+// notInherited stands for nearly every job. Read-only.
 var notInherited = &inheritedJob{}
 
-// takeIn returns the inherited state of an arrived job, except state of another job: in a stream
-// restored from a backup, jobs get sequences of lost ones.
+// takeIn returns an arrived job's inherited state, unless that is of another job: restored streams
+// repeat sequences.
 func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
@@ -187,10 +186,9 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	return in
 }
 
-// wind sets a clock from the predecessor's record. After a crash, the clock also waits a whole
-// interval from the takeover, unless nothing can have started since the record. Waits use the
-// minimum elapsed time, so that none ends early; the check for possible starts uses the maximum, so
-// that none is overlooked.
+// wind sets a clock from a record. After a crash the clock also waits a whole interval from the
+// takeover, unless nothing can have started since. Waits use the least elapsed time, so that none
+// ends early; possible starts use the most, so that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
@@ -211,7 +209,7 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	c.Set(due, tat)
 }
 
-// Opened records that a backlog was opened, with the predecessor's state unless it was reopened.
+// Opened records an opened backlog, with the predecessor's state unless it was reopened.
 func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pace.Instant) {
 	p.last = last
 	switch {
@@ -223,12 +221,12 @@ func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pac
 	p.created = created
 }
 
-// Behind reports whether a state of the stream is older than one seen before.
+// Behind reports whether the stream's state is older than one seen before.
 func (p *Part) Behind(created time.Time, last uint64) bool {
 	return created.Equal(p.created) && last < max(p.highest, p.last)
 }
 
-// GoLive lets the jobs of an opened partition start, unless it is quiesced.
+// GoLive lets jobs start, unless the partition is quiesced.
 func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
@@ -266,8 +264,8 @@ func (p *Part) restart(now pace.Instant) {
 	p.placeAll(now)
 }
 
-// lose drops a job that is no longer in the stream. A local run holds its bucket's concurrency
-// until it ends; a remote one will never report.
+// lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
+// will never report.
 func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.detach(j)
 	switch {
@@ -283,7 +281,7 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.remove(j, now)
 }
 
-// Reopen prepares for a reopened backlog, which redelivers every stored job.
+// Reopen prepares for a reopened backlog, which redelivers every job.
 func (p *Part) Reopen(epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
@@ -296,9 +294,9 @@ func (p *Part) Reopen(epoch uint64) {
 	}
 }
 
-// Swept records that all jobs stored at the opening have been delivered. A held job that was not is
-// gone: its acknowledgement was applied unnoticed, or another client purged it. It would block its
-// bucket forever (law 5). A run in progress is left alone.
+// Swept records that all jobs stored at the opening have arrived. A waiting job that has not is
+// gone: acknowledged unnoticed, or purged by another client. It would block its bucket forever (law
+// 5).
 func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -307,7 +305,7 @@ func (p *Part) Swept(now pace.Instant) {
 			missed = append(missed, j)
 		}
 	}
-	// sorted, so that a seed reproduces one order
+	// so that a seed reproduces a run
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	surfaced := p.sweepDeep()
 	for _, j := range missed {
@@ -344,21 +342,20 @@ func (p *Part) Swept(now pace.Instant) {
 	})
 }
 
-// saw counts an inherited run that has arrived, or never will. While one is missing, every bucket's
-// concurrency may be in use: runs are recorded by sequence.
+// saw counts an inherited run that has arrived, or never will. While one is missing, it may use any
+// bucket's concurrency: runs are recorded by sequence.
 func (p *Part) saw(now pace.Instant) {
 	if p.unseen == 0 {
-		return // the wait for it ended, after the longest time of an attempt
+		return // the wait for it is over
 	}
 	if p.unseen--; p.unseen == 0 {
 		p.placeAll(now)
 	}
 }
 
-// Looks reports whether inherited runs are awaited.
 func (p *Part) Looks() bool { return p.unseen > 0 }
 
-// LookFor ends the wait for inherited runs that do not arrive.
+// LookFor ends the wait for missing inherited runs.
 func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
@@ -366,8 +363,8 @@ func (p *Part) LookFor(now pace.Instant) {
 	}
 }
 
-// Resume handles the return of permission to start. Missed starts are not due at once (law 2), and
-// the gap earns no burst.
+// Resume handles a regained lease. Missed starts are not due at once (law 2), and the gap earns no
+// burst.
 func (v *Valve) Resume(now pace.Instant) {
 	v.total.Hold(&v.total.clock, now)
 	for _, p := range v.parts {
@@ -379,9 +376,9 @@ func (v *Valve) Resume(now pace.Instant) {
 	}
 }
 
-// Reported handles the outcome of a job that ran in another process during a handover. It is
-// ignored if it is of an earlier run by a process since declared dead, or of a former stream. A
-// late one counts unless the job has restarted; one that precedes its job is kept for it.
+// Reported handles the outcome of a job that another process ran during a handover. It is ignored
+// if it is of a dead process or a former stream. A late one counts unless the job has restarted; an
+// early one is kept for its job.
 func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
@@ -416,7 +413,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	}
 }
 
-// HolderGone handles the crash of a process that may run handed-over jobs. They count a crash.
+// HolderGone handles the death of a process, which counts as a crash of the jobs that it ran.
 func (v *Valve) HolderGone(holder string, now pace.Instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {

@@ -69,7 +69,7 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 	return time.Unix(0, head.Stored), waits
 }
 
-// LeftOfAll returns the balances of limits over all buckets whose state is here.
+// LeftOfAll returns the balances of limits over all buckets that are kept here.
 func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	for _, t := range v.common {
 		if t.here() != nil {
@@ -88,7 +88,7 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 
 type listed struct {
 	*bucket
-	size int64 // by the list's criterion, when found
+	size int64 // by the list's criterion
 }
 
 func (b listed) Before(c listed) bool {
@@ -96,21 +96,20 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is an unfinished list of a partition's largest buckets. In one piece, 40,000 buckets cost
-// a drainer its lease.
+// listing is a list of a partition's largest buckets, made in pieces: in one, 40,000 buckets cost a
+// drainer its lease.
 type listing struct {
 	part          *Part
-	by            string       // job.ByDepth, job.ByAge or job.ByLate
-	asked         pace.Instant // the time of the question
+	by            string // job.ByDepth, job.ByAge or job.ByLate
+	asked         pace.Instant
 	walk          *walk.Walk[*bucket]
-	forecast      *forecast // made by the same walk, if one is needed
+	forecast      *forecast // made by the same walk, if needed
 	offset, limit int
-	total         int               // number of buckets with jobs or calls
-	page          heap.Heap[listed] // the largest of them
-	states        []job.BucketState // descriptions of page
+	total         int               // buckets with jobs or calls
+	page          heap.Heap[listed] // the largest
+	states        []job.BucketState
 }
 
-// listBuckets begins a list without the first offset buckets. Its walk may also make the forecast.
 func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
@@ -173,7 +172,7 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
-			slices.Reverse(l.states) // back in the order of the list
+			slices.Reverse(l.states) // Remove returned the smallest first
 			return true
 		}
 		state := l.part.bucketState(l.page.Remove(0).key, now)
@@ -224,8 +223,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	return s
 }
 
-// position returns how many stored jobs and slots of its bucket start before a waiting job, or an
-// estimate for a long queue.
+// position returns the stored jobs and slots before a waiting job, estimated in a long queue.
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
@@ -246,7 +244,7 @@ func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
 
-// cancel drops a job for an operator, unless it runs.
+// cancel drops a job that does not run.
 func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil {
@@ -267,7 +265,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	}
 	v.detach(j)
 	v.out.Cancelled = append(v.out.Cancelled, Seen{Ref: j.ref(), Header: j.Header})
-	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded for duplicates
+	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {

@@ -10,24 +10,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// limits are the numbers that buckets obey. They are immutable and mostly shared.
+// limits are numbers of buckets, immutable and mostly shared.
 type limits struct {
-	pace        *pace.Pace // nil: jobs start unpaced
-	concurrency int        // 0: no limit
-	weight      int64      // share of turns under the policy's total outflow
-	step        int64      // of priority, in ns of waiting; 0: strict priority
+	pace        *pace.Pace // nil: unpaced
+	concurrency int        // 0: unlimited
+	weight      int64
+	step        int64 // of priority, in ns; 0: strict priority
 	paused      bool
 }
 
 type settings struct {
 	Policy    policy.Policy
 	paused    bool    // the whole policy
-	base      *limits // limits of buckets without an override
+	base      *limits // without an override
 	overrides map[job.Key]policy.Override
 }
 
-// limitsFor applies an override to the policy. A key cannot be resumed while its whole policy is
-// paused.
+// limitsFor applies an override, which cannot resume a key of a paused policy.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
 	if o.Outflow != nil {
@@ -47,14 +46,13 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
-// Change applies a policy, which mostly is unchanged.
 func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 	if paused != v.paused || !reflect.DeepEqual(p, v.Policy) {
 		v.setPolicy(p, paused, now)
 	}
 }
 
-// setPolicy changes the numbers of a policy, also for waiting jobs, except their max_age.
+// setPolicy applies new numbers, also to waiting jobs, except max_age.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
@@ -72,7 +70,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	v.breaker.at = min(v.breaker.at, now)
 }
 
-// SetOverride changes the override of one key; the zero override removes it.
+// SetOverride changes a key's override; the zero override removes it.
 func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)
@@ -86,8 +84,8 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// relimit gives a bucket its key's current limits. Its clock is adjusted: a reset would be worth a
-// burst (law 2).
+// relimit applies a key's current limits. The clock is adjusted: a reset would be worth a burst
+// (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
@@ -97,7 +95,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	}
 	switch {
 	case b.pace == nil:
-		b.clock.Reset() // a later rate is unrelated to the old one
+		b.clock.Reset() // a later rate is unrelated
 	case before.pace != nil:
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}
@@ -107,7 +105,6 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	v.place(b, now)
 }
 
-// SetOverrides sets the initial overrides.
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
 	maps.Copy(v.overrides, overrides)
 }

@@ -16,7 +16,7 @@ import (
 // Part is a partition that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
-	v     *Valve // of its policy
+	v     *Valve
 	Epoch uint64
 	state partitionState
 	holding
@@ -24,83 +24,82 @@ type Part struct {
 	legacy
 	acknowledged
 
-	crashes map[uint64]string // last crashed holder, by job with crashes
-	// latest reports of running jobs
+	crashes map[uint64]string // last crashed holder, by job
+	// last reports of running jobs
 	progress map[uint64]string
 	records  map[uint64]uint64 // revisions of attempt records, by job
 	unnoted  unnoted
 	edits    edits
 	unique   uniques
 
-	Quiesced bool // it starts no more jobs, because this drainer leaves
-	// Changed requests a checkpoint, when a job starts or ends.
+	Quiesced bool // starts nothing more
+	// a checkpoint is needed
 	Changed bool
-	// once surrendered: the holder of its running jobs for the successor
+	// of running jobs, once surrendered
 	holder string
 }
 
 type holding struct {
 	buckets map[job.Key]*bucket
-	list    walk.List[*bucket] // the same buckets
+	list    walk.List[*bucket] // the same
 	jobs    map[uint64]*heldJob
-	calls   map[string]*heldJob   // by the callers' ids
-	callSeq uint64                // number of calls so far
-	deep    *deep.Store[deepLane] // waiting jobs that are not held
-	// jobs that run, anywhere, or whose outcome is being recorded
+	calls   map[string]*heldJob // by callers' ids
+	callSeq uint64
+	deep    *deep.Store[deepLane]
+	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob
-	stages    [stageGone + 1]int // jobs by stage, from stageRunning on
-	undecided undecided          // over all its buckets
-	noting    int                // jobs whose crash is being recorded
+	stages    [stageGone + 1]int // from stageRunning on
+	undecided undecided
+	noting    int // jobs whose crash is being recorded
 }
 
-// stream is the known state of a partition's stream.
 type stream struct {
-	created    time.Time // its creation time, once known
-	generation uint8     // of the backlog
-	highest    uint64    // highest sequence that has arrived
-	// last sequence of the stream when the backlog was opened
+	created    time.Time
+	generation uint8  // of the backlog
+	highest    uint64 // that has arrived
+	// when the backlog was opened
 	last     uint64
 	sweeping bool // until all jobs up to last have arrived
-	// when the newest job was stored, of the received or inherited ones
+	// latest storage of a received or inherited job
 	newest   int64
 	arrivals arrivals
 }
 
 type legacy struct {
-	// when a crashed owner's partition was taken over; 0: it was handed over
+	// takeover after a crash; 0: handed over
 	crashedAt  pace.Instant
-	crash      *crash       // unknown starts after a crash; nil: none
-	restsUntil pace.Instant // buckets without a handed-over clock start nothing before
+	crash      *crash       // nil: no unknown starts
+	restsUntil pace.Instant // earliest start of unlisted buckets
 	inherited  map[uint64]*inheritedJob
-	through    int64 // like the record's Through, for inherited state
-	// inherited runs elsewhere that have not arrived: they hold concurrency of some bucket …
+	through    int64 // the inherited record's Through
+	// inherited runs elsewhere that have not arrived, and may use concurrency …
 	unseen      int
-	unseenUntil pace.Instant // … until then, as they may be gone
+	unseenUntil pace.Instant // … until then
 }
 
 type acknowledged struct {
-	// by sequence, with their time of storage (0: judge by through)
+	// time of storage by sequence (0: judge by through)
 	finished map[uint64]int64
 	recent   []finishedJob
-	stale    int // number of entries of recent that are older than finishedFor
+	stale    int // entries of recent beyond finishedFor
 }
 
 type partitionState uint8
 
 const (
-	partitionOpening partitionState = iota // owned, its backlog is being opened
-	partitionLive                          // owned, jobs start
-	// handed over: outcomes go to the successor
+	partitionOpening partitionState = iota // its backlog is being opened
+	partitionLive                          // jobs start
+	// outcomes go to the successor
 	partitionSurrendered
-	partitionLost // taken by another process: outcomes have no effect
+	partitionLost // outcomes have no effect
 )
 
 type inheritedJob struct {
 	holder  string
-	crashed string // its holder, if that has crashed
+	crashed string // a dead holder
 	record  record.Attempt
-	dueIn   time.Duration // rest of the backoff, from the takeover
-	saved   bool          // there is an attempt record
+	dueIn   time.Duration // rest of the backoff
+	saved   bool          // has an attempt record
 	outcome *record.Outcome
 }
 
@@ -108,30 +107,29 @@ func (in *inheritedJob) runs() bool { return in.holder != "" }
 
 type finishedJob struct {
 	seq    uint64
-	stored int64 // Unix ns
+	stored int64
 	at     pace.Instant
 }
 
 const (
-	// staleFor is how long the backlog may redeliver a finished job.
+	// staleFor is how long a backlog may redeliver a finished job.
 	staleFor = 100 * time.Millisecond
-	// finishedFor is how long a reopened backlog may redeliver a finished job: the stream's leader
-	// applies an acknowledgement later than the consumer confirms it, by seconds after an outage.
+	// finishedFor is the same for a reopened backlog: the stream's leader applies acknowledgements
+	// later than the consumer confirms them, by seconds after an outage.
 	finishedFor = 30 * time.Second
 	// mostFinished is half a minute's finished jobs at 4,000 a second.
 	mostFinished = 1 << 17
 )
 
-// arrivals assigns arrival times, in Unix ns: the time of storage, but never before an earlier
-// job's, because stamps step back with the clock of the stream's leader, and equal priorities must
-// stay in the order of sequences (law 4).
+// arrivals assigns arrival times in Unix ns: the time of storage, but never before an earlier job's
+// (law 4), as the clock of the stream's leader may step back.
 type arrivals struct {
-	seq   uint64 // of the last job
-	last  int64  // its arrival time
-	flats []flat // ordered by sequence
+	seq   uint64
+	last  int64
+	flats []flat
 }
 
-// flat is a run of jobs with the same arrival time, because their stamps went back.
+// flat is a run of jobs with one arrival time.
 type flat struct {
 	from, until uint64
 	at          int64
@@ -176,7 +174,7 @@ func (p *Part) Live() bool { return p.state == partitionLive }
 
 func (p *Part) Buckets() int { return len(p.buckets) }
 
-// Stream returns the stream's creation time; 0: unknown.
+// Stream returns the stream's creation time in Unix ns; 0: unknown.
 func (p *Part) Stream() int64 {
 	if p.created.IsZero() {
 		return 0
@@ -184,7 +182,6 @@ func (p *Part) Stream() int64 {
 	return p.created.UnixNano()
 }
 
-// Held returns the job with this reference, or nil.
 func (p *Part) Held(name handle.Ref) *heldJob {
 	if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.Stamp {
 		return j
@@ -213,8 +210,8 @@ func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant
 	return false
 }
 
-// done reports whether a job was acknowledged before this backlog was opened. Another job may have
-// its sequence, in a stream restored from a backup (law 3).
+// done reports whether a job was acknowledged before this backlog was opened, and not another one
+// of its sequence, in a restored stream (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
@@ -222,8 +219,7 @@ func (p *Part) done(seq uint64, stored int64) bool {
 
 func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
-// tellsThrough returns the Through of a new record; 0 while inherited state of unknown age may
-// remain.
+// tellsThrough returns a new record's Through; 0 while inherited state of unknown age may remain.
 func (p *Part) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0

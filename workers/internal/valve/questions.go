@@ -9,13 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// question is a query that is worked on in pieces of about 10 µs, or waits for an event.
+// question is worked on in pieces of about 10 µs, or waits for an event.
 type question struct {
 	job.Question
-	number uint64 // sequence number
+	number uint64
 	part   *Part
 	reply  func(job.Answer)
-	until  pace.Instant // when it is answered at the latest
+	until  pace.Instant // when to answer at the latest
 	work   work
 
 	// Of OpExpect.
@@ -23,9 +23,9 @@ type question struct {
 	starts []job.ExpectedStart
 
 	states  []job.State // of OpJobs
-	purged  []*heldJob  // of OpPurge: jobs still to be dropped
+	purged  []*heldJob  // of OpPurge: still to be dropped
 	removed int         // by OpPurge
-	unnoted int         // dropped jobs whose ends are not recorded yet
+	unnoted int         // dropped jobs whose ends are not recorded
 }
 
 type work = func(now pace.Instant) progress
@@ -35,16 +35,15 @@ type progress uint8
 const (
 	answered progress = iota
 	goesOn
-	goesOnLater // continue on the next iteration, without waiting
-	waits       // continue on the next iteration, whenever it comes
+	goesOnLater // on the next iteration, at once
+	waits       // on the next iteration, whenever it comes
 )
 
 const (
-	// questionsFor bounds the work per iteration.
 	questionsFor = 500 * time.Microsecond
-	// mostQuestions bounds the waiting questions; more are refused.
+	// mostQuestions bounds the waiting questions.
 	mostQuestions = 256
-	// mostWalks bounds a partition's concurrent walks, because each holds all buckets.
+	// mostWalks bounds a partition's walks, each of which holds all buckets.
 	mostWalks  = 8
 	purgePiece = 256
 	// mostPurging bounds the unacknowledged jobs before more deep jobs are dropped; purgePause is
@@ -53,20 +52,20 @@ const (
 	purgePause  = 10 * time.Millisecond
 	// askPatience bounds the wait for jobs that have not arrived. The admitter waits 20 ms.
 	askPatience = 15 * time.Millisecond
-	// notePatience bounds the wait for the records of dropped jobs' ends. The asker waits 2 s.
+	// notePatience bounds the wait for records of ends. The caller waits 2 s.
 	notePatience = time.Second
-	// editPatience bounds the wait for a stored checkpoint with an edit.
+	// editPatience bounds the wait for a stored edit.
 	editPatience = 1500 * time.Millisecond
 )
 
-// Questions are the waiting questions of all valves.
+// Questions are the questions to all valves.
 type Questions struct {
 	waiting []*question
-	behind  bool // time ran out before all were served
+	behind  bool // some were not served in time
 	asked   uint64
 }
 
-// Ask adds a question, which is answered now or by Ponder.
+// Ask answers a question, or leaves it to Ponder.
 func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
@@ -112,7 +111,7 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 	qs.waiting = append(qs.waiting, q)
 }
 
-// Ponder works on questions until its time is up. They take turns, a piece each (law 5).
+// Ponder works on questions in turns, a piece each (law 5), until its time is up.
 func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.behind = false
 	if len(qs.waiting) == 0 {
@@ -153,8 +152,8 @@ func (qs *Questions) Due() pace.Instant {
 	return due
 }
 
-// expect answers when jobs will start. It waits for jobs that have not arrived, because publishers
-// ask at once and may overtake the delivery.
+// expect answers when jobs will start. Publishers ask at once, so it waits for jobs that have not
+// arrived.
 func (q *question) expect(now pace.Instant) progress {
 	if now < q.until {
 		if q.newest > q.part.highest && q.part.state == partitionLive {
@@ -279,7 +278,7 @@ func (q *question) purge(now pace.Instant) progress {
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
 			if q.part.stages[stageAcking] >= mostPurging {
 				q.until = now.Add(purgePause)
-				return waits // until dropped jobs are gone: they still take memory
+				return waits // dropped jobs still take memory
 			}
 			q.purged = q.part.purges(q.Key, last)
 		}
@@ -291,7 +290,7 @@ func (q *question) purge(now pace.Instant) progress {
 	return q.work(now)
 }
 
-// note counts the endings that drop adds, until they are recorded.
+// note counts endings until they are recorded.
 func (q *question) note(drop func() (removed int)) (removed int) {
 	before := len(q.part.v.out.Endings)
 	removed = drop()
@@ -310,8 +309,7 @@ func (qs *Questions) Noted(e Ending) {
 	}
 }
 
-// whenNoted answers once all ends are recorded, or after notePatience: an operator may publish a
-// cancelled job again at once.
+// whenNoted answers once ends are recorded: an operator may publish a cancelled job again at once.
 func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
 	q.until = now.Add(notePatience)
 	q.work = func(now pace.Instant) progress {

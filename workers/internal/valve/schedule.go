@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// place schedules a bucket's next event: its start, the reading of its head's body, or its removal.
-// Call it after any state change.
+// place schedules a bucket's next event: a start, the reading of a body, or its removal. Call it
+// after any change of state.
 func (v *Valve) place(b *bucket, now pace.Instant) {
 	if b.Part.state != partitionLive {
 		return
@@ -42,7 +42,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			v.schedule(b, now.Add(time.Millisecond))
 			return
 		}
-		b.stalled, b.last = false, nil // all are decided: returned jobs start over
+		b.stalled, b.last = false, nil // returned jobs start over
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
@@ -70,7 +70,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	near := len(b.ready) > 0
 	switch {
 	case near && b.ready[0].fetching && b.ready[0].counted:
-		return // Loaded places the bucket again
+		return // Loaded places it
 	case (!near || b.ready[0].Lean) && read > now:
 		v.schedule(b, b.tunedAt(read, now))
 	case !near || b.ready[0].Lean:
@@ -89,7 +89,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 }
 
-// cooled ends an expired cool-down, without a burst.
+// cooled ends a cool-down, without a burst.
 func (b *bucket) cooled(now pace.Instant) {
 	if b.cool > now || b.cool == 0 {
 		return
@@ -117,8 +117,8 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// freshAt returns when to check that no usage of a bucket's limits counts any more. Checks are
-// spread, because clock windows end for all buckets at once.
+// freshAt returns when to check whether usage of limits still counts. Checks are spread, because
+// clock windows end for all buckets at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
@@ -127,14 +127,14 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	return b.fresh
 }
 
-// mostRates is the number of buckets up to which a partition keeps the rates of idle ones.
+// mostRates is the number of buckets up to which rates of idle ones are kept.
 const mostRates = 10_000
 
-// forget removes an empty bucket once it is in its initial state: until then, its next job must
-// obey its clock, cool-down, breaker and turns.
+// forget removes an empty bucket once it equals a new one: until then, its next job must obey its
+// clock, cool-down, breaker and turns.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
-		return // it was forgotten before
+		return // already forgotten
 	}
 	at := max(b.cool, b.pace.FreshAt(&b.clock))
 	if b.learnt != nil {
@@ -151,7 +151,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		at = max(at, b.rate.Told(b.pace))
 	}
 	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
-		// It has taken turns ahead of waiting buckets, which catch up in about as many starts.
+		// Waiting buckets catch up with its turns in about as many starts.
 		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
 	}

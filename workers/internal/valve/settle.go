@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// crashed counts a crash of a job's holder, and records it first, for the next owner. Later jobs of
-// its bucket wait, as it returns to its place (law 4).
+// crashed counts a crash of a job's holder. It is recorded first, for the next owner, and later
+// jobs wait until the job has returned to its place (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
@@ -23,8 +23,7 @@ func (v *Valve) crashed(j *heldJob, holder string) {
 	v.recordFailure(j, 0)
 }
 
-// Finished frees the worker of a run, and applies the outcome, passes it to the partition's
-// successor, or drops it.
+// Finished frees a worker, and applies the outcome or passes it to the partition's successor.
 func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	r, known := v.runs[number]
 	if !known {
@@ -47,7 +46,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		v.settle(r.heldJob, o, now)
 	case partitionSurrendered:
 		if r.stage == stageGone {
-			return // its stream is gone: the successor has other jobs under these sequences
+			return // the successor's stream has other jobs under these sequences
 		}
 		if o.Kind == record.OutcomeFailed {
 			o.Attempts = r.attempt
@@ -57,8 +56,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress takes a run's report, if text is not empty, and returns one that it continues, and
-// whether its partition was handed over.
+// Progress takes a running job's report, unless text is empty. It returns one for the partition's
+// new owner, if there is one.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -73,7 +72,7 @@ func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver b
 	return goesOn, p.state == partitionSurrendered && j.stage != stageGone
 }
 
-// settle applies the outcome of a running job. Causes outside of the job count no attempt (law 6).
+// settle applies an outcome. Causes outside of the job count no attempt (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
@@ -166,11 +165,11 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	v.place(b, now)
 }
 
-// throttle pauses a bucket for the time its target named, otherwise for the policy's backoff,
-// doubled for each pause in a row.
+// throttle pauses a bucket, for the policy's backoff if the target named no time, doubled for each
+// pause in a row.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // answers to jobs that began before the pause do not start another
+	if now >= b.cool { // answers to jobs that began before the pause start no other
 		b.own().throttles++
 	}
 	if wait <= 0 {
@@ -191,7 +190,7 @@ func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	}
 }
 
-// recordFailure records a counted attempt or crash, for a new owner; then the job backs off.
+// recordFailure records a counted attempt or crash before the job backs off.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded, j.snoozed = backoff, true, false
@@ -239,12 +238,11 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 }
 
 // Met handles a conflict of a save with a found record (nil: none), and reports whether the save is
-// over: the record is this very write, whose answer was lost; or the job is finished; or an owner
-// of a later epoch wrote it. Otherwise an earlier owner wrote after its successor had read; its
-// counts are merged, and the record is replaced.
+// over: the record is its own, whose answer was lost, or of a later owner, or the job is finished.
+// Otherwise counts of an earlier owner are merged.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
-		s.Revision = 0 // the oldest records go when there are too many of them
+		s.Revision = 0 // the oldest records go when there are too many
 		return revision > 0
 	}
 	var r record.Attempt
@@ -267,8 +265,8 @@ func (v *Valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
-// bury stores a job's dead letter before its acknowledgement (law 3). Dead letters have message
-// ids, so a second one is harmless.
+// bury stores a dead letter before the acknowledgement (law 3). A second one is harmless, by its
+// message id.
 func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
@@ -283,16 +281,15 @@ func (v *Valve) Buried(j *heldJob) {
 	}
 }
 
-// ack requests a job's acknowledgement. Until that is confirmed the job may be redelivered, so it
-// is kept, without its text.
+// ack requests an acknowledgement. Until it is confirmed the job is kept, without its text, as it
+// may be redelivered.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.Acks = append(v.out.Acks, j.ref())
 }
 
-// Confirmed handles a confirmed acknowledgement. The job is remembered briefly, as the stream's
-// leader may not have applied it.
+// Confirmed handles a confirmed acknowledgement, which the stream's leader may not have applied.
 func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {

@@ -13,41 +13,41 @@ import (
 )
 
 // Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
-// refunded if its final check sends it back; the guard of the limits covers the delay in between.
+// refunded if it is returned; the guard of the limits covers the delay in between.
 //
-// To keep the unknown starts few after a crash, nothing starts under limits before an owner's first
-// checkpoint; nor while some start older than mostUnnoted is in none; nor if the job costs more
-// than any in a checkpoint; nor beyond the budget that a stored checkpoint names.
+// To keep unknown starts few after a crash, nothing starts under limits before an owner's first
+// checkpoint; nor while a start older than mostUnnoted is in none; nor if the job costs more than
+// any in a checkpoint; nor beyond a stored checkpoint's budget.
 
 const (
 	// mostUnnoted is how long jobs start under limits without a checkpoint that has them.
 	mostUnnoted = 2 * time.Second
-	// askAgain is when a bucket checks again for a stored checkpoint.
-	askAgain = 100 * time.Millisecond
-	// askAgainPerBucket is added, as large partitions have rarer checkpoints.
+	// askAgain is the pause before another look for a checkpoint, and askAgainPerBucket is added:
+	// large partitions have rarer ones.
+	askAgain          = 100 * time.Millisecond
 	askAgainPerBucket = 10 * time.Microsecond
 )
 
 type startLimits struct {
 	quota      *quota.Limits     // per bucket; nil: none
 	together   *together         // over all buckets; nil: none
-	shared     []*together       // shared with other policies
+	shared     []*together       // with other policies
 	common     []*together       // shared and together
-	candidates *quota.Candidates // shadow limits, which delay nothing
-	untold     pace.Instant      // until when buckets wait for a checkpoint
+	candidates *quota.Candidates // shadow limits
+	untold     pace.Instant      // buckets wait for a checkpoint
 }
 
-// unnoted tracks starts not yet covered by a stored checkpoint.
+// unnoted tracks starts that no stored checkpoint has.
 type unnoted struct {
-	since   pace.Instant // the first start outside of all checkpoints; 0: none
-	writing pace.Instant // the first start in the checkpoint being written; 0: none
-	costs   quota.Units  // maximum cost of any job so far
+	since   pace.Instant // first start in no checkpoint; 0: none
+	writing pace.Instant // first start in the one being written; 0: none
+	costs   quota.Units  // most of any job so far
 	noted   quota.Noted
-	told    bounds // as stored; budgets also as they may be stored
-	telling bounds // as being written
+	told    bounds // stored; budgets also as they may be stored
+	telling bounds // being written
 }
 
-// bounds are a checkpoint's bounds on later starts: the costs of a job, and the budgets.
+// bounds are a checkpoint's bounds: a job's costs, and budgets.
 type bounds struct{ costs, each, all quota.Units }
 
 func (u *unnoted) costing(cost string, n int64) {
@@ -57,7 +57,7 @@ func (u *unnoted) costing(cost string, n int64) {
 	u.costs[cost] = max(u.costs[cost], n)
 }
 
-// gathered records that a checkpoint begins, with all starts until now.
+// gathered begins a checkpoint, with all starts until now.
 func (p *Part) gathered() {
 	u := &p.unnoted
 	if u.writing == 0 {
@@ -72,7 +72,7 @@ func (p *Part) gathered() {
 	u.noted.Begun++
 }
 
-// Noted records whether the last checkpoint begun was stored, and reports whether it is the first.
+// Noted records whether the last checkpoint was stored, and reports whether it is the first.
 func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
@@ -96,8 +96,7 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
-// tells reports whether stored checkpoints allow a job to start under limits; if not, it requests
-// another.
+// tells reports whether checkpoints allow a job to start under limits, and otherwise requests one.
 func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
 	u := &p.unnoted
 	known := u.noted.Stored > 0 && u.gap(now) <= mostUnnoted
@@ -122,7 +121,7 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a set has used up its budget, and if so requests a checkpoint.
+// spent reports whether a budget is used up, and if so requests a checkpoint.
 func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
@@ -138,14 +137,13 @@ func (p *Part) starts(now pace.Instant) {
 	p.Changed = true
 }
 
-// withinLimits is the gate of a bucket's limits, and of the checkpoints that they need.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
 		return hold{}
 	}
 	head := b.ready[0].heldJob
 	switch turns := len(v.common) > 0; {
-	case turns && now < v.untold: // all ask again together, or the first would precede them
+	case turns && now < v.untold: // all ask together, or the first would go ahead
 		return hold{by: byStorage, until: v.untold}
 	case b.Part.covers(head.takes(), now):
 	case turns && !b.Part.covers(oneSlot, now):
@@ -169,7 +167,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
-// stillWithin checks again a due bucket that may have waited for a worker: some permissions end.
+// stillWithin checks again a due bucket that may have waited: some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -200,13 +198,13 @@ func (v *Valve) againWithin(now pace.Instant) {
 }
 
 type charged struct {
-	by     *together // nil: the limits of its bucket
+	by     *together // nil: its bucket's limits
 	charge *quota.Charge
-	of     *quota.Set // nil: by limits that are gone
-	next   *charged   // charges to further limits
+	of     *quota.Set // nil: limits that are gone
+	next   *charged
 }
 
-// charge charges a start to all limits, and bounds the delay until its final check.
+// charge charges a start to all limits, and bounds the time until its final check.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
 	j.charged = nil
@@ -224,7 +222,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 		b.own().used = take(nil, v.quota, b.used, b.Part)
 	}
 	for _, all := range v.common {
-		all.first = nil // otherwise it could start now, and something else holds it
+		all.first = nil // it could start, but for something else
 		all.used = take(all, all.Limits, all.used, all.here())
 	}
 }
@@ -322,17 +320,16 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	v.recharge(nil, before, to, func(_ *charged, b *bucket) *quota.Set { return b.used })
 }
 
-// crash bounds the unrecorded starts of former owners between two instants: in buckets that a
-// record lists, and in others.
+// crash bounds former owners' unrecorded starts between two instants, in listed buckets and in
+// others.
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
-	sizes          map[string]int64 // of their limits
+	sizes          map[string]int64 // of the owners' limits
 }
 
-// mostStarted bounds the slots that a bucket can have started within a time, by its slot limits and
-// its pace, unless the latter differs from the record's. The peak counts as at least twice the
-// rate.
+// mostStarted bounds the slots of a bucket within a time, by its slot limits and, if the record's
+// rate is the policy's, by its pace. The peak counts as at least twice the rate.
 func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if within >= pace.Forever {
 		return math.MaxInt64
@@ -358,8 +355,7 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 	return int64(min(slots, 1e15))
 }
 
-// inheritCrash bounds the unrecorded starts of former owners. For limits with a cost of their own,
-// budgets are the only bound.
+// inheritCrash bounds former owners' unrecorded starts. For named costs only budgets do.
 func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	p.unnoted.costing("", in.Handover.Cost)
 	for cost, b := range in.Handover.ByCost {
@@ -418,7 +414,7 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 }
 
-// tellLimits records the state of the limits for a successor, except per bucket.
+// tellLimits records the limits' state, except per bucket.
 func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if p.v.quota == nil && p.v.together == nil {
 		return

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Advance starts what may start at now in the valve's line. fence is also the deadline for the
-// final checks.
+// Advance starts what may start at now in the valve's line, until fence.
 //
 // Timeouts come first, because ended jobs make room; local workers precede remote ones, which cost
 // two more messages; bodies are read last, when it is known which buckets lack a worker.
@@ -40,7 +39,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			v.total.awake = false
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns // all restart with equal turns
+			v.turns = v.mostTurns // all restart equal
 		}
 		v.offer(now)
 		v.hail(now)
@@ -100,8 +99,7 @@ func (v *Valve) lookBack() {
 // here stands for a local worker in place of a claim.
 const here = -1
 
-// startBy starts the head of a bucket, here or by a remote worker's claim, unless it must wait
-// after all.
+// startBy starts the head of a bucket by a worker or a claim, unless it must wait after all.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	switch c := &v.claims; {
 	case !v.stillWithin(b, now):
@@ -192,8 +190,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Idle reports whether Advance has no effect until the next event. In a line of several valves none
-// is idle.
+// Idle reports whether Advance does nothing until the next event. In a line none is idle.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {
@@ -209,7 +206,7 @@ func (v *Valve) Idle() bool {
 
 func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 
-// Wake returns when Advance next has work without another event.
+// Wake returns when Advance next has work without an event.
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {

@@ -11,8 +11,8 @@ import (
 // Drop ends a partition that another process took.
 func (p *Part) Drop() { p.leave(partitionLost) }
 
-// Surrender ends a partition in order and returns its next owner's record. Outcomes that are not
-// recorded yet are reported to that owner.
+// Surrender ends a partition in order. It returns the next owner's record, and reports outcomes
+// that are not recorded yet.
 func (p *Part) Surrender(now pace.Instant) record.Handover {
 	h := p.Handover(now, 0)
 	for _, j := range p.jobs {
@@ -30,7 +30,7 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	}
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
 		if in := p.inherited[seq]; in.outcome != nil {
-			// reported to us, but the job has not arrived here
+			// reported to us before the job arrived
 			o := *in.outcome
 			o.Holder, o.Stream = p.v.Self, p.Stream()
 			p.passOn(o)
@@ -41,9 +41,8 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	return h
 }
 
-// Unreported counts the jobs whose outcome we will report to the next owner. It must match the
-// reports of Surrender and Finished exactly, or this process never ends, or the last of these jobs
-// runs again.
+// Unreported counts the jobs whose outcomes go to the next owner. It must match the reports of
+// Surrender and Finished exactly, or this process never ends, or a job runs again.
 func (p *Part) Unreported() (n int) {
 	for _, j := range p.jobs {
 		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
@@ -73,7 +72,6 @@ func (p *Part) Quiet() bool {
 	return true
 }
 
-// Quiesce stops a partition's starts.
 func (p *Part) Quiesce() {
 	if !p.Quiesced {
 		p.leave(partitionOpening)
@@ -81,7 +79,6 @@ func (p *Part) Quiesce() {
 	}
 }
 
-// report sends a job's outcome to the next owner, with the run's holder and the stream.
 func (v *Valve) report(j *heldJob, o record.Outcome) {
 	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
 	j.Bucket.Part.passOn(o)
@@ -92,7 +89,7 @@ func (p *Part) passOn(o record.Outcome) {
 		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
 }
 
-// leave takes a partition out of all decisions. A quiesced one keeps its buckets' clocks.
+// leave takes a partition out of all decisions. A quiesced one keeps its clocks.
 func (p *Part) leave(state partitionState) {
 	p.v.leaveCalls(p)
 	p.state = state

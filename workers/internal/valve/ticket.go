@@ -7,16 +7,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// This file holds all state that the core shares with its workers, which run concurrently.
+// This file has all state that the core shares with its workers, which run concurrently.
 
-// Ticket is a job's place in the order of starts. Each worker makes its final check after the
-// previous one's, and a job that would overtake a returned one is returned too (law 4).
+// Ticket is a place in the order of starts. Final checks are made in that order, and a job that
+// would overtake a returned one is returned too (law 4).
 type Ticket struct {
-	rank     rank // without the times it found the target down
+	rank     rank // without failures
 	cost     int64
-	own      *pace.Clock  // the bucket's
-	total    *pace.Clock  // over all buckets; nil: none
-	latest   pace.Instant // deadline of the final check
+	own      *pace.Clock
+	total    *pace.Clock  // nil: none
+	latest   pace.Instant // of the final check
 	previous *Ticket      // nil once decided
 	bucket   *undecided   // of the bucket …
 	part     *undecided   // … and of the partition
@@ -24,16 +24,15 @@ type Ticket struct {
 
 	// Once decided.
 	passed bool
-	why    Return  // if it did not pass
-	back   *Ticket // first in order of the returned jobs up to this one; nil: none
+	why    Return
+	back   *Ticket // first in order of the returned jobs so far
 }
 
-// undecided counts jobs that have neither passed their final check nor returned.
+// undecided counts jobs before their final check or their return.
 type undecided struct{ jobs atomic.Int32 }
 
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
-// ticket appends a job to its bucket's order, and counts it in its partition.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	r := j.rank()
 	r.tried = 0
@@ -46,7 +45,7 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	return t
 }
 
-// cameBack handles a job's return. Until then it counts as undecided.
+// cameBack handles a returned job, which counted as undecided.
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
@@ -57,29 +56,28 @@ func (t *Ticket) Passed() bool {
 	return t.passed
 }
 
-// takeSlots takes the job's slots at now, if the clocks allow it. The bucket's own clock goes
-// first, since only the valve can move it meanwhile: so no slot of all buckets is lost.
+// takeSlots takes slots at now, if the clocks allow it. The bucket's goes first: only the valve can
+// move it meanwhile, so no slot of all buckets is lost.
 func (t *Ticket) takeSlots(now pace.Instant) bool {
 	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&
 		t.own.Start(now, t.cost)
 }
 
-// Return is why a start was returned.
 type Return string
 
 const (
-	ReturnRate  Return = "rate"  // too many would have begun together: its slot is later
-	ReturnLease Return = "lease" // the lease ended, or it changed since the decision
-	ReturnOrder Return = "order" // an earlier job of its bucket was returned
+	ReturnRate  Return = "rate"  // too many began together
+	ReturnLease Return = "lease" // it ended, or changed since the decision
+	ReturnOrder Return = "order" // an earlier job was returned
 )
 
-// Returned returns why the job did not pass. Only the checking goroutine may call it.
+// Returned is for the checking goroutine only.
 func (t *Ticket) Returned() Return { return t.why }
 
-// Decide makes the final check of a start, after all earlier starts of its bucket are decided. gate
-// returns the fence and then the clock, so that a freeze in between is noticed. begin, if not nil,
-// starts the job before any later one is decided. It runs where the job runs, because the fence and
-// the rate bound starts and not decisions.
+// Decide makes the final check of a start, after those of all earlier starts of its bucket. It runs
+// where the job runs, because fence and rate bound starts, not decisions. gate returns the fence
+// and then the clock, so that a freeze in between is noticed. begin, if not nil, starts the job
+// before any later one is decided.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {

@@ -10,39 +10,37 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// together holds start limits over all buckets of a policy, or of the policies that share the
-// limit. Buckets take turns.
+// together is the limits over all buckets of a policy, or one that policies share. Buckets take
+// turns.
 //
-// A job that costs more than the current balance lets cheaper jobs pass, but only until it could
-// have started without them, and for at most mostPassed buckets at a time. Then the others wait for
-// it.
+// A job that costs more than the balance lets cheaper ones pass, but only until it could have
+// started without them, and for at most mostPassed buckets at a time. Then the others wait for it.
 type together struct {
 	*quota.Limits
-	host   *Valve // the valve that owns it; nil: none here
-	part   *Part  // the partition that stores it; nil: none yet
-	name   string // if it is shared
+	host   *Valve // owner; nil: none here
+	part   *Part  // that stores it; nil: none yet
+	name   string // if shared
 	used   *quota.Set
-	first  *bucket  // the bucket with the job for which all others wait; nil: none
-	passed []passer // buckets that let others pass
-	late   []late   // costs reported while its state was elsewhere
+	first  *bucket  // all others wait for its job; nil: none
+	passed []passer // these let others pass
+	late   []late   // corrections while its state is elsewhere
 }
 
-// order is the order of turns, if some limit covers all buckets.
 type order struct {
 	total totalRate
-	// turns is the virtual time, in starts by weight, of start-time fair queueing (Goyal, Vin and
-	// Cheng, 1996). A bucket that becomes active starts from here.
+	// turns is the virtual time of start-time fair queueing (Goyal, Vin and Cheng, 1996), in starts
+	// by weight. A bucket that becomes active starts from here.
 	turns     float64
-	mostTurns float64 // maximum turns over all buckets
-	line      *line   // group of policies that share limits or slots
-	taken     float64 // turns this valve has used in its group
+	mostTurns float64 // of all buckets
+	line      *line
+	taken     float64 // turns of this valve in its line
 }
 
-// totalRate is the rate of all buckets together. As a limit it would cost a guard and a checkpoint.
+// totalRate is the rate of all buckets together. A limit would cost a guard and a checkpoint.
 type totalRate struct {
-	*pace.Pace // nil: there is none
-	clock      pace.Clock
-	awake      bool // some bucket has work and waits for its turn
+	*pace.Pace
+	clock pace.Clock
+	awake bool // work waits for its turn
 }
 
 func totalOf(p policy.Policy) *pace.Pace {
@@ -64,13 +62,11 @@ type passer struct {
 	of *Valve
 }
 
-// mostPassed bounds these buckets.
 const mostPassed = 64
 
 func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
 
-// nextTurn returns what delays the next turn; forever while the state of a shared limit is
-// elsewhere.
+// nextTurn returns what delays the next turn; forever while a shared limit is elsewhere.
 func (v *Valve) nextTurn(now pace.Instant) hold {
 	h := hold{by: byTotalRate, until: v.total.Next(&v.total.clock)}
 	for _, t := range v.common {
@@ -99,8 +95,8 @@ func (v *Valve) turnEvery() (every time.Duration) {
 	return every
 }
 
-// fits reports whether the limits over all buckets let the head of the next bucket start. Otherwise
-// it lets others pass, or they wait for it.
+// fits reports whether limits over all buckets let the head of the next bucket start. Otherwise it
+// lets others pass, or they wait for it.
 func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
@@ -121,7 +117,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	return false
 }
 
-// commonWait returns how long limits over all buckets delay a job of this cost, and by which limit.
+// commonWait returns how long limits over all buckets delay a job, and which limit does.
 func (v *Valve) commonWait(c quota.Cost,
 	now pace.Instant) (wait time.Duration, by string, of *together) {
 	for _, t := range v.common {
@@ -151,8 +147,7 @@ func (v *Valve) takeTurn(b *bucket, cost int64) {
 	b.own().passing = passing{}
 }
 
-// setTogether replaces the limits over all buckets, and converts their usage and the charges of
-// runs.
+// setTogether replaces the limits, and converts their usage and the charges of runs.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -175,7 +170,7 @@ func (v *Valve) setTogether(p policy.Policy) {
 	v.gatherCommon()
 }
 
-// callBack reevaluates buckets that let others pass, after a refund.
+// callBack reevaluates passed buckets after a refund.
 func (t *together) callBack(now pace.Instant) {
 	for _, p := range slices.Clone(t.passed) {
 		if b := p.bucket; b.passes(now) != 0 && b.Part.Live() {
@@ -186,8 +181,8 @@ func (t *together) callBack(now pace.Instant) {
 	}
 }
 
-// inheritTogether restores the usage of limits over all buckets. After a crash, it adds the most
-// that the predecessor can have started since.
+// inheritTogether restores the usage of limits over all buckets, and after a crash adds the most
+// that can have started since.
 func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	t := v.together
 	if t == nil {
@@ -221,28 +216,28 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
-// A limit that several policies share has a valve of its own, without jobs, which moves with its
-// only partition. The sharing policies' valves query and charge it while this process owns that
-// partition; otherwise they start nothing. These policies form a line and take turns by weight, as
-// do policies whose workers share slots.
+// A limit that policies share has a valve of its own, without jobs, which moves with its only
+// partition. The policies' valves charge it while this process owns that partition; otherwise they
+// start nothing. They form a line and take turns by weight, as do policies whose workers share
+// slots.
 
 type line struct {
 	valves []*Valve
-	turns  float64 // virtual time, as in a valve
+	turns  float64
 }
 
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
-// late is a cost correction (estimated and actual) for a run that ended late.
+// late is a correction (estimate and actual) of a run's cost.
 type late struct {
 	cost quota.Cost
 	used map[string]int64
 }
 
-// mostLate bounds the corrections kept for a limit whose state is elsewhere.
+// mostLate bounds a limit's corrections.
 const mostLate = 1024
 
-// SharedLimit is a limit that other policies share. Of is its valve; nil: not here.
+// SharedLimit is a limit that policies share, and its valve; nil: not here.
 type SharedLimit struct {
 	Name string
 	Of   *Valve
@@ -277,8 +272,7 @@ func (t *together) here() *Part {
 
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
-// covers reports whether stored checkpoints, of the partition and of shared limits, allow a job of
-// this cost to start.
+// covers reports whether stored checkpoints, also of shared limits, allow a job to start.
 func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
 	if t := p.v.together; t != nil && !p.tells(c, now, p.v.quota, t.Limits) ||
 		t == nil && p.v.quota != nil && !p.tells(c, now, p.v.quota) {
@@ -299,7 +293,7 @@ func (v *Valve) spent() bool {
 	})
 }
 
-// tellLate applies the usage of a run of a former owner, at once or when the limit's state arrives.
+// tellLate applies a correction, at once or when the limit's state arrives.
 func (v *Valve) tellLate(t *together, l late) {
 	switch {
 	case !v.elsewhere(t):
@@ -327,10 +321,10 @@ func Join(valves []*Valve) {
 	}
 }
 
-// Leads reports whether the valve is the first of its line, which its Advance advances.
+// Leads reports whether the valve is the first of its line, whose Advance advances all.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts jobs in a line of several valves, in order of turns.
+// start starts jobs of several valves in order of turns.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// uniques finds the waiting jobs of a partition by their unique names. A job that has started or
-// ended leaves its entry, which is checked before use and dropped once the map has doubled.
+// uniques finds a partition's waiting jobs by unique name. Entries are checked before use, and
+// stale ones dropped once the map has doubled.
 type uniques struct {
 	jobs  map[[16]byte]uniqueJob
 	sweep int // size at which stale entries are dropped
@@ -17,7 +17,7 @@ type uniques struct {
 
 type uniqueJob struct {
 	seq    uint64
-	stored int64 // Unix ns: a restored stream repeats sequences
+	stored int64 // Unix ns
 }
 
 const leastSweep = 1000
@@ -27,7 +27,7 @@ func uniqueName(key job.Key, name string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// find returns the job of an entry if it still waits; nil: it does not.
+// find returns an entry's job if it still waits.
 func (p *Part) find(u uniqueJob) *heldJob {
 	j := p.seek(u.seq)
 	if j == nil || j.Stored.UnixNano() != u.stored ||
@@ -37,7 +37,7 @@ func (p *Part) find(u uniqueJob) *heldJob {
 	return j
 }
 
-// waitsAs returns the sequence of the job that waits under a unique name of a bucket; 0: none.
+// waitsAs returns the job that waits under a unique name; 0: none.
 func (p *Part) waitsAs(key job.Key, name string) uint64 {
 	if name == "" {
 		return 0
@@ -48,9 +48,9 @@ func (p *Part) waitsAs(key job.Key, name string) uint64 {
 	return 0
 }
 
-// repeats drops either a new job or the one that waits under the same unique name, and reports
-// whether it dropped the new one. Since jobs arrive in the order of the stream, at one owner, the
-// result does not depend on who submitted them.
+// repeats drops a new job or the one that waits under its unique name, and reports whether it was
+// the new one. As jobs arrive in the stream's order, the result does not depend on who submits
+// them.
 func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 	name, replaces := job.Unique(j.Header)
 	if name == "" {
@@ -83,7 +83,6 @@ func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 	return false
 }
 
-// repeated cancels a job in favour of another one.
 func (v *Valve) repeated(j *heldJob, how string, other uint64) {
 	v.dismiss(j, job.EndCancelled)
 	v.out.Cancelled[len(v.out.Cancelled)-1].Reason =

@@ -29,9 +29,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// Valve schedules the jobs of one policy in the partitions that this drainer owns. Each bucket is
-// in at most one heap: of scheduled buckets, due ones, or ones that lack only a body. So an
-// iteration of the loop costs as much as its events, whatever the number of buckets or jobs.
+// Valve schedules a policy's jobs in the partitions that this drainer owns. Each bucket is in at
+// most one heap, so an iteration costs as much as its events, whatever the number of buckets or
+// jobs.
 type Valve struct {
 	settings
 	startLimits
@@ -42,16 +42,16 @@ type Valve struct {
 	outlook
 	losses
 
-	Self   string         // this process, as holder of running jobs
-	random func() float64 // in [0, 1), for the jitter of backoffs
+	Self   string         // holder of jobs that run here
+	random func() float64 // in [0, 1), for jitter
 	wall   wallClock
 	out    *Actions
 	memory *Memory
 	parts  map[int]*Part
-	bodies int64 // bytes of waiting jobs' large bodies
+	bodies int64 // bytes of large bodies
 
 	open  bool         // starts were allowed on the last Advance
-	fence pace.Instant // deadline for the final check of those starts
+	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   hold         // what held all buckets when last asked in this iteration
 }
@@ -59,40 +59,40 @@ type Valve struct {
 type agenda struct {
 	sched   heap.Heap[scheduledBucket]
 	due     heap.Heap[dueBucket]
-	callers heap.Heap[dueBucket] // would be due, and their next job is a call
-	hailAt  pace.Instant         // when the next of them is offered its turn
-	unread  heap.Heap[dueBucket] // would be due now or soon if there were room for a body
+	callers heap.Heap[dueBucket] // whose next job is a call
+	hailAt  pace.Instant         // next offer to one of them
+	unread  heap.Heap[dueBucket] // due soon, and there was no room for a body
 	timers  heap.Heap[timedJob]
-	lapsed  pace.Instant // no work for lapse before this instant
+	lapsed  pace.Instant // lapse rests until
 }
 
 type crew struct {
-	Local    bool   // there are local workers
-	Busy     int    // local workers with jobs of this valve
-	Reserved int    // local workers with jobs of other drainers
-	slots    *Slots // of all valves
-	claims   claims // on workers in other processes
-	// skipped buckets, as too many of their jobs run
+	Local    bool
+	Busy     int // local workers with jobs of this valve
+	Reserved int // … of other drainers
+	slots    *Slots
+	claims   claims
+	// too many of their jobs run
 	overlooked []*bucket
-	runs       map[uint64]run // jobs that workers have, here or elsewhere, by run number
-	given      uint64         // the last run number
+	runs       map[uint64]run // by number, here and elsewhere
+	given      uint64         // last run number
 }
 
 type run struct {
 	*heldJob
 	attempt int
-	remote  bool // the worker is in another process
+	remote  bool // in another process
 }
 
 const (
-	// MostCrashes is the number of owner crashes after which a running job becomes a dead letter:
-	// it most likely is the cause.
+	// MostCrashes is the number of crashes of its owner after which a running job becomes a dead
+	// letter, as the likely cause.
 	MostCrashes = 3
-	// mostLooks bounds the buckets examined per iteration to count jobs that are due soon.
+	// mostLooks bounds the buckets examined per iteration.
 	mostLooks = 32
 )
 
-// wallClock tells JetStream's time, and by how much it may be wrong.
+// wallClock tells JetStream's time, and its largest error.
 type wallClock func(pace.Instant) (at time.Time, off time.Duration)
 
 func (c wallClock) at(now pace.Instant) time.Time {
@@ -131,8 +131,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	return v
 }
 
-// Arrive accepts delivered jobs. Jobs in order advance the highest sequence seen, which identifies
-// redeliveries.
+// Arrive accepts delivered jobs. Those in order advance the highest sequence.
 func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	highest := p.highest
 	for i := range jobs {
@@ -143,9 +142,8 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 	}
 }
 
-// arrive accepts a delivered job, which may come again: after its backlog was reopened, before its
-// acknowledgement is applied, or from concurrent deliveries. The same sequence with another storage
-// time is a different job. The checks go by precedence.
+// arrive accepts a delivered job, which may come again. The same sequence with another storage time
+// is a different job. The checks go by precedence.
 func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
@@ -248,8 +246,7 @@ func (v *Valve) expiry(j *heldJob) time.Time {
 	return at
 }
 
-// Redate recomputes the instants of all jobs after JetStream's clock was set or this process's
-// clock stood still.
+// Redate recomputes all instants after JetStream's clock or this process's was set.
 func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
@@ -259,7 +256,7 @@ func (v *Valve) Redate(now pace.Instant) {
 			switch {
 			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
 				continue
-			case j.stage == stageDelayed && !j.recorded: // it is not due yet
+			case j.stage == stageDelayed && !j.recorded: // not due yet
 				at = min(at, v.wall.instant(j.NotBefore, now))
 			case j.at < before: // it backs off
 				at = min(at, j.at)
@@ -279,12 +276,11 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 	return v.base
 }
 
-// bucket returns the bucket of a key, creating it if needed. In a partition taken over after a
-// crash, a new bucket waits a whole interval first.
+// bucket returns a key's bucket. After a crash, a new one waits a whole interval first.
 func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
-		// Clone: a delivery's key would keep its whole subject in memory.
+		// A delivery's key would keep its whole subject in memory.
 		key = job.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, p.v.limitsOf(key))
 		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
@@ -331,7 +327,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	v.lookAt(j, j.expires)
 }
 
-// delay defers a job until an instant; a large body is dropped.
+// delay defers a job, without a large body.
 func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.enter(stageDelayed)
 	if j.Size > leanSize {
@@ -406,7 +402,7 @@ func (v *Valve) Release() {
 	v.slots.Used--
 }
 
-// Running counts the running jobs, here or elsewhere, including other drainers' here.
+// Running counts running jobs, here and elsewhere, also other drainers' here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 
 // mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
