@@ -14,31 +14,30 @@ import (
 )
 
 const (
-	// ackWindow bounds the acknowledgements that await confirmation at a time.
+	// ackWindow bounds the unconfirmed acknowledgements.
 	ackWindow = 16384
-	// ackRepeat is the time after which an acknowledgement that seems lost is sent again.
+	// ackRepeat is the time after which a lost acknowledgement is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
 )
 
-// acks acknowledges jobs on one consumer, many at a time, and repeats each until it is confirmed.
-// The subject of a confirmation names its acknowledgement, so one subscription serves all.
+// acks acknowledges jobs on one consumer and repeats each acknowledgement until it is confirmed.
 type acks struct {
 	nc     *nats.Conn
-	prefix string // publish subject without the stream sequence
-	inbox  string // confirmation subject without the stream sequence
+	prefix string
+	inbox  string
 	sub    *nats.Subscription
 	out    chan []uint64
 
 	mu        sync.Mutex
 	window    int                  // ackWindow, smaller in a test
 	waiting   []uint64             // not sent yet
-	sent      map[uint64]time.Time // unconfirmed, with the time each was last sent
+	sent      map[uint64]time.Time // unconfirmed, by the time each was last sent
 	confirmed []uint64             // not handed over yet
-	heard     time.Time            // time of the last confirmation
+	heard     time.Time            // last confirmation
 	upTo      time.Time            // latest send time among the confirmed
 	closed    bool
-	// closed, and nil again, when nothing is queued or unconfirmed; nil: no caller of settle
+	// closed, and nil again, when nothing is queued or unconfirmed
 	settled chan struct{}
 
 	wake, wakeOut chan struct{}
@@ -136,14 +135,14 @@ func (a *acks) overdue(now time.Time) []uint64 {
 	return again
 }
 
-// publish sends one acknowledgement. The server reads only the sequence of the reply subject. After
-// an error, which means a lost connection, send repeats it.
+// publish sends one acknowledgement; send repeats it after an error. The server reads only the
+// sequence in the reply subject.
 func (a *acks) publish(seq uint64) {
 	s := strconv.FormatUint(seq, 10)
 	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
 }
 
-// answered takes a confirmation; a status, such as "no responders", confirms nothing.
+// A status, such as "no responders", confirms nothing.
 func (a *acks) answered(m *nats.Msg) {
 	seq, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.inbox), 10, 64)
 	if err != nil || m.Header.Get("Status") != "" {
@@ -245,8 +244,8 @@ func (a *acks) sendAll() {
 	}
 }
 
-// close returns the number of unconfirmed acknowledgements. Confirmed sequences that were not
-// handed over yet can still be received from out.
+// close returns the number of unconfirmed acknowledgements. Confirmed ones can still be received
+// from out.
 func (a *acks) close() int {
 	a.mu.Lock()
 	if a.closed {

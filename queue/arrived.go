@@ -7,10 +7,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// headerNATSStatus marks a server's status message. Clients would mistake a job with it for one.
+// headerNATSStatus marks a server's status message, which a client must not see in a job.
 const headerNATSStatus = "Status"
 
-// headerSize holds the size of a body that the server left out.
+// headerSize is the size of a body that the server left out.
 const headerSize = "Nats-Msg-Size"
 
 func isBare(m jsapi.Message) bool {

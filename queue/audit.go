@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// mostChanges, and the bounds of one, keep the audit list below about 100 MB. A policy has
-	// mostOfPolicy of changes, and as many of changes of single jobs.
+	// These bounds keep the audit list below about 100 MB. mostOfPolicy applies to a policy's own
+	// changes and, separately, to changes of its jobs.
 	mostChanges       = 50_000
 	mostOfPolicy      = 1000
 	mostChangedFields = 64
 	mostChangedText   = 128
 )
 
-// Change is an operator's change, as the audit list keeps it.
+// Change is an operator's change in the audit list.
 type Change struct {
-	V int `json:"v,omitempty"` // 0 after reading
-	// By is the client's name, or the file that made the change; empty: no access control.
+	V int `json:"v,omitempty"`
+	// By is the client's name or the file's; empty: no access control.
 	By   string `json:"by,omitempty"`
 	From string `json:"from,omitempty"` // address
 	What string `json:"what"`
 	// Key is nil for changes of a whole policy.
 	Policy string  `json:"policy"`
 	Key    *string `json:"key,omitempty"`
-	Job    string  `json:"job,omitempty"` // id; empty: not of a single job
-	// Changed has the fields with their values before and after.
+	Job    string  `json:"job,omitempty"`
+	// Changed lists fields with their values before and after.
 	Changed []string `json:"changed,omitempty"`
 	Details []string `json:"details,omitempty"` // such as "removed 3"
 
@@ -68,7 +68,7 @@ func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
 		jetstream.StreamConfig{MaxMsgs: mostChanges, MaxMsgsPerSubject: mostOfPolicy}))
 }
 
-// Changes lists changes of a policy, or of all if it is empty, like [History.List].
+// Changes lists changes of a policy, or of all if policy is empty, like [History.List].
 func (b *Broker) Changes(ctx context.Context, policy string, before uint64, limit int) (
 	found []Change, next uint64, err error) {
 

@@ -18,9 +18,9 @@ import (
 
 const (
 	defaultHolds = 512 << 20
-	// leanBytes is the average message size above which deliveries come without bodies.
+	// leanBytes is the average message size above which jobs come without bodies.
 	leanBytes = 4 << 10
-	// shapeBytes is the stream size above which a wrong choice of delivery justifies reopening.
+	// shapeBytes is the stream size above which a wrong choice justifies reopening.
 	shapeBytes = 16 << 20
 	lookEvery  = 5 * time.Second
 
@@ -36,37 +36,36 @@ const (
 type BacklogOptions struct {
 	Policy     string
 	Partition  int
-	Partitions int    // of the policy; must equal the number its stream was created with
-	Epoch      uint64 // the revision of the ownership record
-	// Holds bounds the bytes of jobs that the owner keeps in memory; default 512 MiB. From a larger
-	// stream, the stored jobs come without bodies. A low bound costs throughput: unpaced jobs whose
-	// bodies must be read again start at half the rate.
+	Partitions int    // must equal the number in the stream
+	Epoch      uint64 // revision of the ownership record
+	// Holds bounds the bytes of jobs held in memory, 512 MiB by default. A larger stream delivers
+	// its stored jobs without bodies. Then unpaced jobs start at half the rate.
 	Holds int64
-	// Wake is called when a resting backlog may have jobs again. It must not block for long. Nil:
+	// Wake is called when a resting backlog may have jobs again, and must not block for long. Nil:
 	// the backlog never rests.
 	Wake func()
 }
 
-// Backlog delivers a partition's jobs to the owner of one epoch: first every stored job in order,
-// then new ones. It is safe for concurrent use.
+// Backlog delivers a partition's jobs to the owner of one epoch: every stored job in order, then
+// new ones. It is safe for concurrent use.
 type Backlog struct {
 	b        *Broker
 	o        BacklogOptions
 	stream   string
 	created  time.Time
-	restored []time.Time // from a backup, one time per restore
+	restored []time.Time // one time per restore from a backup
 	lean     bool        // every job comes without its body
 	bare     atomic.Bool // jobs stored before the opening come without bodies
-	current  atomic.Bool // all of those jobs have come
+	current  atomic.Bool // those jobs have come
 	strays   strays
 	filter   string // of the consumer; empty: everything
 	last     uint64 // sequence of the stream
-	held     uint64 // jobs outstanding on the partition's former consumer
-	has      uint64 // jobs the new consumer will deliver, per the stream's leader
-	leader   string // server that leads the stream; empty outside a cluster
+	held     uint64 // outstanding on the former consumer
+	has      uint64 // to be delivered by the new consumer, per the stream's leader
+	leader   string // of the stream; empty outside a cluster
 	lacks    []Lack
 	puller   *jsapi.Puller
-	received uint64 // consumer sequence of the last puller's last delivery
+	received uint64 // consumer sequence of the last delivery
 	unheard  bool   // a received delivery was not handed over
 	acks     *acks
 	arrivals chan []job.Arrived
@@ -76,7 +75,7 @@ type Backlog struct {
 	ticked   ticked
 	rest     rest
 
-	stop      <-chan struct{} // closed: stop pulling
+	stop      <-chan struct{}
 	cancel    context.CancelFunc
 	pulling   sync.WaitGroup
 	breakOnce sync.Once
@@ -84,10 +83,9 @@ type Backlog struct {
 }
 
 // OpenBacklog takes over a partition's deliveries: it deletes every other consumer of the partition
-// and creates this epoch's. From then on the former owner receives nothing and its acknowledgements
-// have no effect. Opening the same epoch again starts over. It returns [ErrConflict] if a newer
-// epoch has a consumer, [ErrNoStream] if the policy has no stream, and [*ImmutableError] if the
-// stream has another number of partitions.
+// and creates this epoch's. From then on the former owner's acknowledgements have no effect.
+// Opening the same epoch again starts over. It returns [ErrConflict] if a newer epoch has a
+// consumer, [ErrNoStream], and [*ImmutableError] if the number of partitions differs.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
 	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
 	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {
@@ -138,8 +136,8 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 		}
 		l.rest.atOnce = true
 	}
-	// Listed first, so that Done recognizes strays: acknowledging a message that the consumer has
-	// not delivered would make it skip all earlier ones.
+	// Listed first, so that Done recognizes strays: acknowledging an undelivered message would make
+	// the consumer skip all earlier ones.
 	astray, err := l.gather(ctx)
 	if err != nil {
 		return err
@@ -158,7 +156,6 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 	return l.begin(astray)
 }
 
-// begin pulls from the consumer's current position, until Close or Rest.
 func (l *Backlog) begin(astray []job.Arrived) error {
 	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	var err error
@@ -182,8 +179,8 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	return nil
 }
 
-// chooseFilter sets the consumer's filter. A single partition needs none, which makes pulling many
-// times faster. With several, the owner of partition 0 also handles strays.
+// chooseFilter sets the consumer's filter. Pulling without one is many times faster. The owner of
+// partition 0 also handles strays.
 func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	if l.o.Partitions == 1 {
 		return
@@ -198,9 +195,9 @@ func isLean(state jetstream.StreamState) bool {
 	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
 }
 
-// evict replaces all other consumers by this epoch's own. Resetting or reusing a consumer instead
-// hands deliveries to an old owner's open pulls: on three nodes, resets under load deleted accepted
-// jobs (10,293 of 61,454 in 428 takeovers; with deletion 0 of 60,374 in 393).
+// evict replaces all other consumers by this epoch's. Resetting or reusing one instead hands
+// deliveries to an old owner's open pulls: on three nodes this deleted 10,293 of 61,454 accepted
+// jobs in 428 takeovers, and deletion 0 of 60,374 in 393.
 func (l *Backlog) evict(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		if err := l.deleteConsumers(ctx); err != nil {
@@ -250,7 +247,7 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 	return nil
 }
 
-// createConsumer returns the server that leads the new consumer, "" when it is not replicated.
+// createConsumer returns the new consumer's leader, "" if it is not replicated.
 func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
 	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
 	if err == nil {
@@ -262,7 +259,6 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 	return leader, err
 }
 
-// leaderOf returns the server that leads a stream or a consumer, "" outside a cluster.
 func leaderOf(cluster *jetstream.ClusterInfo) string {
 	if cluster == nil || cluster.Name == "" {
 		return ""
@@ -270,8 +266,8 @@ func leaderOf(cluster *jetstream.ClusterInfo) string {
 	return cluster.Leader
 }
 
-// dress turns bodies on once every stored job has come without. A consumer accepts the change while
-// it delivers.
+// dress turns bodies on once every stored job has come without. A consumer accepts that while it
+// delivers.
 func (l *Backlog) dress(ctx context.Context) {
 	if !l.bare.Load() || !l.current.Load() {
 		return
@@ -302,28 +298,26 @@ func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	}
 }
 
-// Update is one event of a backlog: exactly one field is set, or both Swept and Idle.
+// Update is one event of a backlog. One field is set, or both Swept and Idle.
 type Update struct {
-	// Arrived holds up to 512 stored jobs in stream order. Pulling pauses until the next call of
-	// Next.
+	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call of Next.
 	Arrived []job.Arrived
-	// Stray holds malformed jobs stored outside all partitions, for the owner of partition 0.
+	// Stray holds malformed jobs stored outside all partitions.
 	Stray []job.Arrived
-	// Swept is set once, after every job stored up to Last has come: any other is gone.
+	// Swept is set once, when every job stored up to Last has come.
 	Swept bool
-	// Confirmed holds the sequences of finished jobs that were removed from the stream.
+	// Confirmed holds the sequences of finished jobs removed from the stream.
 	Confirmed []uint64
-	// Idle is set after some seconds without jobs: call [Backlog.Rest]. After that, call Next only
-	// once [BacklogOptions.Wake] was called and [Backlog.Resume] has returned.
+	// Idle is set after some seconds without jobs: call [Backlog.Rest], and Next again only after
+	// [BacklogOptions.Wake] and [Backlog.Resume].
 	Idle bool
 }
 
 // Next waits for the next update. A single goroutine must call it until the backlog is closed.
 //
-// When deliveries may have been lost, Next returns the reason once as an error, and [ErrShape] when
-// the backlog should be opened in another way. After that nothing arrives, Done still works, and
-// Next returns only confirmations. The owner must close the backlog and open it again; it then gets
-// every job once more. After Close and the last confirmations Next returns [ErrClosed].
+// Next returns an error once when deliveries may have been lost, or [ErrShape] when the backlog
+// should be opened in another way. After that it returns only confirmations; close the backlog and
+// open it again to get every job once more. After Close it returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
@@ -349,11 +343,11 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	}
 }
 
-// Last is the stream's last sequence when the backlog was opened, per the stream's leader.
+// Last is the stream's last sequence at the opening, per the stream's leader.
 func (l *Backlog) Last() uint64 { return l.last }
 
-// Born distinguishes a job's sequence from the same one of another stream of the policy: the time
-// the stream was created or, for jobs stored after a restore, the time of the restore.
+// Born distinguishes sequences of a recreated stream: it is the time of the stream's creation or,
+// for jobs stored after a restore, of the restore.
 func (l *Backlog) Born(stored time.Time) time.Time {
 	born := l.created
 	for _, at := range l.restored {
@@ -364,11 +358,10 @@ func (l *Backlog) Born(stored time.Time) time.Time {
 	return born
 }
 
-// StreamCreated is when the policy's stream was created.
+// StreamCreated is the creation time of the policy's stream.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
 
-// Done acknowledges a finished job until the server confirms it or the backlog is closed. It never
-// blocks.
+// Done acknowledges a finished job until the server confirms it. It never blocks.
 func (l *Backlog) Done(seq uint64) {
 	if l.strays.finish(seq) || l.acks == nil {
 		return
@@ -384,7 +377,6 @@ func (l *Backlog) Done(seq uint64) {
 	})
 }
 
-// pull hands over strays, then deliveries, until it is stopped or deliveries may be missing.
 func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 	defer func() {
 		l.received = l.puller.Received
@@ -436,7 +428,6 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look periodically checks whether the backlog should be opened in another way or may rest.
 func (l *Backlog) look(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -451,7 +442,7 @@ func (l *Backlog) look(ctx context.Context) {
 			continue
 		case <-ticker.C:
 		}
-		// Errors wait for the next look: a broken stream shows in the pulls.
+		// A broken stream shows in the pulls.
 		l.dress(ctx)
 		l.remove(ctx)
 		astray, _ := l.gather(ctx)
@@ -471,10 +462,9 @@ func (l *Backlog) look(ctx context.Context) {
 	}
 }
 
-// Close stops pulling and waits at most 5 seconds until all acknowledgements are confirmed; the
-// error gives the number of unconfirmed ones, whose jobs arrive again at the next owner. After a
-// break it waits until they are sent, because confirmations may never come. The consumer stays for
-// the next owner to delete.
+// Close stops pulling and waits up to 5 seconds for confirmations. The error gives the number of
+// unconfirmed acknowledgements, whose jobs the next owner gets again. After a break it waits only
+// until they are sent. The consumer stays for the next owner to delete.
 func (l *Backlog) Close(ctx context.Context) (err error) {
 	defer annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
 	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)
@@ -484,7 +474,7 @@ func (l *Backlog) Close(ctx context.Context) (err error) {
 	l.rest.mu.Unlock()
 	l.hush()
 	if l.acks == nil {
-		return nil // it has never pulled
+		return nil
 	}
 	l.cancel()
 	l.pulling.Wait()

@@ -8,11 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Body reads a job with its body, or [ErrNotFound] when it is no longer in the stream.
+// Body reads a job with its body; [ErrNotFound] if it has left the stream.
 func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	m, err := l.b.js.Direct(ctx, l.stream, seq)
 	if errors.Is(err, ErrNotFound) || err == nil && m.Time.Before(l.created) {
-		m, err = l.b.messageBySeq(ctx, l.stream, seq) // the other was of a stream that is gone
+		m, err = l.b.messageBySeq(ctx, l.stream, seq) // of a former stream
 	}
 	if err != nil {
 		return job.Arrived{}, fmt.Errorf("read job %s: %w", job.ID(l.o.Policy, seq), err)
@@ -20,7 +20,7 @@ func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	return l.b.arrived(m, false), nil
 }
 
-// Bodies is Body for many jobs, in the order of seqs. Jobs no longer in the stream are left out.
+// Bodies is Body for many jobs, in the order of seqs. Jobs that have left the stream are omitted.
 func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrived, err error) {
 	read, err := l.b.js.Directs(ctx, l.stream, seqs)
 	if err != nil {

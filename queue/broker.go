@@ -1,6 +1,5 @@
-// Package queue defines Penstock's layout on NATS JetStream: the subjects of keys; the streams,
-// consumers and KV buckets; and how jobs enter (Producer), wait (Backlog) and leave (Done, Bury).
-// It makes no decisions about rates. The layout is described in DESIGN.md, section 4.
+// Package queue defines Penstock's layout on NATS JetStream (DESIGN.md, section 4), and how jobs
+// enter (Producer), wait (Backlog) and leave (Done, Bury). It makes no decisions about rates.
 package queue
 
 import (
@@ -19,25 +18,25 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// MinServerVersion is the oldest nats-server with every feature that the layout needs.
+// MinServerVersion is the oldest nats-server with every needed feature.
 const MinServerVersion = "2.14.0"
 
 // maxAttempts bounds the records of attempts to about 60 MB. A job whose record was evicted counts
-// from zero after the next takeover, which is better than leases that find no room.
+// from zero after a takeover.
 const maxAttempts = 200_000
 
 // Options configure a [Broker]. The zero value works.
 type Options struct {
-	// Prefix of all names; see [NewNames]. Default [DefaultPrefix].
+	// Prefix of all names; see [NewNames].
 	Prefix string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
-	// Logger gets warnings about unreadable records and restarted watches. Default [slog.Default].
+	// Logger is [slog.Default] if nil.
 	Logger *slog.Logger
 }
 
-// Broker accesses one installation's jobs, policies and records over one NATS connection, which it
-// does not close. It is safe for concurrent use and runs one goroutine while it serves partitions.
+// Broker accesses one installation over a NATS connection, which it does not close. It is safe for
+// concurrent use.
 type Broker struct {
 	nc       *nats.Conn
 	js       *jsapi.Conn
@@ -46,21 +45,21 @@ type Broker struct {
 	log      *slog.Logger
 
 	tables  Tables
-	shared  switchboard // subscriptions of many partitions
+	shared  switchboard
 	resting resting
 
 	events    events
 	chronicle chronicle
 	minutes   minutes
 
-	discarding sync.Map // by policy, a channel of capacity 1, held while dead letters are discarded
+	discarding sync.Map // by policy, a channel of capacity 1 held while letters are discarded
 
-	surveyed atomic.Pointer[survey] // nil: the store was not divided yet
-	refusal  atomic.Pointer[error]  // why nothing can be stored now: see Refuse
+	surveyed atomic.Pointer[survey] // nil before the first Ration
+	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage] and the reason, until it is called with
-// nil. Use it when JetStream is known to be unable to write, which it shows only by not answering.
+// Refuse makes every Publish fail at once with [ErrStorage], until it is called with nil. Use it
+// when JetStream cannot write, which it shows only by not answering.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -70,9 +69,8 @@ func (b *Broker) Refuse(reason error) {
 	b.refusal.Store(&reason)
 }
 
-// NewBroker returns a broker over nc and does no I/O. The connection should reconnect without limit
-// (nats.MaxReconnects(-1)) and ping every few seconds. Its Timeout, 2 s by default, also bounds
-// each request to JetStream.
+// NewBroker returns a broker and does no I/O. The connection should reconnect without limit and
+// ping every few seconds. Its Timeout, 2 s by default, bounds each request to JetStream.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)
 	if err != nil {
@@ -113,14 +111,14 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 
 // Tables are the KV tables of an installation.
 type Tables struct {
-	Drainers   *kv.Table // drainers' leases, one per drainer
-	Admitters  *kv.Table // admitters' leases: see [kv.Roster]
-	Partitions *kv.Table // each partition's owner and clock checkpoints
+	Drainers   *kv.Table
+	Admitters  *kv.Table // see [kv.Roster]
+	Partitions *kv.Table // owners and clock checkpoints
 	Attempts   *kv.Table // of jobs that failed at least once
-	Policies   *kv.Table // with their overrides: see package policy/store
+	Policies   *kv.Table // see package policy/store
 
-	locks *kv.Table // held for seconds by a process that changes a policy's streams
-	ended *kv.Table // ends of unsuccessful jobs
+	locks *kv.Table // held for seconds while streams change
+	ended *kv.Table // unsuccessful jobs
 	done  *kv.Table // completed jobs with an Idempotency-Key
 }
 
@@ -138,9 +136,8 @@ func (b *Broker) Names() Names { return b.names }
 // Tables returns the installation's KV tables.
 func (b *Broker) Tables() Tables { return b.tables }
 
-// Setup creates the KV buckets that all policies share. It is idempotent and safe to call from any
-// number of processes at once. It returns [job.ErrVersion] for a server older than
-// [MinServerVersion] or a layout written by a newer Penstock.
+// Setup creates the KV buckets that all policies share. It is idempotent. It returns
+// [job.ErrVersion] for a server older than [MinServerVersion] or a newer layout.
 func (b *Broker) Setup(ctx context.Context) error {
 	version := b.nc.ConnectedServerVersion()
 	if version == "" {
@@ -162,10 +159,9 @@ func (b *Broker) Setup(ctx context.Context) error {
 	return nil
 }
 
-// metaPartitions is the metadata key of a stream that holds its number of partitions.
 const metaPartitions = "penstock.partitions"
 
-// atLeast compares versions such as "2.14.0" or "2.15.2-RC.1"; an unreadable one counts as older.
+// atLeast compares versions such as "2.15.2-RC.1"; an unreadable one is older.
 func atLeast(have, want string) bool {
 	h, w := versionNumbers(have), versionNumbers(want)
 	return slices.Compare(h[:], w[:]) >= 0

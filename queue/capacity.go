@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// reshape changes an existing stream, under the policy's lock.
 func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.StreamConfig) error {
 	info, err := b.js.StreamInfo(ctx, want.Name, "")
 	if err != nil {
@@ -24,18 +23,16 @@ func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.Stre
 	return b.lower(ctx, policy, have, want)
 }
 
-// lower reduces the capacity with the door closed.
 func (b *Broker) lower(ctx context.Context, policy string, have,
 	want jetstream.StreamConfig) (err error) {
 	open := have
 	open.Subjects = want.Subjects
 	defer func() {
 		if err != nil {
-			// The update may have been applied; with the old capacity the door may always be open.
+			// The update may have been applied: the door may be open only with the old capacity.
 			err = b.reopen(ctx, open, err)
 		}
 	}()
-	// Checked first, so that the door is not closed needlessly.
 	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
 		return err
 	}
@@ -52,8 +49,7 @@ func (b *Broker) lower(ctx context.Context, policy string, have,
 	return b.js.UpdateStream(ctx, withSettings(have, want))
 }
 
-// CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than p's
-// capacity. A policy without a stream has empty buckets.
+// CheckCapacity returns [*CapacityInUseError] if a bucket holds more jobs than p's capacity.
 func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) (err error) {
 	defer annotate(&err, "check the capacity of policy %s", p.Name)
 	return b.checkCapacity(ctx, p.Name, p.QueueCapacity())

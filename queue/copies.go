@@ -10,19 +10,17 @@ import (
 )
 
 // One server's copy of a replicated stream can lack jobs that the others have: nats-server 2.15.2
-// notes deletions that a server catches up with in an index alone. When it is killed later, it may
-// rebuild its copy from the blocks, with those jobs in it again; where a bucket then holds more
-// than max_msgs_per_subject it deletes the oldest. sync_interval: always does not prevent it. From
-// then on the copy differs, and no server notices:
+// records deletions that a server catches up with only in an index. When it is killed later, it may
+// rebuild its copy with those jobs in it again; a bucket above max_msgs_per_subject then loses its
+// oldest, even with sync_interval: always. No server notices:
 //
-//   - A new consumer begins, on all servers, at the first sequence of whichever leads it first.
-//   - What the leader of the stream lacks its consumers leave out.
-//   - What a consumer has left out counts as acknowledged: the next leader deletes it everywhere.
+//   - A new consumer begins, on all servers, at the first sequence of its first leader.
+//   - It leaves out what the stream's leader lacks.
+//   - What it left out counts as acknowledged, so the next leader deletes it everywhere.
 //
-// So a consumer that begins too late is made again before it delivers anything, and no server is
-// accepted as the leader that has less than what the partition's former consumer still waits for.
+// So a consumer that begins too late is recreated before it delivers, and no server is accepted as
+// leader that has less than the former consumer still waits for.
 
-// errBeginsLate is the error of a consumer that leaves out stored jobs.
 var errBeginsLate = errors.New("the consumer begins after the first job of the stream")
 
 // Lack reports a server whose copy of a stream lacks jobs that another one has.
@@ -44,8 +42,7 @@ func (l *Backlog) lack(server string, jobs uint64) {
 	l.lacks = append(l.lacks, Lack{server, jobs})
 }
 
-// outstanding returns the jobs that a consumer has not seen acknowledged. The consumer is deleted
-// next, so it is asked until it answers, but not forever; 0: unknown.
+// outstanding returns the number of jobs that a consumer has not seen acknowledged; 0: unknown.
 func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
@@ -64,7 +61,7 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 }
 
 // whole checks that the new consumer begins with the first job of the stream, per the server that
-// leads both by now. Another one led the consumer first, which may be ahead for a moment.
+// now leads both. Its first leader may be ahead for a moment.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
@@ -87,13 +84,13 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 	return errBeginsLate
 }
 
-// beginsLate reports whether a consumer that has delivered nothing leaves out stored jobs.
+// beginsLate reports whether an unused consumer leaves out stored jobs.
 func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) bool {
 	return stream.Msgs > 0 && consumer.Delivered.Stream >= stream.FirstSeq
 }
 
-// passOver has other servers lead the stream until one has all that the former consumer waits for.
-// When none has, it was acknowledged in the last moment, and the one with the most stays.
+// passOver has other servers lead the stream until one has all jobs that the former consumer waits
+// for. If none has, they were acknowledged just before, and the one with the most stays.
 func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) error {
 	if cluster == nil {
 		return nil
@@ -125,7 +122,6 @@ func (l *Backlog) openUnder(ctx context.Context, server string) error {
 	defer cancel()
 	var answer struct{}
 	request := map[string]any{"placement": map[string]string{"preferred": server}}
-	// The loop sees the result.
 	_ = l.b.js.Call(waiting, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, request, &answer)
 	for {
 		info, err := l.b.js.StreamInfo(waiting, l.stream, "")

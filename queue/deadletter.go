@@ -19,61 +19,61 @@ import (
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates is the window in which a letter that is sent again is recognized: longer than
-	// a crash and a takeover.
+	// deadDuplicates exceeds the time of a crash and a takeover, after which a letter is sent
+	// again.
 	deadDuplicates = 10 * time.Minute
 
-	// letterOverhead exceeds the server's overhead per stored message.
+	// letterOverhead exceeds the server's overhead per message.
 	letterOverhead = 64
 
 	// deadErrorBytes bounds the error text, so that all headers fit into headroom.
 	deadErrorBytes = 4096
 )
 
-// Headers of a dead letter, besides its job's.
+// Headers added to a dead letter's job.
 const (
-	HeaderDeadReason    = "Penstock-Dead-Reason"    // one word, such as "malformed" or "deadline"
-	HeaderDeadError     = "Penstock-Dead-Error"     // the last error's text, at most 4 KiB
-	HeaderDeadAttempts  = "Penstock-Dead-Attempts"  // attempts that counted
-	HeaderDeadJob       = "Penstock-Dead-Job"       // <policy>:<stream sequence>
-	HeaderDeadStored    = "Penstock-Dead-Stored"    // when the job was accepted, RFC 3339
-	HeaderDeadPartition = "Penstock-Dead-Partition" // the partition that held it
-	// "left-out" when the policy keeps no bodies
+	HeaderDeadReason    = "Penstock-Dead-Reason"   // one word
+	HeaderDeadError     = "Penstock-Dead-Error"    // at most 4 KiB
+	HeaderDeadAttempts  = "Penstock-Dead-Attempts" // attempts that counted
+	HeaderDeadJob       = "Penstock-Dead-Job"      // <policy>:<stream sequence>
+	HeaderDeadStored    = "Penstock-Dead-Stored"   // acceptance, RFC 3339
+	HeaderDeadPartition = "Penstock-Dead-Partition"
+	// "left-out" if the policy keeps no bodies
 	HeaderDeadBody = "Penstock-Dead-Body"
 
-	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // that its runs carried
+	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
 )
 
 // DeadLetter is a job that will not be tried again, with the reason.
 type DeadLetter struct {
 	Policy    string
 	Key       job.Key
-	Seq       uint64 // of the job in its policy's stream
+	Seq       uint64 // in the policy's stream
 	Partition int
-	Stored    time.Time // when JetStream stored the job
-	Reason    string    // one word
-	Error     string    // the last error; cut to 4 KiB
+	Stored    time.Time // acceptance
+	Reason    string
+	Error     string // cut to 4 KiB
 	Attempts  int
-	// IdempotencyKey is the one that the job's runs carried, kept for its replay.
+	// IdempotencyKey is that of the job's runs, kept for a replay.
 	IdempotencyKey string
-	Header         nats.Header // the job's headers, without the server's own
+	Header         nats.Header // without the server's own
 	Body           []byte
-	// the policy keeps no bodies of dead letters, so the letter cannot be replayed
+	// no body is kept, so the letter cannot be replayed
 	Bodyless bool
 }
 
 // StoredLetter is a dead letter as stored.
 type StoredLetter struct {
 	DeadLetter
-	ID     uint64    // in the stream of the policy's dead letters
-	Buried time.Time // when it was stored there
-	Size   int       // bytes of the body, also where Body was left out
+	ID     uint64 // in the stream of dead letters
+	Buried time.Time
+	Size   int // of the body, even if Body was left out
 }
 
 const bodyLeftOut = "left-out"
 
-// deadConfig configures the stream of a policy's dead letters. The stream refuses a letter beyond
-// its bound in bytes, so that Bury discards the oldest letters and can count them.
+// The stream refuses a letter beyond its bound in bytes, so that Bury discards the oldest letters
+// and can count them.
 func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	return b.recordConfig(b.names.DeadStream(policy), b.names.Dead(policy, ">"),
 		"jobs of policy "+policy+" that will not be tried again", jetstream.StreamConfig{
@@ -81,7 +81,6 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 			Duplicates: deadDuplicates})
 }
 
-// recordConfig completes the configuration of a stream of records about jobs.
 func (b *Broker) recordConfig(name, subject, holds string,
 	c jetstream.StreamConfig) jetstream.StreamConfig {
 	c.Name, c.Subjects, c.Description = name, []string{subject}, "Penstock: "+holds
@@ -92,10 +91,9 @@ func (b *Broker) recordConfig(name, subject, holds string,
 }
 
 // Bury stores a dead letter and the job's end (see [Results]); only then may the job be
-// acknowledged. Burying the same job again within 10 minutes creates no second letter, so repeat
-// Bury on any error. When there is no room, Bury discards the policy's oldest letters and returns
-// their number. A letter larger than the whole room, or than the server's limit, is stored without
-// its body.
+// acknowledged. Within 10 minutes a repetition stores no second letter, so repeat Bury on any
+// error. If there is no room, Bury discards the policy's oldest letters and returns their number. A
+// letter that is too large is stored without its body.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
@@ -103,7 +101,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			err = b.createMissing(ctx, d.Policy, b.deadConfig(d.Policy))
-		case errors.Is(err, ErrStreamFull) && nothing < 8: // others take the room, too
+		case errors.Is(err, ErrStreamFull) && nothing < 8: // others take room, too
 			var n uint64
 			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
 			if discarded += n; n == 0 {
@@ -150,13 +148,13 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	} else {
 		m.Data = d.Body
 	}
-	// A recreated stream counts from 1 again: the time distinguishes the two jobs.
+	// A recreated stream counts from 1 again: the time distinguishes two jobs.
 	m.Header.Set(jetstream.MsgIDHeader,
 		d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
 	return m
 }
 
-// readLetter undoes Bury. Unreadable headers stay zero: a letter must be visible to be discarded.
+// Unreadable headers stay zero: a letter must be visible to be discarded.
 func readLetter(m jsapi.Message) StoredLetter {
 	l := StoredLetter{ID: m.Seq, Buried: m.Time, Size: len(m.Data)}
 	_, tail, _ := strings.Cut(m.Subject, ".dead.")
@@ -183,7 +181,7 @@ func readLetter(m jsapi.Message) StoredLetter {
 	return l
 }
 
-// createMissing is createBounded that accepts an existing stream, perhaps with another bound.
+// createMissing is createBounded that accepts an existing stream.
 func (b *Broker) createMissing(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	err := b.createBounded(ctx, policy, config)
@@ -193,11 +191,11 @@ func (b *Broker) createMissing(ctx context.Context, policy string,
 	return err
 }
 
-// discardOldest makes room for a letter of the given bytes, at least an eighth of the policy's
-// bound. [ErrTooLarge] means that the letter can never fit.
+// discardOldest makes room for a letter of that size, at least an eighth of the bound.
+// [ErrTooLarge] means that the letter can never fit.
 func (b *Broker) discardOldest(ctx context.Context, policy string,
 	bytes uint64) (discarded uint64, err error) {
-	// One at a time: most callers find room when their turn comes.
+	// One at a time: most callers find room afterwards.
 	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
 	turn := gate.(chan struct{})
 	select {
@@ -228,7 +226,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 			if info.State.Bytes <= room {
 				return nil
 			}
-			// Letters differ in size: purge by the average, then look again.
+			// Letters differ in size: purge by the average and look again.
 			average := info.State.Bytes/info.State.Msgs + 1
 			through := info.State.FirstSeq + (info.State.Bytes-room)/average
 			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
@@ -246,7 +244,7 @@ func (b *Broker) discardOldest(ctx context.Context, policy string,
 	return discarded, err
 }
 
-// metaDiscarded is the metadata key that counts the letters discarded to make room.
+// metaDiscarded counts the letters discarded to make room.
 const metaDiscarded = "penstock.discarded"
 
 func headerText(s string) string {

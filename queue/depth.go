@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Depth returns the number of jobs in a policy's stream over all buckets: waiting, backing off and
-// running. It returns [ErrNoStream] for a policy without a stream.
+// Depth returns the number of jobs (waiting, backing off and running) of a policy, or
+// [ErrNoStream].
 func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
 	defer annotate(&err, "depth of policy %s", policy)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
@@ -35,8 +35,8 @@ func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	return depths, nil
 }
 
-// Depths returns the number of jobs in each nonempty bucket of a policy. It reads one name per
-// bucket, so it is for people and tests rather than for loops.
+// Depths returns the number of jobs in each nonempty bucket. It reads one name per bucket: do not
+// call it in loops.
 func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 	return depths, nil
 }
 
-// BucketDepth returns the number of jobs in one bucket, or [ErrNoStream].
+// BucketDepth returns the number of jobs in a bucket, or [ErrNoStream].
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
 	defer annotate(&err, "depth of bucket %s.%s", policy, k)
@@ -69,10 +69,10 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 type Stream struct {
 	Name       string
 	Jobs       uint64
-	Partitions string // of the policy that created it
+	Partitions string // in its metadata
 }
 
-// Stream describes a policy's stream; it returns [ErrNoStream] when there is none.
+// Stream describes a policy's stream, or returns [ErrNoStream].
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	return Stream{info.Config.Name, info.State.Msgs, partitions}, nil
 }
 
-// Streams returns the names of the policies that have a stream.
+// Streams returns the policies that have a stream.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {
@@ -102,7 +102,6 @@ func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	return policies, nil
 }
 
-// listNames pages through a list of names of JetStream's API.
 func (b *Broker) listNames(ctx context.Context, list string) (all []string, err error) {
 	for {
 		var page struct {

@@ -24,7 +24,7 @@ func (b *Broker) closeDoor(ctx context.Context, policy string,
 }
 
 // reopen opens a door again after err, and returns err. It works past the lock's deadline, because
-// the lock itself lasts longer.
+// the lock lasts longer.
 func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err error) error {
 	if openErr := b.js.UpdateStream(context.WithoutCancel(ctx), open); openErr != nil {
 		err = errors.Join(err, fmt.Errorf("open the door again: %w", openErr))
@@ -42,9 +42,8 @@ const (
 )
 
 // settled waits, with the door closed, until every job that came through it is stored or refused,
-// and returns the stream's state. The stream handles messages in order, so the reply to a later
-// message proves that. Looking twice covers messages still on their way inside the server or, with
-// replicas, not agreed on yet.
+// which the reply to a later message proves. Looking twice covers messages still on their way
+// inside the server.
 func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamState, error) {
 	wait := settleWait
 	if b.replicas > 1 {
@@ -68,7 +67,6 @@ func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamSt
 	}
 }
 
-// barrier sends the stream a message that it must refuse, and waits for the refusal.
 func (b *Broker) barrier(ctx context.Context, policy string) error {
 	m := nats.NewMsg(b.names.doorClosed(policy))
 	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatInt(1<<62, 10))
@@ -85,17 +83,17 @@ func (b *Broker) barrier(ctx context.Context, policy string) error {
 // PolicyInUseError refuses to close the queue of a policy that holds jobs.
 type PolicyInUseError struct {
 	Policy string
-	Jobs   uint64 // waiting, backing off and running
+	Jobs   uint64
 }
 
-// Error gives the number of jobs left.
+// Error gives the number of jobs.
 func (e *PolicyInUseError) Error() string {
 	return fmt.Sprintf("policy %s holds %d jobs", e.Policy, e.Jobs)
 }
 
-// CloseQueue closes the door of a policy's queue permanently and then calls mark, which records
-// that the policy ends. If mark fails, the door is opened again. If the queue holds jobs,
-// CloseQueue fails with [*PolicyInUseError] unless even is set; the caller must then drop the jobs.
+// CloseQueue closes the door of a policy's queue and then calls mark, which records that the policy
+// ends. If mark fails, the door is opened again. If the queue holds jobs, it fails with
+// [*PolicyInUseError] unless even is set; the caller must then drop the jobs.
 func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	mark func(context.Context) error) error {
 	return b.locked(ctx, name, func(ctx context.Context) (err error) {
@@ -109,7 +107,7 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 		if err != nil {
 			return err
 		}
-		if info.State.Msgs > 0 && !even { // most likely still so when the door is closed
+		if info.State.Msgs > 0 && !even {
 			return &PolicyInUseError{name, info.State.Msgs}
 		}
 		if !b.isClosed(name, info.Config) {
@@ -133,9 +131,8 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	})
 }
 
-// Retire closes the door of a policy's stream; waiting jobs still run. Call Retire periodically:
-// the first call that finds the stream empty deletes it and returns true, as does a call that finds
-// none.
+// Retire closes the door of a policy's stream; waiting jobs still run. Call it periodically: it
+// returns true once the stream is gone, which it deletes when it is empty.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
 	defer annotate(&err, "retire policy %s", name)
 	b.sees(name, jetstream.StreamConfig{})

@@ -11,12 +11,12 @@ import (
 const dropsAtOnce = 500
 
 // DropBucket removes the jobs of a bucket without dead letters. Use it only for partitions without
-// an owner; an owner is asked with [OpPurge]. It returns the number removed before the context
-// ended; an ended context is no error if any were removed, so call it again.
+// an owner; ask an owner by [job.OpPurge]. It returns the number removed before the context ended,
+// which is an error only if none was.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	defer annotate(&err, "drop bucket %s.%s", policy, k)
-	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
+	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard matches other buckets
 		return 0, err
 	}
 	subject, stream := b.names.Queue(policy, partition, k), b.names.Stream(policy)
@@ -50,7 +50,7 @@ func (b *Broker) dropSome(ctx context.Context, policy, stream,
 	if len(found) == 0 {
 		return 0, jsapi.Translate(ctx.Err())
 	}
-	// Jobs already read are dropped even if the caller's context has ended.
+	// Jobs already read are dropped even if the context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout)
 	defer cancel()
 	for _, j := range found {
@@ -68,8 +68,7 @@ func (b *Broker) dropSome(ctx context.Context, policy, stream,
 	return int(purged), nil
 }
 
-// DropJob removes one job from its policy's stream, as DropBucket does. It returns [ErrNotFound]
-// if the job is gone.
+// DropJob removes one job, like DropBucket, or returns [ErrNotFound].
 func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) (err error) {
 	defer annotate(&err, "drop job %s", job.ID(policy, seq))
 	j, err := b.StoredJob(ctx, policy, seq)
@@ -85,7 +84,6 @@ func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) (err er
 	return err
 }
 
-// noteDropped records the end of a job that may be repeated.
 func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, how job.End) error {
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return nil

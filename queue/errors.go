@@ -11,45 +11,40 @@ import (
 
 // Errors to test with [errors.Is].
 var (
-	// ErrFull: a bucket holds as many jobs as its policy's capacity allows.
+	// ErrFull: a bucket holds as many jobs as its capacity allows.
 	ErrFull = jsapi.ErrFull
-	// ErrStreamFull: the policy's stream holds as many jobs or bytes, over all buckets, as it may.
+	// ErrStreamFull: the policy's stream holds as many jobs or bytes as it may.
 	ErrStreamFull = jsapi.ErrStreamFull
-	// ErrMostJobs is an ErrStreamFull caused by the number of jobs.
+	// ErrMostJobs is an ErrStreamFull because of the number of jobs.
 	ErrMostJobs = jsapi.ErrMostJobs
-	// ErrStorage: JetStream as a whole has no room. It is an ErrUnavailable with a known outcome:
-	// nothing was stored.
+	// ErrStorage: JetStream has no room. It is an ErrUnavailable after which nothing was stored.
 	ErrStorage = jsapi.ErrStorage
-	// ErrTooLarge: a job's body and headers exceed the limit of the server or the stream.
+	// ErrTooLarge: a job exceeds the limit of the server or the stream.
 	ErrTooLarge = jsapi.ErrTooLarge
-	// ErrNoStream: a policy has no stream, or its stream accepts no more jobs because it retires.
+	// ErrNoStream: a policy has no stream, or its stream retires.
 	ErrNoStream = jsapi.ErrNoStream
-	// ErrConflict: a compare-and-set found an unexpected revision, or a newer epoch owns the
-	// partition.
+	// ErrConflict: unexpected revision, or a newer epoch owns the partition.
 	ErrConflict = jsapi.ErrConflict
 	ErrNotFound = jsapi.ErrNotFound
-	// ErrUnavailable: no answer came in time, or NATS could not be reached. The request may have
-	// been carried out all the same.
+	// ErrUnavailable: no answer came in time. The request may have been carried out.
 	ErrUnavailable = jsapi.ErrUnavailable
-	// ErrNotSent is in the chain of an ErrUnavailable when nothing was sent, because NATS was known
-	// not to answer: the request was not carried out.
+	// ErrNotSent is in the chain of an ErrUnavailable if nothing was sent.
 	ErrNotSent = errors.New("not sent")
-	// ErrOtherPayload: a job reuses the Idempotency-Key of an earlier job with a different
-	// payload.
+	// ErrOtherPayload: the Idempotency-Key was used with a different payload.
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
 	// ErrClosed: a backlog was closed.
 	ErrClosed = errors.New("backlog closed")
-	// ErrShape: nothing is lost, but a backlog must be opened again to suit the stored jobs.
+	// ErrShape: nothing is lost, but a backlog must be opened again.
 	ErrShape = errors.New("backlog must be opened in another way")
 )
 
-// CapacityInUseError refuses to lower a capacity below the depth of a bucket: JetStream would
-// delete the oldest jobs.
+// CapacityInUseError refuses to lower a capacity below a bucket's depth: JetStream would delete the
+// oldest jobs.
 type CapacityInUseError struct {
 	Policy   string
-	Key      job.Key // the deepest bucket
-	Depth    uint64  // jobs in it
-	Capacity int64   // the capacity asked for
+	Key      job.Key // of the deepest bucket
+	Depth    uint64
+	Capacity int64 // that was requested
 }
 
 // Error names the deepest bucket.
@@ -58,10 +53,10 @@ func (e *CapacityInUseError) Error() string {
 		e.Capacity, e.Key, e.Depth)
 }
 
-// EndedError refuses to repeat a job that ended without success, and gives its end.
+// EndedError refuses to repeat a job that ended without success.
 type EndedError struct {
 	Policy string
-	Seq    uint64 // of the job in its policy's stream
+	Seq    uint64
 	job.Ended
 }
 
@@ -71,7 +66,7 @@ func (e *EndedError) Error() string {
 		job.ID(e.Policy, e.Seq), e.How)
 }
 
-// ImmutableError refuses a change that would split or mix up the buckets of an existing stream.
+// ImmutableError refuses a change that would split the buckets of a stream.
 type ImmutableError struct {
 	Policy     string
 	Field      string // "partitions" or "algorithm"
@@ -84,18 +79,17 @@ func (e *ImmutableError) Error() string {
 		e.Field, e.Have, e.Want)
 }
 
-// annotate prefixes the error that a function returns, if any: defer it.
+// annotate prefixes a deferred function's error.
 func annotate(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
 	}
 }
 
-// firstErrCode is the smallest err_code of JetStream's API.
 const firstErrCode = 10000
 
-// PublishRefusal parses the reply to a message whose subject a stream may have captured. It returns
-// why JetStream did not store the message, as [Producer.Publish] does, and nil for any other reply.
+// PublishRefusal parses the reply to a message that a stream may have captured. It returns why
+// JetStream did not store it, and nil for any other reply.
 func PublishRefusal(reply []byte) error {
 	var a jsapi.PubAck
 	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {

@@ -15,107 +15,104 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The types of an [Event] that [Broker.Take] publishes.
+// The published types of an [Event].
 const (
-	EventAccepted  = "accepted"  // the job is stored, and its valve has seen it
-	EventStarted   = "started"   // an attempt began
-	EventProgress  = "progress"  // a running attempt reported how far it is
-	EventDone      = "done"      // the job is finished
+	EventAccepted  = "accepted" // stored, and seen by its valve
+	EventStarted   = "started"  // an attempt began
+	EventProgress  = "progress" // of a running attempt
+	EventDone      = "done"
 	EventFailed    = "failed"    // an attempt failed; there may be more
 	EventThrottled = "throttled" // the target asked for a pause; no attempt was counted
-	EventDead      = "dead"      // the job became a dead letter
-	EventCancelled = "cancelled" // an operator dropped the job
+	EventDead      = "dead"
+	EventCancelled = "cancelled" // by an operator
 
-	// The bucket's target is down: nothing starts except probes, and no attempt counts; it is back.
+	// The bucket's target is down, so only probes start and no attempt counts; it is back.
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 
-	// EventAdapted: the bucket lowered its rate because the target throttled.
+	// EventAdapted: the bucket lowered its rate after a throttle.
 	EventAdapted = "adapted"
 
-	// A tick of a schedule met a full bucket and will be retried; a tick was dropped, because the
-	// schedule ticks again or its job is invalid. Reason gives the cause.
+	// A tick of a schedule met a full bucket and will be retried; a tick was dropped, for this
+	// Reason.
 	EventScheduleRefused = "schedule_refused"
 	EventScheduleMissed  = "schedule_missed"
 
-	// The outcome of a job will not be posted to its submitter's URL. Reason: full (the callback
-	// queue is full) or refused.
+	// The outcome of a job will not be posted to its callback. Reason: full or refused.
 	EventCallbackLost = "callback_lost"
 
-	// An auditor saw starts that broke a limit; Reason names the limit and the excess.
+	// An auditor saw starts that broke a limit: see Reason.
 	EventLimitBroken = "limit_broken"
 )
 
-// The types of events for metrics and logs, which are not published.
+// Types that are not published, for metrics and logs.
 const (
-	// EventReturned: an assigned job returned to its queue before it started, without an attempt.
-	// Name: rate (its slot was gone at the last check), lease (this drainer's had expired) or order
-	// (an earlier job returned).
+	// EventReturned: an assigned job returned to its queue, without an attempt. Name: rate (its
+	// slot was gone), lease (expired) or order (an earlier job returned).
 	EventReturned = "returned"
-	// EventUncounted: a run ended without an attempt. Name: returned (it did not start) or
+	// EventUncounted: a run ended without an attempt. Name: returned (before the start) or
 	// uncounted (interrupted, or its remote worker left).
 	EventUncounted = "uncounted"
 	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
-	// processor (no CPU time when they were due), no_worker, workers_busy, total_rate, limit,
-	// concurrency, paused, throttled_by_target, breaker or storage.
+	// processor (no CPU time), no_worker, workers_busy, total_rate, limit, concurrency, paused,
+	// throttled_by_target, breaker or storage.
 	EventLate = "late"
-	// EventLimitBlocked, once a second: the limit Name has blocked waiting buckets For this long,
-	// summed over buckets.
+	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"
-	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits whose state this
-	// drainer keeps and that count all keys of the policy or are shared by policies.
+	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits that count all keys
+	// or are shared, and whose state this drainer keeps.
 	EventLimitsLeft = "limits_left"
-	// EventOwnable: Value is 1 if this drainer may start the policy's jobs from now on, 0 if not.
+	// EventOwnable: Value is 1 if this drainer may start the policy's jobs, 0 if not.
 	EventOwnable = "ownable"
-	// EventWithoutWorkers: Value is 1 while jobs of an owned policy are due without any worker.
+	// EventWithoutWorkers: Value is 1 while jobs are due without any worker.
 	EventWithoutWorkers = "without_workers"
-	// EventOwned: Value partitions of the policy are this drainer's.
+	// EventOwned: this drainer owns Value partitions.
 	EventOwned = "owned"
-	// EventBreakers: Value breakers of the policy are open in this drainer.
+	// EventBreakers: Value breakers are open in this drainer.
 	EventBreakers = "breakers"
-	// EventLowered: Value owned buckets are slowed by their target's observed limit.
+	// EventLowered: Value buckets are slowed by their target's observed limit.
 	EventLowered = "lowered"
-	// EventLease: Value is 1 while this drainer holds its lease. Without it nothing starts.
+	// EventLease: Value is 1 while this drainer holds its lease.
 	EventLease = "lease"
-	// EventRecordDamaged: a record in the KV bucket Name was unreadable and is rebuilt.
+	// EventRecordDamaged: a record in the KV bucket Name is unreadable and rebuilt.
 	EventRecordDamaged = "record_damaged"
-	// EventRecordsNewer: Value records have a newer format. Each blocks the partitions it concerns.
+	// EventRecordsNewer: Value records have a newer format and block their partitions.
 	EventRecordsNewer = "records_newer"
-	// EventDiscarded: Value old dead letters of the policy made room for new ones.
+	// EventDiscarded: Value dead letters made room for new ones.
 	EventDiscarded = "discarded"
-	// EventHistoryLost: the end of a job of a policy with result_retention was not recorded.
+	// EventHistoryLost: a job's end was not added to the history.
 	EventHistoryLost = "history_lost"
 
-	// EventAdmitted: a submitted job got the verdict Name.
+	// EventAdmitted: a job got the verdict Name.
 	EventAdmitted = "admitted"
-	// EventChecked: a check got an answer; Value is 1 if it was allowed.
+	// EventChecked: Value is 1 if a check was allowed.
 	EventChecked = "checked"
-	// EventShadowed: the limit Name with shadow: true decided on a request at the door. Value is 1
-	// if it would have refused or delayed the request, For this long.
+	// EventShadowed: the shadow limit Name decided at the door. Value is 1 if it would have refused
+	// or delayed the request, For this long.
 	EventShadowed = "shadowed"
-	// EventTicked: a tick of a schedule was submitted, refused or missed: Name.
+	// EventTicked: a schedule's tick was submitted, refused or missed: Name.
 	EventTicked = "ticked"
-	// EventAnswered: the API Name, http or nats, answered with the status Value.
+	// EventAnswered: the API Name, http or nats, answered with status Value.
 	EventAnswered = "answered"
-	// EventFollowed: this process follows the policies in Data, a policy.Entries, from now on.
+	// EventFollowed: this process now follows the policies in Data, a policy.Entries.
 	EventFollowed = "followed"
-	// EventWithoutDrainer: Value is 1 while jobs of the policy wait and no drainer owns it.
+	// EventWithoutDrainer: Value is 1 while jobs wait and no drainer owns the policy.
 	EventWithoutDrainer = "without_drainer"
-	// EventApplyFailed: Value is 1 while the policy's last change is not applied to its stream.
+	// EventApplyFailed: Value is 1 while the policy's stream does not match the policy.
 	EventApplyFailed = "apply_failed"
-	// EventInventory, every few seconds: Data is a store.Inventory of the stored policies.
+	// EventInventory, every few seconds: Data is a store.Inventory.
 	EventInventory = "inventory"
-	// EventRetired: this process retired a policy because it left the file.
+	// EventRetired: a policy was retired because it left the file.
 	EventRetired = "retired"
-	// EventStored, every few seconds: Data is the [Storage] in use.
+	// EventStored, every few seconds: Data is a [Storage].
 	EventStored = "stored"
 	// EventWritable, every second: Value is 1 if the embedded server can write.
 	EventWritable = "writable"
 	// EventStoreUp: Value is 1 while the shared store of limits answers.
 	EventStoreUp = "store_up"
-	// EventFellBack: a decision was made without that store, by the on_store_error Name.
+	// EventFellBack: a decision was made without the store, by the on_store_error Name.
 	EventFellBack = "fell_back"
-	// EventGateways: Data is the []string of the names of all limits of gateways.
+	// EventGateways: Data is the []string of the names of gateways' limits.
 	EventGateways = "gateways"
 )
 
@@ -124,8 +121,8 @@ var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone,
 	EventThrottled, EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
 	EventLimitBroken, EventScheduleRefused, EventScheduleMissed, EventCallbackLost}
 
-// Sink takes events. Take is called from many goroutines, and returns at once. Policy names are
-// existing ones only, which bounds the number of metric series.
+// Sink takes events, from many goroutines, and returns at once. Only existing policies are named,
+// which bounds the number of metric series.
 type Sink interface{ Take(Event) }
 
 // SinkFunc is a function as a [Sink].
@@ -146,7 +143,7 @@ func (s Sinks) Take(e Event) {
 	}
 }
 
-// Whether returns the Value of a yes or no.
+// Whether returns 1 for true.
 func Whether(is bool) int64 {
 	if is {
 		return 1
@@ -154,43 +151,43 @@ func Whether(is bool) int64 {
 	return 0
 }
 
-// Event is something that happened: most are steps of a job. [EventTypes] are published on
-// penstock.event.<policy>.<key>, in core NATS, for watching: a client misses events while it does
-// not listen, and a crash may lose some. For counts use metrics; for accounting keep your own
-// records of outcomes. A process that publishes more than 1,000 events a second of one policy omits
-// the rest while there is no listener, and notices a new listener within half a second.
+// Event is something that happened, mostly a step of a job. [EventTypes] are published on
+// penstock.event.<policy>.<key>, in core NATS: a client that does not listen misses them, and a
+// crash may lose some. For counts use metrics. A process that publishes more than 1,000 events a
+// second of one policy omits the rest while there is no listener, and notices one within half a
+// second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
-	Job  string  `json:"job"` // "<policy>:<stream sequence>"
+	Job  string  `json:"job"` // <policy>:<sequence>
 	Key  job.Key `json:"key"`
-	// Tags are the job's; missing if the publisher no longer has its headers.
+	// Tags are missing if the publisher no longer has the job's headers.
 	Tags       []string `json:"tags,omitempty"`
 	Attempt    int      `json:"attempt,omitempty"`     // 1 is the first
 	WaitMS     int64    `json:"wait_ms,omitempty"`     // started: since the job was accepted
-	DurationMS int64    `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
-	Reason     string   `json:"reason,omitempty"`      // dead: why
+	DurationMS int64    `json:"duration_ms,omitempty"` // of the attempt
+	Reason     string   `json:"reason,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Progress   string   `json:"progress,omitempty"`
-	// PauseMS is how long the bucket starts nothing. On done, failed or dead: the target reported
-	// an exhausted quota. On throttled: missing if the target gave no duration.
+	// PauseMS is how long the bucket starts nothing: the target throttled (0: without a duration)
+	// or reported an exhausted quota.
 	PauseMS int64 `json:"pause_ms,omitempty"`
-	// Outflow is the new rate in starts per second: adapted.
+	// Outflow is the adapted rate in starts per second.
 	Outflow float64 `json:"outflow,omitempty"`
-	// All means that the breaker covers all buckets of the policy in the same drainer.
+	// All: the breaker covers all buckets of the policy in this drainer.
 	All bool `json:"all,omitempty"`
 
-	// At is the time of the last check before a start, by the drainer's clock. Cost and Costs are
-	// the start's under the limits, where not 1; Used is the cost that the attempt reported.
+	// At is the time of the last check before a start, by the drainer's clock, Cost and Costs are
+	// the start's where not 1, and Used what the attempt reported.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
 	Used  map[string]int64 `json:"used,omitempty"`
-	// Shadow holds, per shadow limit, the milliseconds by which it would have delayed the start.
+	// Shadow has the milliseconds by which shadow limits would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// Not published: the job's Header, Accepted when the job was stored, its run's Reply, Trace the
-	// id of its sampled trace, and For on a start how late it was. The types describe the others.
+	// Not published. Accepted is when the job was stored, Reply its run's, Trace the id of its
+	// sampled trace, For how late it started. The types describe the others.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`
@@ -201,24 +198,23 @@ type Event struct {
 	Value    int64         `json:"-"`
 	Data     any           `json:"-"`
 
-	// From is the publishing process, and N numbers its events of the policy: a missing number was
-	// lost, or left out while there was no listener.
+	// From is the publishing process, and N numbers its events of the policy. A missing number was
+	// lost, or omitted without a listener.
 	From string `json:"from,omitempty"`
 	N    uint64 `json:"n,omitempty"`
 }
 
-// Event is the subject of a bucket's events; ">" as the key and "*" as the policy are NATS
-// wildcards.
+// Event is the subject of a bucket's events; both arguments may be NATS wildcards.
 func (n Names) Event(policy string, k job.Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
-// events makes publishing cheap while there is no listener. The first event of a policy in each
-// period is sent as a request, which the server refuses at once when its subject has no subscriber.
+// events makes publishing cheap without listeners: the first event of a period is a request, which
+// the server refuses at once if its subject has no subscriber.
 type events struct {
 	once    sync.Once
-	inbox   string // with its trailing dot; a policy's name follows
-	process string // an id of this process
+	inbox   string // a policy's name follows
+	process string
 	mu      sync.Mutex
 	gates   map[string]*gate
 }
@@ -227,7 +223,7 @@ type gate struct {
 	since  time.Time // start of the period
 	told   int       // events in it
 	denied bool      // the server reported no listener in this period
-	nobody bool      // the server's latest report: no listener
+	nobody bool      // per the server's latest report
 
 	telling sync.Mutex // publishes events in the order of their numbers
 	number  uint64     // of the last event
@@ -241,7 +237,7 @@ const (
 
 func (g *gate) admit(now time.Time) (publish, ask bool) {
 	if past := now.Sub(g.since); past >= gatePeriod {
-		g.nobody = g.denied && past < 2*gatePeriod // a report from before a pause is outdated
+		g.nobody = g.denied && past < 2*gatePeriod // not by a report from before a pause
 		g.since, g.told, g.denied = now, 0, false
 	}
 	g.told++
@@ -279,7 +275,7 @@ func (b *Broker) gate(policy string) *gate {
 	return g
 }
 
-// Take implements [Sink]: it publishes the event, or counts it in the policy's minutes.
+// Take publishes an event, or counts it in the policy's minutes.
 func (b *Broker) Take(e Event) {
 	switch {
 	case slices.Contains(EventTypes, e.Type):
@@ -291,8 +287,8 @@ func (b *Broker) Take(e Event) {
 	}
 }
 
-// PublishEvent publishes an event without blocking and, for a job that ended, adds it to its
-// policy's history: see [Broker.KeepHistory].
+// PublishEvent publishes an event without blocking. The end of a job also goes to the policy's
+// history.
 func (b *Broker) PublishEvent(policy string, e Event) {
 	b.chronicled(policy, e)
 	g := b.gate(policy)
@@ -321,8 +317,8 @@ func (b *Broker) PublishEvent(policy string, e Event) {
 	}
 }
 
-// Listen calls heard for each event of a policy ("*": of all) and a key (">": of all), one at a
-// time, until stop is called.
+// Listen calls heard for each event of a policy ("*": all) and key (">": all), one at a time, until
+// stop.
 func (b *Broker) Listen(policy string, k job.Key,
 	heard func(policy string, e Event)) (stop func(), err error) {
 	prefix := len(b.names.lower + ".event.")

@@ -12,9 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// ReplaceSchedule stores a schedule if the stored one is still before, as it was read (zero: none).
-// Otherwise it returns [ErrConflict]. [ErrSchedule] is as for [Broker.PutSchedule]. The caller must
-// enforce [MaxSchedules].
+// ReplaceSchedule stores a schedule if the stored one is still before (zero: none), or returns
+// [ErrConflict]. [ErrSchedule] is as for [Broker.PutSchedule]; [MaxSchedules] is not enforced.
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
 	defer cancel()
@@ -25,7 +24,7 @@ func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error 
 	return b.storeSchedule(ctx, s, jetstream.WithExpectLastSequencePerSubject(last))
 }
 
-// AppliedFile lists the schedules that the files of a set have written, in the files' notation.
+// AppliedFile lists the schedules written by a set of files, in the files' notation.
 type AppliedFile struct {
 	Texts []string
 	seq   uint64
@@ -33,7 +32,7 @@ type AppliedFile struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// AppliedFile reads the list of a set; an empty list is no error.
+// AppliedFile reads the list of a set, which may be empty.
 func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	m, err := b.lastSchedule(ctx, b.filed(set))
 	if errors.Is(err, ErrNotFound) {
@@ -48,8 +47,7 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 	return f, nil
 }
 
-// SetAppliedFile replaces the list of a set if it is unchanged since before was read; otherwise it
-// returns [ErrConflict].
+// SetAppliedFile replaces the list of a set, or returns [ErrConflict] if it is no longer before.
 func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
 	texts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)

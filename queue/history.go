@@ -23,26 +23,26 @@ const (
 	historyJobs  = 100_000
 	historyBytes = 64 << 20
 
-	// historyPending bounds one process's records that await confirmation. More are lost, so that
-	// an unresponsive server delays nothing.
+	// historyPending bounds one process's unconfirmed records. More are lost, so that an
+	// unresponsive server delays nothing.
 	historyPending = 4096
 
-	// mostWindow and mostWindows bound how far one call of [History.List] looks.
+	// These bound the range searched by one call of [History.List].
 	mostWindow  = 2048
 	mostWindows = 64
 )
 
-// HistoryEntry is an ended job. A job that ran again after a crash may have several.
+// HistoryEntry is an ended job. A job that ran twice may have two.
 type HistoryEntry struct {
 	V        int        `json:"v"`
 	How      job.End    `json:"how"`
-	Reason   job.Reason `json:"reason,omitempty"` // dead: why
+	Reason   job.Reason `json:"reason,omitempty"`
 	Error    string     `json:"error,omitempty"`
 	Accepted time.Time  `json:"accepted"`
-	// Attempt is the number of the last attempt; 0: the job never ran, or the number is unknown.
+	// Attempt is the last one; 0: the job never ran, or it is unknown.
 	Attempt    int   `json:"attempt,omitempty"`
-	DurationMS int64 `json:"duration_ms,omitempty"` // done: of that attempt
-	// Status and Answer are the reply of the target or handler, with at most 1 KiB of the answer.
+	DurationMS int64 `json:"duration_ms,omitempty"` // done: of the last attempt
+	// Of the target's or handler's reply, with at most 1 KiB of the answer.
 	Status int    `json:"status,omitempty"`
 	Answer []byte `json:"answer,omitempty"`
 
@@ -52,7 +52,6 @@ type HistoryEntry struct {
 	Ended time.Time `json:"-"`
 }
 
-// chronicle publishes the histories of the policies that ask for one.
 type chronicle struct {
 	policies sync.Map // *kept, by name
 	start    sync.Once
@@ -65,9 +64,8 @@ type kept struct {
 	opened atomic.Bool
 }
 
-// KeepHistory makes this broker keep the ended jobs reported by [Broker.PublishEvent] in the
-// policy's history for the duration keep; 0 stops it. lost, which may be nil, is called for each
-// job that could not be kept.
+// KeepHistory makes [Broker.PublishEvent] add ended jobs to the policy's history for that long; 0
+// stops it. lost, which may be nil, is called for each lost entry.
 func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 	if keep == 0 {
 		b.chronicle.policies.Delete(policy)
@@ -111,7 +109,7 @@ func (b *Broker) chronicled(policy string, e Event) {
 		b.chronicle.send(b, h, m)
 		return
 	}
-	go func() { // the first one since the process began, or since the stream was gone
+	go func() { // the first one, or the stream is gone
 		ctx, cancel := context.WithTimeout(context.Background(), 4*b.js.Timeout)
 		defer cancel()
 		if err := b.openHistory(ctx, policy); err != nil {
@@ -148,8 +146,8 @@ func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 	}
 }
 
-// openHistory creates the stream of a policy's ended jobs. Each message has its own subject, so
-// that a job is found by its sequence, and its own time to live, so that a policy may change it.
+// openHistory creates a history. Each message has its own subject, by which a job is found, and its
+// own time to live, which a policy may change.
 func (b *Broker) openHistory(ctx context.Context, policy string) error {
 	return b.createMissing(ctx, policy, b.recordConfig(b.names.historyStream(policy),
 		b.names.history(policy, ">"), "jobs of policy "+policy+" that have ended",
@@ -157,7 +155,7 @@ func (b *Broker) openHistory(ctx context.Context, policy string) error {
 			MaxBytes: historyBytes, Duplicates: time.Second, AllowMsgTTL: true}))
 }
 
-// History holds the ended jobs of a policy with result_retention, at most 100,000 and 64 MiB.
+// History holds a policy's ended jobs, at most 100,000 and 64 MiB.
 type History struct {
 	b      *Broker
 	policy string
@@ -166,7 +164,7 @@ type History struct {
 // History returns the history of a policy.
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
-// Read returns an ended job, or [ErrNotFound] if it is not kept.
+// Read returns an ended job, or [ErrNotFound].
 func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
 	defer annotate(&err, "history of job %s", job.ID(h.policy, seq))
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
@@ -184,10 +182,9 @@ func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err e
 	return past, nil
 }
 
-// List returns at most limit ended jobs, newest first, of the bucket k, or of all buckets if k is
-// empty, starting before the ID before, or with the newest job if that is 0. Pass next as before
-// for more; 0 means no more. One call searches a bounded range, so it may return fewer jobs, even
-// none, when more exist.
+// List returns at most limit ended jobs, newest first, of the bucket k (empty: of all) before the
+// ID before (0: from the newest). Pass next as before for more, until it is 0. A call searches a
+// bounded range, so it may return fewer jobs, even none.
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []HistoryEntry, next uint64, err error) {
 
@@ -195,7 +192,7 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	stream := h.b.names.historyStream(h.policy)
 	subject := ""
 	if k != "" {
-		if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
+		if _, err := job.ParseKey(string(k)); err != nil { // a wildcard matches other buckets
 			return nil, 0, err
 		}
 		subject = h.b.names.history(h.policy, "*", string(k))
@@ -209,7 +206,6 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	return found, next, err
 }
 
-// newest returns at most limit messages of a stream, newest first; see [History.List].
 func (b *Broker) newest(ctx context.Context, stream, subject string, before uint64, limit int) (
 	found []jsapi.Message, next uint64, err error) {
 
@@ -217,7 +213,7 @@ func (b *Broker) newest(ctx context.Context, stream, subject string, before uint
 	if err != nil {
 		return nil, 0, unlessGone(err)
 	}
-	// Streams cannot be read backwards, so growing windows are read from the end.
+	// Streams cannot be read backwards.
 	last, first := info.State.LastSeq, info.State.FirstSeq
 	if before > 0 {
 		last = min(last, before-1)
@@ -259,8 +255,7 @@ func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
 	return past, true
 }
 
-// Drop deletes the history of a removed policy, because a policy of the same name numbers its jobs
-// from 1 again.
+// Drop deletes the history of a removed policy: a later one of that name numbers its jobs from 1.
 func (h History) Drop(ctx context.Context) error {
 	if err := h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy)); err != nil {
 		return fmt.Errorf("history of %s: %w", h.policy, err)

@@ -8,18 +8,18 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Kept lists the existing streams of the installation in the order of a backup, which takes each
-// at its own instant:
+// Kept lists the installation's streams in the order of a backup, which takes each at its own
+// instant:
 //
-//   - first, knowledge about jobs: owners with their checkpoints, attempts, ends. If newer than the
-//     queues, it would refer to jobs that the queues lack, or to others that get the same numbers
-//     after the restore;
-//   - then schedules and their pending ticks: a tick that becomes a job meanwhile is in both, and
-//     makes no second job, because its Idempotency-Key is the same; and the audit list;
-//   - then the queues, and after them dead letters: a job that dies meanwhile is in both;
-//   - policies last: a policy created meanwhile has a record and no stream, which is recreated.
+//   - first, knowledge about jobs: owners, checkpoints, attempts, ends. Newer than the queues, it
+//     could refer to jobs that the queues lack, or to others with the same numbers after the
+//     restore;
+//   - then schedules with their ticks: a tick that becomes a job meanwhile is in both, and its
+//     Idempotency-Key prevents a second job; and the audit list;
+//   - then the queues, then dead letters: a job that dies meanwhile is in both;
+//   - policies last: one created meanwhile lacks its stream, which is recreated.
 //
-// Left out are leases and locks of live processes, streams in memory, histories, and counts.
+// Left out are leases, locks, streams in memory, histories, and counts.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {

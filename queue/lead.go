@@ -11,13 +11,13 @@ import (
 
 const (
 	leadEvery = 20 * time.Millisecond
-	// leadPatience bounds the time until the stream's leader also leads the consumer.
+	// leadPatience bounds the time until the stream's leader leads the consumer.
 	leadPatience = 3 * time.Second
 )
 
-// lead makes the stream's leader lead the new consumer as well. JetStream may elect any server,
-// even one that has just restarted and for some seconds delivers its state before the stop (seen on
-// three nodes: 10,000 came of 35,000 stored, and half of them were gone).
+// lead makes the stream's leader lead the new consumer. JetStream may elect a server that has just
+// restarted and for some seconds delivers its old state (seen on three nodes: 10,000 came of 35,000
+// stored, half of them gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
@@ -40,7 +40,6 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		}
 		var answer struct{}
 		request := map[string]any{"placement": map[string]string{"preferred": info.Cluster.Leader}}
-		// The loop sees the result.
 		_ = l.b.js.Call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
 		if jsapi.Pause(ctx, leadEvery) != nil {
 			return fmt.Errorf("%w: %s leads the consumer, and %s the stream", ErrUnavailable,

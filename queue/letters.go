@@ -17,24 +17,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// Letters are a policy's dead letters. [Broker.Bury] adds one, [Producer.Replay] makes one a job
-// again.
+// Letters are a policy's dead letters. [Broker.Bury] adds one, [Producer.Replay] makes one a job.
 type Letters struct {
 	b      *Broker
 	policy string
 }
 
-// Letters returns the dead letters of a policy, which may be gone.
+// Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
 // LetterCount counts the dead letters of a policy.
 type LetterCount struct {
 	Policy         string
 	Letters        uint64
-	Oldest, Newest time.Time // when they were buried
+	Oldest, Newest time.Time
 }
 
-// LetterCounts returns the policies that have dead letters, those with most first.
+// LetterCounts returns the policies with dead letters, those with most first.
 func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 	var counts []LetterCount
 	err := b.js.EachStream(ctx, b.names.Dead("*", ">"), func(info *jetstream.StreamInfo) {
@@ -54,18 +53,16 @@ func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
 
 const maxLetters = 10_000
 
-// lettersEvery is the pause before letters that a server lacked are looked for again.
+// lettersEvery is the pause before messages that a server lacks are read again.
 const lettersEvery = 50 * time.Millisecond
 
-// List returns, in order and without bodies, at most limit (up to 10,000) letters with an ID
-// greater than after. An unknown policy has none. While the stream has no leader, List tries again
-// until ctx ends (without a deadline, for 2 s).
+// List returns, in order and without bodies, up to limit (at most 10,000) letters with an ID above
+// after. While the stream has no leader it tries again until ctx ends, or for 2 s.
 func (l Letters) List(ctx context.Context, after uint64, limit int) (s []StoredLetter, err error) {
 	defer annotate(&err, "dead letters of %s", l.policy)
 	return l.list(ctx, "", after, min(limit, maxLetters))
 }
 
-// list is List for a subject, "" for all.
 func (l Letters) list(ctx context.Context, subject string, after uint64, limit int) (
 	[]StoredLetter, error) {
 
@@ -90,7 +87,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		if len(page) > 0 {
 			after = page[len(page)-1].ID
 		}
-		// A server that catches up lacks some, and an election takes a moment.
+		// A server that catches up lacks some, and an election takes time.
 		var next uint64
 		if err == nil {
 			next, err = l.b.js.NextStored(ctx, stream, subject, after+1)
@@ -109,7 +106,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 
 func (b *Broker) someLetters(ctx context.Context, stream, subject string, after uint64,
 	limit int) ([]StoredLetter, error) {
-	// a leader that stopped meanwhile does not answer
+	// a stopped leader does not answer
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
@@ -124,13 +121,13 @@ func (b *Broker) someLetters(ctx context.Context, stream, subject string, after 
 		InactiveThreshold: 10 * time.Second,
 	})
 	if err != nil {
-		return nil, unlessGone(err) // it never had one
+		return nil, unlessGone(err)
 	}
 	info := consumer.CachedInfo()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout/4)
 		defer cancel()
-		// the server would do so after some seconds
+		// otherwise the server does after some seconds
 		_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name)
 	}()
 	want := min(uint64(limit), info.NumPending)
@@ -152,7 +149,7 @@ func (b *Broker) someLetters(ctx context.Context, stream, subject string, after 
 			return nil, jsapi.Translate(err)
 		}
 		if len(letters) == got {
-			break // some were discarded since
+			break
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, jsapi.Translate(err)
@@ -161,7 +158,6 @@ func (b *Broker) someLetters(ctx context.Context, stream, subject string, after 
 	return letters, nil
 }
 
-// bodyless reads a dead letter that was delivered without its body.
 func bodyless(m jetstream.Msg) (StoredLetter, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -173,7 +169,7 @@ func bodyless(m jetstream.Msg) (StoredLetter, error) {
 	return l, nil
 }
 
-// Read returns one letter with its body; [ErrNotFound] when the policy has none with this ID.
+// Read returns a letter with its body, or [ErrNotFound].
 func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 	stream, err := l.stream()
 	var m jsapi.Message
@@ -189,7 +185,7 @@ func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 	return readLetter(m), nil
 }
 
-// Discard deletes a letter; [ErrNotFound] when the policy has none with this ID.
+// Discard deletes a letter, or returns [ErrNotFound].
 func (l Letters) Discard(ctx context.Context, id uint64) error {
 	_, err := l.Read(ctx, id)
 	if err == nil {
@@ -208,7 +204,7 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 		return true, nil
 	}
 	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
-		// A refusal says that another caller deleted it. Without an answer it was most likely this
+		// A refusal says that another caller deleted it. Without an answer it was probably this
 		// one.
 		var refusal *jsapi.Refusal
 		return !errors.As(err, &refusal), nil
@@ -216,8 +212,7 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 	return false, fmt.Errorf("delete dead letter %d: %w", id, err)
 }
 
-// DiscardThrough deletes the letters with an ID up to last, or all when that is 0, and returns
-// their number.
+// DiscardThrough deletes the letters up to the ID last (0: all) and returns their number.
 func (l Letters) DiscardThrough(ctx context.Context, last uint64) (discarded uint64, err error) {
 	stream, err := l.stream()
 	if err == nil {
@@ -229,8 +224,7 @@ func (l Letters) DiscardThrough(ctx context.Context, last uint64) (discarded uin
 	return discarded, nil
 }
 
-// Discarded returns how many letters were ever discarded to make room for newer ones, and how much
-// of their bound the present ones take.
+// Discarded returns how many letters ever made room for newer ones, and the use of their bound.
 func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, err error) {
 	defer annotate(&err, "dead letters of %s", l.policy)
 	stream, err := l.stream()
@@ -245,8 +239,7 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, er
 	return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), fill, nil
 }
 
-// DropEmpty deletes the stream of a policy's dead letters if it is empty. The policy must be
-// deleted, or about to be, so that no letter is added meanwhile.
+// DropEmpty deletes an empty stream of dead letters. The policy must be deleted, or about to be.
 func (l Letters) DropEmpty(ctx context.Context) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if err == nil && info.State.Msgs == 0 {
@@ -255,7 +248,6 @@ func (l Letters) DropEmpty(ctx context.Context) error {
 	return unlessGone(err)
 }
 
-// stream names the stream of the letters; [ErrNotFound] for an impossible policy name.
 func (l Letters) stream() (string, error) {
 	if l.policy == "" || strings.Contains(l.policy, ".") || !kv.ValidKey(l.policy) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, l.policy)

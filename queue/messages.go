@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream, or
-// returns [ErrNotFound] or [ErrNoStream].
+// StoredJob reads a job that has not ended from the stream's leader, or returns [ErrNotFound] or
+// [ErrNoStream].
 func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.Arrived, error) {
 	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
 	if err != nil {
@@ -19,12 +19,11 @@ func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.
 	return b.arrived(m, false), nil
 }
 
-// mostListedBytes bounds, roughly, the bytes of bodies read for one list of jobs.
+// mostListedBytes roughly bounds the bodies read for one list.
 const mostListedBytes = 8 << 20
 
-// StoredJobs reads up to n jobs of a bucket that wait, back off or run, in order of acceptance,
-// starting at a sequence: fewer when their bodies are large, but at least one if any exists. A
-// policy without a stream has none.
+// StoredJobs reads up to n jobs of a bucket in stream order from a sequence on: fewer if their
+// bodies are large, but at least one if any exists.
 func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k job.Key,
 	from uint64, n int) (found []job.Arrived, err error) {
 
@@ -54,11 +53,11 @@ func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error)
 
 // JobFilter selects a bucket's jobs, or all of a policy.
 type JobFilter struct {
-	Key       job.Key // empty: all of them
-	Partition int     // that holds the bucket
+	Key       job.Key // empty: all
+	Partition int     // of the bucket
 }
 
-// LastJob returns the sequence of the last job stored in a policy's stream, or [ErrNoStream].
+// LastJob returns the last sequence of a policy's stream, or [ErrNoStream].
 func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -67,9 +66,8 @@ func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// ScanJobs reads up to n jobs that wait, back off or run, with their bodies, in order of
-// acceptance, starting at a sequence: fewer when their bodies are large, but at least one if any
-// exists.
+// ScanJobs reads up to n jobs in stream order from a sequence on: fewer if their bodies are large,
+// but at least one if any exists.
 func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from uint64,
 	n int) (found []job.Arrived, err error) {
 	stream, subject := b.names.Stream(policy), ""
@@ -86,7 +84,7 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from 
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		// A lagging replica may lack jobs: the leader knows.
+		// A replica that lags may lack jobs.
 		next, err := b.js.NextStored(ctx, stream, subject, from)
 		if err != nil || next == math.MaxUint64 {
 			return nil, err
@@ -111,13 +109,13 @@ func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) e
 	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, new(struct{}))
 }
 
-// purge deletes the messages of a stream that match a filter (empty: all) up to the sequence
-// through (0: no bound), and returns their number.
+// purge deletes the messages that match filter (empty: all) up to the sequence through (0: all),
+// and returns their number.
 func (b *Broker) purge(ctx context.Context, stream, filter string,
 	through uint64) (purged uint64, err error) {
 	request := struct {
 		Filter string `json:"filter,omitempty"`
-		Seq    uint64 `json:"seq,omitempty"` // up to but not including
+		Seq    uint64 `json:"seq,omitempty"` // exclusive
 	}{Filter: filter}
 	if through > 0 {
 		request.Seq = through + 1

@@ -15,39 +15,38 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Count selects a quantity counted per policy and minute.
+// Count is a quantity counted per policy and minute.
 type Count int
 
 const (
 	CountAccepted Count = iota
 	CountStarted
-	CountEnded   // done, dead or cancelled
-	CountDead    // became a dead letter
-	CountRefused // by admitters; excludes JetStream's refusals of plain publishes
-	CountLateMS  // total delay of starts beyond the outflow, over all buckets
-	CountDepth   // the most jobs that the policy held
+	CountEnded // done, dead or cancelled
+	CountDead
+	CountRefused // by admitters, not by JetStream
+	CountLateMS  // delay of starts beyond the outflow
+	CountDepth   // most jobs held
 	counts
 )
 
-// CountNames are the names of the counts in the API.
+// CountNames are the names in the API.
 var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
 	"depth"}
 
 const (
-	// minutesKept and mostMinutes bound the records of all policies to about 40 MB. A policy takes
-	// two records a minute while it has jobs.
+	// Together these take about 40 MB. A policy adds two records a minute while it has jobs.
 	minutesKept = 24 * time.Hour
 	mostMinutes = 400_000
 )
 
-// minute is one process's counts of a policy in one minute, as stored.
+// minute is one process's counts of a policy's minute, as stored.
 type minute struct {
 	V  int           `json:"v"`
 	At int64         `json:"at"` // in minutes since 1970
 	N  [counts]int64 `json:"n"`
 }
 
-// minutes publishes the counts held by the policies' gates, with one timer for all policies.
+// minutes stores the counts held by the gates, with one timer for all.
 type minutes struct {
 	armed atomic.Bool
 	now   func() time.Time // nil: time.Now
@@ -60,7 +59,7 @@ func (m *minutes) time() time.Time {
 	return time.Now()
 }
 
-// Count adds n to a count of a policy in this minute; for CountDepth it keeps the maximum.
+// Count adds n to a count of this minute; CountDepth keeps the maximum.
 func (b *Broker) Count(policy string, what Count, n int64) {
 	g := b.gate(policy)
 	g.telling.Lock()
@@ -68,7 +67,7 @@ func (b *Broker) Count(policy string, what Count, n int64) {
 	b.count(g, what, n)
 }
 
-// count is Count on the policy's gate, which must be locked.
+// count is Count on a locked gate.
 func (b *Broker) count(g *gate, what Count, n int64) {
 	if g.minute.At == 0 {
 		now := b.minutes.time()
@@ -88,7 +87,6 @@ func (m *minute) add(what Count, n int64) {
 	}
 }
 
-// counted requires the gate's lock.
 func (b *Broker) counted(g *gate, event string) {
 	switch event {
 	case EventAccepted:
@@ -103,8 +101,8 @@ func (b *Broker) counted(g *gate, event string) {
 	}
 }
 
-// KeepMinutes stores the counts that are not stored yet, and drops those it cannot store. It runs
-// every minute; also call it before closing the connection.
+// KeepMinutes stores the pending counts or drops them. It runs every minute; also call it before
+// the connection closes.
 func (b *Broker) KeepMinutes() {
 	b.minutes.armed.Store(false)
 	taken := map[string]minute{}
@@ -140,7 +138,7 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 		jetstream.StreamConfig{MaxAge: minutesKept, MaxMsgs: mostMinutes}))
 }
 
-// record stores a record, in a stream that is made for the first one and discards old ones.
+// record stores a record in a stream that discards old ones and is created if missing.
 func (b *Broker) record(ctx context.Context, subject string, body []byte,
 	stream jetstream.StreamConfig) error {
 
@@ -156,10 +154,10 @@ func (b *Broker) record(ctx context.Context, subject string, body []byte,
 	return err
 }
 
-// Day holds the counts of a policy for each minute of the last day.
+// Day holds a policy's counts per minute of the last day.
 type Day struct {
-	From time.Time `json:"from"` // start of the first minute with counts
-	// Counts has one number per minute, by the names in [CountNames], without the current minute.
+	From time.Time `json:"from"` // first minute with counts
+	// Counts, by their [CountNames], end before the current minute.
 	Counts map[string][]int64 `json:"counts"`
 }
 
@@ -200,7 +198,6 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 	return day, nil
 }
 
-// noMinutes reports whether no counts were ever stored.
 func (b *Broker) noMinutes(ctx context.Context) bool {
 	_, err := b.js.StreamInfo(ctx, b.names.minutesStream(), "")
 	return errors.Is(err, ErrNoStream)

@@ -8,35 +8,35 @@ import (
 )
 
 const (
-	// unansweredAttempts in a row make publishes to a stream fail fast.
+	// After this many unanswered attempts in a row publishes to a stream fail fast.
 	unansweredAttempts = 5
-	// probeEvery is the interval of trial publishes to such a stream, and probeTimeout bounds each.
+	// probeEvery is the interval of probes while they do.
 	probeEvery   = time.Second
 	probeTimeout = time.Second
-	// linkPatience is how long publishes wait for a connection that was just lost.
+	// linkPatience is how long publishes wait for a lost connection.
 	linkPatience = 250 * time.Millisecond
 )
 
-// outages makes publishes fail fast while the connection, or JetStream for the stream of one
-// policy, is known not to answer. A nil outages lets every publish wait.
+// outages makes publishes fail fast while the connection, or JetStream for a policy's stream, does
+// not answer. A nil outages never does.
 type outages struct {
 	b *Broker
 
 	mu sync.Mutex
-	// when a publish first found the connection missing; zero: it was there
+	// when the connection was found missing; zero: it is there
 	lost    time.Time
-	streams map[string]*streamOutage // by policy, streams whose last attempt was unanswered
-	open    int                      // number of open ones
+	streams map[string]*streamOutage // by policy, while attempts are unanswered
+	open    int
 }
 
 type streamOutage struct {
-	failures int // consecutive unanswered attempts
+	failures int // in a row
 	open     bool
-	probe    time.Time // time of the next probe, while open
+	probe    time.Time // next probe, while open
 }
 
-// enter returns an [ErrNotSent] if a publish is pointless now, and otherwise whether it is a probe:
-// a single attempt of at most a second.
+// enter returns an [ErrNotSent] if a publish is pointless, and otherwise whether it is a probe: one
+// attempt of at most probeTimeout.
 func (o *outages) enter(ctx context.Context, policy string) (probe bool, err error) {
 	if o == nil {
 		return false, nil
@@ -100,7 +100,7 @@ func (o *outages) answered(policy string) {
 	}
 }
 
-// unanswered records unanswered attempts. Only the first stream of an outage is logged.
+// unanswered counts attempts. Only the first stream of an outage is logged.
 func (o *outages) unanswered(policy string, attempts int, err error) {
 	if o == nil {
 		return

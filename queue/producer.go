@@ -20,36 +20,34 @@ import (
 )
 
 const (
-	// mostInFlight bounds the publishes of one producer that await an acknowledgement.
+	// mostInFlight bounds a producer's unconfirmed publishes.
 	mostInFlight = 4096
-	// doorPatience is how long a missing stream may be a briefly closed door or a pending election.
+	// doorPatience is how long a missing stream may be a closed door or an election.
 	doorPatience = time.Second
 
 	retryFirst = 10 * time.Millisecond
 	retryLast  = 200 * time.Millisecond
 
-	// messageIDBytes bounds the user's part of a message id; a longer one is hashed, and marked by
+	// messageIDBytes bounds the user's part of a message id; a longer one is hashed, after
 	// hashPrefix.
 	messageIDBytes = 256
 	hashPrefix     = "sha256:"
 
 	partitionsFresh = time.Minute
-	// askAgain limits questions about a removed policy.
+	// askAgain is the least interval of questions about a stream.
 	askAgain = 250 * time.Millisecond
 
-	// maxKnownStreams bounds a producer's memory; callers choose the names.
+	// maxKnownStreams bounds memory: callers choose the names.
 	maxKnownStreams = 10_000
 )
 
 // ProducerOptions configure a [Producer]. The zero value works.
 type ProducerOptions struct {
-	// Timeout bounds a Publish whose context has no deadline; default five times the connection's
-	// Timeout, 10 s.
+	// Timeout bounds a Publish without a deadline, by default 5 times the connection's: 10 s.
 	Timeout time.Duration
-	// FailFast makes a Publish fail at once while NATS is known not to answer: the connection has
-	// been lost for 250 ms, or JetStream left five attempts in a row for the policy's stream
-	// unanswered; then one publish a second tries again. Default: a Publish waits until its context
-	// ends.
+	// FailFast makes a Publish fail at once while NATS does not answer: the connection has been
+	// lost for 250 ms, or five attempts in a row for the policy's stream were unanswered; then one
+	// publish a second tries again.
 	FailFast bool
 }
 
@@ -57,46 +55,45 @@ type ProducerOptions struct {
 type Submission struct {
 	Policy   string
 	Key      job.Key
-	Admitted bool        // the policy decides at the door: use the admitter's subject
-	Header   nats.Header // of the stored job, without the server's own headers (Nats-…)
+	Admitted bool        // use the admitter's subject
+	Header   nats.Header // without Nats- headers
 	Body     []byte
-	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window the
-	// same job as the first.
+	// IdempotencyKey, within a bucket, makes a repeat in the policy's duplicate window the same
+	// job.
 	IdempotencyKey string
 }
 
 // Receipt says where a job was stored.
 type Receipt struct {
 	Seq       uint64 // in the policy's stream
-	Partition int    // of the bucket; -1 when the stream could not be asked
-	Duplicate bool   // the job had already been accepted, as Seq
+	Partition int    // -1: unknown
+	Duplicate bool   // accepted before, as Seq
 }
 
-// Producer publishes jobs and waits for JetStream's confirmations. It is safe for concurrent use:
-// publishes of many goroutines are in flight together.
+// Producer publishes jobs and waits for JetStream's confirmations. It is safe for concurrent use.
 type Producer struct {
 	b       *Broker
 	slots   chan struct{}
 	timeout time.Duration
-	outages *outages // nil: a Publish always waits
+	outages *outages // nil unless FailFast
 	replies replies
 
 	mu      sync.Mutex
 	streams map[string]*streamFacts
 }
 
-// streamFacts caches facts about a policy's stream. The holder of the lock asks for all others.
+// streamFacts caches facts about a policy's stream. The holder of the lock asks for others.
 type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
 	learnt     time.Time // partitions
-	asked      time.Time // last failed attempt to learn partitions
+	asked      time.Time // in vain
 
-	diagnosis error // why a publish found no responders
+	diagnosis error // of no responders
 	diagnosed time.Time
 }
 
-// NewProducer returns a producer, which needs no closing.
+// NewProducer returns a producer. It needs no closing.
 func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	p := &Producer{b: b, slots: make(chan struct{}, mostInFlight),
 		timeout: cmp.Or(o.Timeout, 5*b.js.Timeout),
@@ -107,25 +104,23 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	return p
 }
 
-// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after
-// ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so an
-// unanswered one is repeated within that time without storing the job twice. The errors: [ErrFull]
-// the bucket is full; [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream] the
-// policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated];
-// [ErrUnavailable] no answer came, and the job may be stored all the same unless the error is also
-// [ErrNotSent].
+// Publish stores a job and waits for JetStream's confirmation. An unanswered publish is repeated
+// until the context ends, which stores the job once. The errors: [ErrFull] the bucket is full;
+// [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream] the policy has no queue
+// or retires; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated]; [ErrUnavailable] no
+// answer came, and the job may be stored unless the error is also [ErrNotSent].
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
 
-// Send is the first half of [Producer.Publish]: it sends the job and returns the other half, which
-// must be called. Jobs sent by one goroutine reach the stream in order, except those sent again.
+// Send sends the job and returns the second half of [Producer.Publish], which must be called. Jobs
+// of one goroutine are stored in order, except those sent again.
 func (p *Producer) Send(ctx context.Context,
 	s Submission) (wait func(context.Context) (Receipt, error)) {
 	return p.send(ctx, &s, storedHeader(s))
 }
 
-// send is Send with the stored job's header, which contains the message id.
+// send is Send with the stored job's header.
 func (p *Producer) send(ctx context.Context, s *Submission,
 	header nats.Header) (wait func(context.Context) (Receipt, error)) {
 	subject := p.b.names.Jobs(s.Policy, s.Key)
@@ -172,7 +167,7 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	}
 }
 
-// withDeadline gives a publish that began at began a deadline, unless it has one.
+// withDeadline adds the default deadline, counted from began, unless there is one.
 func (p *Producer) withDeadline(ctx context.Context,
 	began time.Time) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
@@ -181,11 +176,11 @@ func (p *Producer) withDeadline(ctx context.Context,
 	return context.WithDeadline(ctx, began.Add(p.timeout))
 }
 
-// publish sends m until it is answered, the context ends or another attempt is pointless.
+// publish sends m until it is answered, the context ends or more attempts are pointless.
 func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a attempt,
 	began time.Time) (jsapi.PubAck, error) {
 	wait := retryFirst
-	unknown := false // an earlier attempt may have stored the job
+	unknown := false // an earlier attempt may be stored
 	for attempt := 1; ; attempt++ {
 		if attempt == 2 {
 			var cancel context.CancelFunc
@@ -207,7 +202,7 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
-			// Without the caller's key, a duplicate can only be this producer's own repeat.
+			// Without the caller's key, this is the producer's own repeat.
 			ack.Duplicate = ack.Duplicate && s.IdempotencyKey != ""
 			return ack, nil
 		case errors.Is(err, nats.ErrNoResponders) && (probe || time.Since(began) > doorPatience):
@@ -217,15 +212,15 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 			}
 			return jsapi.PubAck{}, err
 		case errors.Is(err, nats.ErrNoResponders) || ctx.Err() != nil:
-			// A briefly closed door, or a caller that has left, says nothing about the stream.
+			// A closed door, or a caller that left, says nothing about the stream.
 		case jsapi.IsRefusal(err):
 			p.outages.answered(s.Policy)
 		default:
 			p.outages.unanswered(s.Policy, 1, err)
 		}
 		translated := jsapi.Translate(err)
-		// A refusal for lack of room does not settle an unanswered earlier attempt: a cluster
-		// checks for room later than for duplicates, or the attempt still lies in a socket.
+		// Lack of room does not settle an unanswered attempt: a cluster checks room after
+		// duplicates, and the attempt may still lie in a socket.
 		if unknown && (errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) ||
 			errors.Is(translated, ErrStreamFull)) {
 			return jsapi.PubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered",
@@ -247,10 +242,10 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 }
 
 type attempt struct {
-	senseless error // why it was not sent, when NATS is known not to answer
+	senseless error // NATS is known not to answer
 	probe     bool
 	reply     *reply
-	err       error // why it was not sent
+	err       error
 	timeout   time.Duration
 }
 
@@ -306,13 +301,13 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	default:
 		err = fmt.Errorf("%w: its stream does not answer", ErrUnavailable)
 	}
-	if ctx.Err() == nil { // one caller's ended context is no answer for others
+	if ctx.Err() == nil { // else it is no answer for other callers
 		f.diagnosis, f.diagnosed = err, time.Now()
 	}
 	return err
 }
 
-// partitions returns the number of partitions of a policy's stream, or 0 if it is unknown.
+// partitions returns the number of a policy's partitions, 0 if unknown.
 func (p *Producer) partitions(ctx context.Context, policy string) int {
 	f := p.facts(policy)
 	f.mu.Lock()
@@ -334,8 +329,7 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 	return n
 }
 
-// storedHeader returns the header of the job to store, without headers with a meaning to the server
-// (conditions, time to live, roll-up), which callers set only by mistake or malice.
+// storedHeader returns the stored job's header, without headers that mean something to the server.
 func storedHeader(s Submission) nats.Header {
 	h := make(nats.Header, len(s.Header)+3)
 	named := false
@@ -358,9 +352,8 @@ func storedHeader(s Submission) nats.Header {
 	return h
 }
 
-// messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject
-// form contains a space. The idempotency key is replaced by its hash if it is long, would not
-// survive a header line unchanged, or looks like a hash.
+// messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>"; encoded keys have
+// no spaces. A key that is long, would not survive a header line, or looks like a hash is hashed.
 func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
@@ -374,9 +367,8 @@ func messageID(k job.Key, idempotencyKey string) string {
 	return string(k) + " " + idempotencyKey
 }
 
-// ChainedID returns the message id under which a policy's job is forwarded to another stream, the
-// same for all of its attempts and for its replay's. It contains an invalid escape, so no job
-// submitted there has the same id.
+// ChainedID returns the message id of a job forwarded to another stream, the same for all attempts
+// and its replay's. Its invalid escape keeps it apart from submitted jobs' ids.
 func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// maxReplays bounds the chain of replays followed for one job.
+// maxReplays bounds the replays followed for one job.
 const maxReplays = 16
 
-// Repeated looks up the job whose Idempotency-Key a submission repeats. It returns the receipt of a
-// job that waits, runs or is done, which may be a replay of the job's dead letter; an [*EndedError]
-// for a job that ended without success; and [ErrOtherPayload] if the payloads differ. A job without
-// any record counts as done.
+// Repeated looks up the job that a submission repeats. It returns the receipt of a job that waits,
+// runs or is done, perhaps a replay of the first one's dead letter; an [*EndedError] for another
+// end; and [ErrOtherPayload] if the payloads differ. A job without any record counts as done.
 func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Receipt, error) {
 	r.Duplicate = true
 	sum := job.PayloadSum(s.Header, s.Body)
@@ -43,7 +42,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 			}
 			return r, nil
 		}
-		// the job may have ended after its end was looked up
+		// it may have ended after its end was looked up
 		gone = errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoStream)
 		if !gone {
 			break
@@ -55,7 +54,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 	return r, nil
 }
 
-// ended is Results.Read for a job of the present stream; a recreated stream counts from 1.
+// ended is Results.Read for a job of the present stream: another one repeats sequences.
 func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
 	e, err := p.b.Results().Read(ctx, policy, seq)
 	if err != nil {

@@ -14,26 +14,24 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// ErrUnfit says that a replayed dead letter would become the same dead letter again.
+// ErrUnfit: a replayed dead letter would become the same letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
-// errReplayedAlready reports that another caller replayed and deleted the letter.
 var errReplayedAlready = errors.New("replayed by somebody else at the same time")
 
-// replayPrefix begins the message ids of replays. It contains an invalid escape, as in ChainedID.
+// replayPrefix contains an invalid escape, as in ChainedID.
 const replayPrefix = "%!replay/"
 
 const lettersPage = 500
 
-// Replay submits a dead letter as a new job at the back of its bucket, and deletes the letter when
-// the job is stored. It bypasses a door policy's limiter, which has already admitted the job. The
-// job keeps its headers and the Idempotency-Key that its runs carried, even a generated one. A
-// deadline that has passed is dropped; a deadline given as a duration counts from now; a
-// Penstock-Not-Before counts from the acceptance of the first job.
+// Replay submits a dead letter as a new job of its bucket, past a door policy's limiter, and
+// deletes the letter when the job is stored. The job keeps its headers and the Idempotency-Key of
+// its runs. A past deadline is dropped; a deadline given as a duration counts from now, a
+// Penstock-Not-Before from the first acceptance.
 //
-// Replaying the same letter again within the policy's duplicate window, after a lost answer, still
-// creates one job. On the errors of [Producer.Publish] the letter stays. Other errors are
-// [ErrNotFound], and [ErrUnfit] for a malformed job.
+// Repeating it within the policy's duplicate window creates one job. After an error of
+// [Producer.Publish] the letter stays. Others are [ErrNotFound], and [ErrUnfit] for a malformed
+// job.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
 	admitted, err := p.admitted(ctx, policy)
 	var receipt Receipt
@@ -46,13 +44,13 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 	return receipt, nil
 }
 
-// admitted reports whether a policy's stream takes only the jobs that the admitter let in.
+// admitted reports whether a policy's stream takes only admitted jobs.
 func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	if err != nil {
 		return false, err
 	}
-	transform := info.Config.SubjectTransform // also of a stream whose door is closed
+	transform := info.Config.SubjectTransform // even if the door is closed
 	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil
 }
 
@@ -115,24 +113,23 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if a := job.ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)
 	}
-	// A recreated stream of dead letters counts from 1: the time distinguishes two letters.
+	// A recreated stream counts from 1: the time distinguishes two letters.
 	id := replayPrefix + strconv.FormatUint(l.ID, 10) + "/" +
 		strconv.FormatInt(l.Buried.UnixNano(), 36)
 	h[jetstream.MsgIDHeader] = []string{id}
 	return h, nil
 }
 
-// Replayed counts the outcomes of replaying a policy's dead letters.
+// Replayed counts what [Producer.ReplaySome] did.
 type Replayed struct {
 	Replayed int // became jobs
-	Full     int // stayed, because their buckets are full
-	Unfit    int // stayed, because they are unfit: see ErrUnfit
+	Full     int // stayed: their buckets are full
+	Unfit    int // stayed: see ErrUnfit
 }
 
-// ReplaySome replays, in order, the selected dead letters of a policy that exist when it is called;
-// with later ones, a job that fails at once would be replayed without end. Once a bucket is full,
-// it skips the bucket's other letters. The result covers the work done until an error or the end of
-// the context.
+// ReplaySome replays, in order, the selected dead letters that exist now; a job that fails at once
+// would otherwise be replayed forever. It skips the rest of a full bucket. After an error the
+// result covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
 	some DeadLetterFilter) (r Replayed, err error) {
 	defer annotate(&err, "replay the dead letters of %s", policy)
@@ -155,7 +152,6 @@ func (p *Producer) ReplaySome(ctx context.Context, policy string,
 		case errors.Is(err, ErrUnfit):
 			r.Unfit++
 		case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready):
-			// or discarded, by another caller
 		default:
 			return err
 		}

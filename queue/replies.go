@@ -14,18 +14,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// replies publishes messages and receives their answers on one subscription. Messages that
-// goroutines send at the same time are published together, for less work each.
+// replies publishes messages and receives their answers on one subscription. Concurrent messages
+// are published together.
 type replies struct {
 	nc *nats.Conn
 
-	publishing sync.Mutex // held while queued messages are published
+	publishing sync.Mutex // while queued messages are published
 
 	mu        sync.Mutex
-	inbox     string // with its trailing dot; empty: not subscribed yet
+	inbox     string // empty: not subscribed
 	last      uint64
-	published uint64                   // the messages up to this one are not read any more
-	waiting   map[string]chan answered // by the subject's part after the inbox
+	published uint64                   // messages up to this one are no longer read
+	waiting   map[string]chan answered // by token
 	queued    []*nats.Msg
 }
 
@@ -41,10 +41,10 @@ type answered struct {
 	err error
 }
 
-// pooled holds replies that were received and have no other reference.
+// pooled holds replies without other references.
 var pooled = sync.Pool{New: func() any { return &reply{got: make(chan answered, 1)} }}
 
-// send queues m and returns its pending reply. Messages of one goroutine are stored in order.
+// send queues m. Messages of one goroutine are stored in order.
 func (r *replies) send(m *nats.Msg) (*reply, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *replies) send(m *nats.Msg) (*reply, error) {
 }
 
 func (r *replies) publish() {
-	runtime.Gosched() // goroutines that can run may be about to send
+	runtime.Gosched() // others may be about to send
 	r.publishing.Lock()
 	defer r.publishing.Unlock()
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *replies) publish() {
 	r.queued = nil
 	r.mu.Unlock()
 	for _, m := range group {
-		if err := r.nc.PublishMsg(m); err != nil { // it keeps no reference to m
+		if err := r.nc.PublishMsg(m); err != nil { // keeps no reference to m
 			r.deliver(m.Reply, answered{err: err})
 		}
 	}
@@ -99,24 +99,23 @@ func (r *replies) deliver(subject string, a answered) {
 	token := strings.TrimPrefix(subject, r.inbox)
 	if got := r.waiting[token]; got != nil {
 		delete(r.waiting, token)
-		got <- a // has room: each reply is delivered once
+		got <- a // has room for one
 	}
 }
 
-// forget makes deliver ignore a late reply. Its message is not read any more.
+// forget ignores a late reply. Afterwards its message is no longer read.
 func (w *reply) forget() {
 	r := w.from
 	r.mu.Lock()
 	delete(r.waiting, w.token)
 	published := w.n <= r.published
 	r.mu.Unlock()
-	if !published { // but it may be right now
+	if !published { // perhaps right now
 		r.publishing.Lock()
 		defer r.publishing.Unlock()
 	}
 }
 
-// timers holds timers of replies that came. Each job takes one.
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
@@ -143,7 +142,7 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 	}
 }
 
-// read parses JetStream's answer and releases the reply.
+// read parses JetStream's answer and returns w to the pool.
 func (w *reply) read(a answered) (jsapi.PubAck, error) {
 	pooled.Put(w)
 	const noResponders = "503"

@@ -13,28 +13,28 @@ import (
 )
 
 // A backlog whose policy has no jobs rests: it keeps its consumer, which keeps former owners out,
-// but does not pull and has no goroutine or timer. It subscribes for one message to the policy's
-// subject: the first job ends the rest, and comes by the next pull.
+// but has no goroutine or timer. A subscription for one message to the policy's subject ends the
+// rest; the job comes by the next pull.
 //
 //	pulls ── a look finds no job ─► pulls, and listens ── the next one too ─► rests ─┐
 //	  ▲                                                                                │
 //	  └──────────────── a job is published; a look at all streams finds one ◄──────────┘
 //
-// It continues to pull for one look after it subscribes, because the servers of a cluster learn of
-// the subscription at different times. If a delivery is lost in between, the consumer's numbers
-// reveal it later. [Broker.Rouse] finds jobs stored without a notice.
+// It pulls for one look after it subscribes, because servers of a cluster learn of the subscription
+// at different times. A delivery lost in between shows later in the consumer's numbers.
+// [Broker.Rouse] finds jobs stored without a notice.
 
 const (
-	// rouseEvery is the interval at which the streams of resting backlogs are checked.
+	// rouseEvery is the interval of looks at the streams of resting backlogs.
 	rouseEvery = 30 * time.Second
-	// rouseShare bounds the cost: at most 1/rouseShare of the time.
+	// rouseShare bounds them to 1/rouseShare of the time.
 	rouseShare = 200
 )
 
 type rest struct {
 	mu     sync.Mutex
 	hush   func() // unsubscribes; nil: not subscribed
-	rung   bool   // a message was published since the subscription
+	rung   bool   // a message came since
 	rests  bool
 	closed bool
 	atOnce bool // opened without jobs, and has not pulled yet
@@ -64,7 +64,7 @@ func (l *Backlog) listen(door string) error {
 	if err != nil {
 		return err
 	}
-	_ = sub.AutoUnsubscribe(1) // at the server, which then forwards no more
+	_ = sub.AutoUnsubscribe(1) // at the server
 	r.hush, r.rung = hush, false
 	return nil
 }
@@ -93,8 +93,8 @@ func (l *Backlog) hush() {
 	delete(all.all, l)
 }
 
-// idles reports whether the backlog may rest now; it must have been idle at the last look, too.
-// With its door closed it stays awake: a publisher must not take its subscription for a stream.
+// idles reports whether the backlog may rest: at the second look without jobs. With its door closed
+// it stays awake, because a publisher would take its subscription for a stream.
 func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	r := &l.rest
 	r.mu.Lock()
@@ -110,14 +110,14 @@ func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 		return false
 	}
 	if !listens {
-		_ = l.listen(info.Config.Subjects[0]) // or at the next look
+		_ = l.listen(info.Config.Subjects[0])
 		return false
 	}
 	return true
 }
 
-// Rest releases everything except the consumer, after [Update.Idle]. After an error, deliveries may
-// have been lost: the backlog must be closed and opened again.
+// Rest releases everything but the consumer, after [Update.Idle]. After an error, close the backlog
+// and open it again: deliveries may be lost.
 func (l *Backlog) Rest() error {
 	r := &l.rest
 	if !r.atOnce {
@@ -141,12 +141,12 @@ func (l *Backlog) Rest() error {
 	r.rests, r.atOnce = true, false
 	l.b.resting.add(l)
 	if r.rung {
-		go l.o.Wake() // a rest that is over at once
+		go l.o.Wake()
 	}
 	return nil
 }
 
-// Resume ends a rest, if there is one: [Backlog.Next] returns jobs again.
+// Resume ends a rest: [Backlog.Next] returns jobs again.
 func (l *Backlog) Resume() (resumed bool, err error) {
 	r := &l.rest
 	r.mu.Lock()
@@ -166,8 +166,8 @@ func (l *Backlog) Rests() bool {
 	return l.rest.rests
 }
 
-// Rouse periodically lists all streams, until the context ends, and wakes resting backlogs whose
-// streams hold jobs, are gone or were replaced. After a reconnect it looks twice.
+// Rouse lists all streams periodically, twice after a reconnect, and wakes resting backlogs whose
+// streams hold jobs, are gone or were replaced.
 func (b *Broker) Rouse(ctx context.Context) { b.rouses(ctx, rouseEvery) }
 
 func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// maxEnded bounds each of the two tables of ended jobs to about 20 MB.
+	// maxEnded bounds each table of ended jobs to about 20 MB.
 	maxEnded = 100_000
-	// endedTTL is as long as a dead letter stays.
 	endedTTL = deadMaxAge
 )
 
@@ -23,18 +22,18 @@ func endedKey(policy string, seq uint64) string {
 	return policy + "." + strconv.FormatUint(seq, 10)
 }
 
-// Results records how jobs ended, at most 100,000 of each kind: for 14 days, every dead letter and
-// every cancelled or purged job with an Idempotency-Key; in memory, while the policy recognizes
-// repeats, every completed job with an Idempotency-Key.
+// Results records how jobs ended, at most 100,000 of each kind: for 14 days, dead letters, and
+// cancelled or purged jobs with an Idempotency-Key; in memory, for the duplicate window, completed
+// jobs with one.
 type Results struct {
 	ended, done *kv.Table
 	replicas    int
 }
 
-// Results returns the records of the installation's ended jobs.
+// Results returns the records of ended jobs.
 func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
-// Read returns how a job ended, or [ErrNotFound] if it has not ended or is not remembered.
+// Read returns how a job ended, or [ErrNotFound].
 func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.Ended, err error) {
 	defer annotate(&err, "end of job %s", job.ID(policy, seq))
 	e, err = readEnded(ctx, ends.ended, policy, seq)
@@ -42,7 +41,7 @@ func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.
 		e, err = readEnded(ctx, ends.done, policy, seq)
 	}
 	if errors.Is(err, ErrNoStream) {
-		// a restarted single server has lost the streams in memory
+		// a restarted single server has lost the table in memory
 		if err = ends.done.Ensure(ctx, ends.replicas, 0); err == nil {
 			err = ErrNotFound
 		}
@@ -62,8 +61,8 @@ func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job
 	return e, nil
 }
 
-// Note records for 14 days the end of an unsuccessful job. Call it before the job's
-// acknowledgement, and repeat it on any error.
+// Note records an unsuccessful end for 14 days. Call it before the acknowledgement, and repeat it
+// on any error.
 func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
 	if err := ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL); err != nil {
 		return fmt.Errorf("note the end of job %s: %w", job.ID(policy, seq), err)
@@ -71,8 +70,8 @@ func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.E
 	return nil
 }
 
-// NoteDone records for ttl that a job with an Idempotency-Key is done. It does not wait for the
-// server: without the record, a repeat of the job is recognized without comparing its payload.
+// NoteDone records for ttl that a job with an Idempotency-Key is done, without waiting for the
+// server: otherwise a repeat's payload is not compared.
 func (ends Results) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
 	e.How = job.EndDone
 	ttl = max(ttl, time.Second).Truncate(time.Second)

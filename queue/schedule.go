@@ -31,8 +31,7 @@ const (
 	scheduleTick = "tick"
 )
 
-// MaxSchedules bounds the schedules of an installation, and MaxScheduledBody the body of their
-// jobs: their stream has no other bound.
+// These bound the stream of schedules: their number, and the body of each one's jobs.
 const (
 	MaxSchedules     = 10_000
 	MaxScheduledBody = 64 << 10
@@ -42,31 +41,30 @@ const (
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
-	HeaderScheduleName = "Penstock-Schedule-Name" // of a request; stored, it is in the subject
+	HeaderScheduleName = "Penstock-Schedule-Name" // of a request
 	headerScheduleSet  = "Penstock-Schedule-Set"
 	headerScheduleBy   = "Penstock-Schedule-By"
 )
 
-// ErrSchedule says that the server does not understand a schedule's times.
+// ErrSchedule: the server does not understand a schedule's times.
 var ErrSchedule = errors.New("no schedule")
 
-// Schedule makes jobs of one key at its times.
 type Schedule struct {
 	Policy string
 	Key    job.Key
-	Name   string // unique within a key
-	// When is a cron pattern with six fields, the first in seconds; @every and a duration;
-	// @hourly, @daily, @weekly, @monthly or @yearly; or @at and a time.
+	Name   string // within its key
+	// When is a cron pattern of six fields, the first in seconds; @every and a duration; @hourly,
+	// @daily, @weekly, @monthly or @yearly; or @at and a time.
 	When   string
 	Zone   string // of a cron pattern; empty: UTC
 	Paused bool
-	Set    string // of its configuration file; empty: not from a file
-	By     string // the client that stored it; empty: a file, or an unnamed client
+	Set    string // of configuration files; empty: none
+	By     string // client; empty: a file, or unnamed
 
 	Header map[string][]string // of its jobs
 	Body   []byte
 
-	seq uint64 // sequence where it was read; 0: not read
+	seq uint64 // 0: not read
 }
 
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
@@ -76,12 +74,10 @@ type Tick struct {
 	Schedule
 	// ID is the same for the same time of a schedule.
 	ID string
-	// Next is when the schedule ticks again; zero: never.
-	Next time.Time
-	// Stored is when the server made the tick.
+	// Next is the following tick; zero: none.
+	Next   time.Time
 	Stored time.Time
-	// First means that this is the tick's first delivery.
-	First bool
+	First  bool
 }
 
 func (n Names) schedules() string { return n.upper + "_SCHEDULES" }
@@ -114,8 +110,7 @@ func (b *Broker) SetUpSchedules(ctx context.Context) error {
 	return nil
 }
 
-// PutSchedule stores a schedule, replacing one with the same policy, key and name. It returns
-// [ErrSchedule] if the server does not understand its times, and [ErrStreamFull] beyond
+// PutSchedule stores or replaces a schedule. It returns [ErrSchedule], and [ErrStreamFull] beyond
 // [MaxSchedules].
 func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
@@ -229,7 +224,7 @@ func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, 
 	for _, subject := range subjects { // active ones come first
 		s, err := b.readSchedule(ctx, subject)
 		if errors.Is(err, ErrNotFound) {
-			continue // it has just ended
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -242,7 +237,7 @@ func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, 
 	return all, nil
 }
 
-// scheduleSubjects lists the subjects of stored schedules: first the active ones.
+// scheduleSubjects lists the subjects of stored schedules, active ones first.
 func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []string, err error) {
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"
@@ -258,7 +253,7 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 	return all, nil
 }
 
-// RemoveSchedule removes a schedule; a tick that waits for room still becomes a job.
+// RemoveSchedule removes a schedule; a waiting tick still becomes a job.
 func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
 	name string) error {
 	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
@@ -277,12 +272,11 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 	return nil
 }
 
-// ticksWait is how long a tick belongs to a process.
+// ticksWait is how long a process may hold a tick.
 const ticksWait = 30 * time.Second
 
 // Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may call
-// it: each tick is delivered to one of them at a time, and again after the returned time unless
-// take returns done.
+// it: each tick goes to one at a time, and again after the returned time unless done.
 func (b *Broker) Ticks(ctx context.Context,
 	take func(Tick) (again time.Duration, done bool)) error {
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
@@ -326,11 +320,11 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
 	if err != nil {
 		b.log.Warn("a tick is dropped that no schedule has made", "error", err)
-		_ = m.Term() // otherwise it would be delivered again
+		_ = m.Term() // not delivered again
 		return
 	}
 	tick := Tick{Schedule: s, ID: tickPrefix + s.Name + " " + s.When}
-	// the server distinguishes a schedule's ticks by the time of the next one
+	// by which the server distinguishes ticks
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
 		tick.ID += " " + next
 		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {

@@ -7,13 +7,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DeadLetterFilter selects dead letters of a policy that match every field. The zero value selects
-// all.
+// DeadLetterFilter selects dead letters that match every field, all if it is zero.
 type DeadLetterFilter struct {
 	Keyed         bool // only the bucket Key
 	Key           job.Key
-	Reason        job.Reason // of death; empty: any
-	Since, Before time.Time  // range of the time of death; zero: unbounded
+	Reason        job.Reason // empty: any
+	Since, Before time.Time  // of burial; zero: unbounded
 	Through       uint64     // up to this ID; 0: any
 }
 
@@ -57,8 +56,7 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	return nil
 }
 
-// DiscardSome permanently deletes the selected letters one by one, and returns the number deleted
-// before an error or the end of the context.
+// DiscardSome deletes the selected letters, and returns the number deleted, also after an error.
 func (l Letters) DiscardSome(ctx context.Context,
 	some DeadLetterFilter) (discarded uint64, err error) {
 	if _, err := l.stream(); err != nil {

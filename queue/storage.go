@@ -18,18 +18,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// The parts of a store of known size. An eighth is left for the records without which nothing
-// works: leases, owners, checkpoints, policies.
+// The parts of a store of known size. An eighth is left for leases, owners, checkpoints and
+// policies.
 const (
 	jobsNumerator    = 10 // of sixteenths
 	lettersNumerator = 2
-	storeDenominator = 16 // and one for each of the two tables whose oldest records may go
+	storeDenominator = 16 // one for each of the two tables that evict
 
-	// lettersAnyhow bounds a policy's letters where the size of the store is not known.
+	// lettersAnyhow bounds a policy's letters in a store of unknown size.
 	lettersAnyhow = 1 << 30
 )
 
-// Metadata of a policy's stream: the policy's own bounds, in bytes.
+// A policy's own bounds in bytes, in its stream's metadata.
 const (
 	metaMaxBytes     = "penstock.max_bytes"
 	metaDeadMaxBytes = "penstock.dead.max_bytes"
@@ -45,33 +45,32 @@ type Fill struct {
 func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }
 
 type Storage struct {
-	// the whole account, by what JetStream lets it store
+	// of the whole account
 	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
-	// Dead is the number of dead letters of each policy that has a stream of them.
+	// Dead has the number of dead letters, where there is a stream of them.
 	Dead    map[string]uint64
-	History map[string]Fill // of those with result_retention
-	// Lacks says which limits of the account are too low for the policies; empty: none.
+	History map[string]Fill
+	// Lacks names limits of the account that are too low for the policies.
 	Lacks string
-	// Copies is by the streams' content: jobs, dead_letters, history, or records, which are all
-	// others.
+	// Copies is by content: jobs, dead_letters, history, or records for all others.
 	Copies map[string]Copies
-	// Made is when each stream on disk with records or jobs was created, by name.
+	// Made has the creation times of streams of records or jobs on disk, by name.
 	Made map[string]time.Time
 }
 
-// Copies counts streams that lack copies on other servers.
+// Copies counts streams that lack copies.
 type Copies struct {
 	Lacking int
-	// of the stream with the fewest copies among the incomplete ones
+	// of the incomplete stream with the fewest copies
 	Current, Wanted int
 }
 
 const (
-	// copySilence is how long a server may be silent before its copies count no more.
+	// copySilence is how long the copy of a silent server counts.
 	copySilence = 10 * time.Second
-	// copyLag is how many writes a copy may be behind under load.
+	// copyLag is how many writes a copy may lag behind.
 	copyLag = 1000
 )
 
@@ -92,12 +91,12 @@ func current(stream *jetstream.StreamInfo) int {
 }
 
 // Ration sets the bounds in bytes of every policy's streams: the policy's own, or, if the store's
-// size is known, a share of it. Jobs and letters have a part of the store each, which policies
-// without a number of their own share equally, in powers of two, so that one policy more usually
-// changes no other bound; numbers that do not fit are cut down. Lowering a bound deletes no job:
-// the stream takes nothing until it holds less. It lists all streams once. Call it before the
-// streams of many policies are created, with these, and from time to time, because shares grow as
-// streams drain. If it only fails to set a bound, it returns the result with the error.
+// size is known, a share. Jobs and letters each have a part of the store, shared equally by
+// policies without own numbers, in powers of two, so that another policy usually changes no bound;
+// numbers that do not fit are reduced. Lowering a bound deletes no job: the stream refuses more
+// until it holds less. Call it before the streams of many policies are created, with these, and
+// periodically, because shares grow as streams drain. If only a bound could not be set, the result
+// is valid.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -114,14 +113,14 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 	return s, err
 }
 
-// Replaced reports whether a stream made at a certain time is gone, or another one has its name.
-// Lists of streams lack those whose servers are down.
+// Replaced reports whether a stream is gone or was created at another time. Lists of streams lack
+// those whose servers are down.
 func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bool {
 	info, err := b.js.StreamInfo(ctx, stream, "")
 	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
 }
 
-// Waiting returns the policies that had jobs when [Broker.Ration] listed all streams last.
+// Waiting returns the policies that had jobs at the last [Broker.Ration].
 func (b *Broker) Waiting() map[string]bool {
 	if found := b.surveyed.Load(); found != nil {
 		return found.waiting
@@ -130,19 +129,19 @@ func (b *Broker) Waiting() map[string]bool {
 }
 
 type bounded struct {
-	policy string                // of a history with historyInfix
-	stream *jetstream.StreamInfo // nil: not there yet
-	own    int64                 // bytes that the policy says; 0: none
+	policy string                // with historyInfix for a history
+	stream *jetstream.StreamInfo // nil: to be created
+	own    int64                 // the policy's bound; 0: none
 	used   int64
 	bound  int64 // the result; 0: none
 }
 
-// survey is what the last Ration found; the streams created until the next one go by it.
+// survey is the result of the last Ration, used for streams created until the next.
 type survey struct {
 	jobs, letters share
-	streams       *sync.Map                    // of jobs: configuration by policy, as last seen
-	waiting       map[string]bool              // policies that have jobs
-	said          map[string]map[string]string // their metadata, and of those to come
+	streams       *sync.Map                    // configuration by policy, as last seen
+	waiting       map[string]bool              // policies with jobs
+	said          map[string]map[string]string // metadata by policy, also of streams to come
 	copies        map[string]Copies            // of [Storage]
 	made          map[string]time.Time         // of [Storage]
 }
@@ -158,10 +157,9 @@ func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
 	s.copies[group] = c
 }
 
-// bound returns the bound of a policy's stream of jobs, letters or ended jobs.
 func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 	switch {
-	case config.MaxBytes > 0: // a history, whose bound is the same everywhere
+	case config.MaxBytes > 0: // a history
 		return s.letters.bound(config.MaxBytes)
 	case config.Metadata[metaPartitions] != "":
 		return s.jobs.bound(metaNumber(config.Metadata, metaMaxBytes))
@@ -170,11 +168,11 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 }
 
 type share struct {
-	level int64   // bytes of each stream without a number of its own; 0: not bounded
-	scale float64 // of numbers of their own
+	level int64   // bound of each stream without an own one; 0: none
+	scale float64 // of own numbers
 }
 
-// bound returns the bound of a stream whose policy says own bytes, 0 for none.
+// bound returns the bound of a stream with an own number, 0 for none.
 func (s share) bound(own int64) int64 {
 	switch {
 	case own == 0:
@@ -185,8 +183,7 @@ func (s share) bound(own int64) int64 {
 	return own
 }
 
-// ration is Ration with streams that are about to be created, and the names of histories that may
-// follow.
+// ration is Ration with streams that are to be created and histories that may follow.
 func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	histories ...string) (Storage, error) {
 	account, err := b.account(ctx)
@@ -232,9 +229,8 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	return s, b.rebound(ctx, append(jobs, letters...))
 }
 
-// lacks compares the account's limits with the most that the policies may need: a stream each for
-// jobs, dead letters and a history, a consumer for each partition (the server counts consumers by
-// stream), and their bytes.
+// lacks compares the account's limits with what the policies may need: a stream each for jobs, dead
+// letters and history, a consumer per partition (counted by stream), and their bytes.
 func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
 	histories []string) string {
 	var lacks []string
@@ -278,9 +274,9 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 	return strings.Join(lacks, "; ")
 }
 
-// divide shares a part of the store. Own numbers come first, but leave every other policy a quarter
-// of an equal share. A stream that holds more than it should keeps its jobs, so the others get less
-// until it has drained.
+// divide shares a part of the store. Own numbers come first, but leave each other policy a quarter
+// of an equal share. A stream that holds too much keeps its jobs, so others get less until it has
+// drained.
 func divide(part int64, streams []*bounded) share {
 	least := part / int64(4*max(1, len(streams)))
 	var owned float64
@@ -310,14 +306,13 @@ func divide(part int64, streams []*bounded) share {
 	return s
 }
 
-// rounded returns the largest power of two that is not above n: then few bounds must be updated
-// while a stream drains, policies come and go, or others' streams in the account grow.
+// rounded returns the largest power of two up to n, so that few bounds change while streams drain
+// and policies come and go.
 func rounded(n int64) int64 {
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
-// rebound updates bounds that have changed: first the lower ones, or there would be no room for the
-// higher.
+// rebound updates changed bounds, the lower ones first to make room.
 func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	var mu sync.Mutex
 	var problems []error
@@ -345,7 +340,7 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	return errors.Join(problems...)
 }
 
-// setBound gives a stream another bound in bytes, -1 for none, unless it is gone.
+// setBound sets a stream's bound in bytes (-1: none), unless it is gone.
 func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err error) {
 	defer annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
 	lock := strings.TrimPrefix(stream, b.names.upper+"_")
@@ -359,8 +354,7 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err 
 	})
 }
 
-// account asks for the limits and the use of the account, in bytes for one replica of each stream;
-// 0 is no limit.
+// account returns the account's limits (0: none) and use, in bytes per replica.
 func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
@@ -376,8 +370,8 @@ func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	return tier, nil
 }
 
-// boundedStreams finds the streams of jobs and of letters, including histories, and how many bytes
-// of the store are foreign. Coming ones count like existing ones.
+// boundedStreams finds the streams of jobs and of letters, including histories and coming ones, and
+// the bytes of foreign streams.
 func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
 	there := map[string]bool{}
@@ -433,7 +427,7 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	return jobs, letters, foreign, nil
 }
 
-// metaNumber reads a number from a stream's metadata; 0 when there is none.
+// metaNumber reads a number from metadata; 0: none.
 func metaNumber(metadata map[string]string, key string) int64 {
 	n, _ := strconv.ParseInt(metadata[key], 10, 64)
 	return n

@@ -11,18 +11,17 @@ import (
 
 const straysAtOnce = 512
 
-// strays are jobs that a client published with wildcards as tokens. Subject transforms do not apply
-// to them, so they are stored outside all partitions, and no partition's consumer delivers them: a
-// second filter would slow it down. Instead the owner of partition 0 reads and deletes them by
-// sequence.
+// strays are jobs published with wildcards as tokens. Subject transforms do not apply to them, so
+// they are stored outside all partitions. A second filter would slow a consumer down: the owner of
+// partition 0 reads and deletes them by sequence.
 type strays struct {
-	filter string // their subjects; empty: another owner's task, or none are possible
-	next   uint64 // no unknown stray has a smaller sequence
+	filter string // empty: none are possible here
+	next   uint64 // smaller ones are known
 
 	mu     sync.Mutex
-	known  map[uint64]bool // handed over and not deleted
+	known  map[uint64]bool // handed over, not deleted
 	doomed []uint64        // finished, to be deleted
-	wake   chan struct{}   // signals new entries in doomed
+	wake   chan struct{}   // doomed has grown
 	out    chan []job.Arrived
 }
 
@@ -66,7 +65,6 @@ func (l *Backlog) hand(found []job.Arrived) bool {
 	return false
 }
 
-// finish marks a stray as finished, and reports whether seq is one.
 func (s *strays) finish(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +75,7 @@ func (s *strays) finish(seq uint64) bool {
 	return s.known[seq]
 }
 
-// remove deletes finished strays; a failed deletion is retried at the next look.
+// remove deletes finished strays; after a failure the next look does.
 func (l *Backlog) remove(ctx context.Context) {
 	s := &l.strays
 	s.mu.Lock()
@@ -86,7 +84,7 @@ func (l *Backlog) remove(ctx context.Context) {
 	s.mu.Unlock()
 	for _, seq := range doomed {
 		gone := l.b.deleteMessage(ctx, l.stream, seq) == nil
-		if !gone { // perhaps it was already deleted
+		if !gone { // perhaps already deleted
 			_, err := l.b.messageBySeq(ctx, l.stream, seq)
 			gone = errors.Is(err, ErrNotFound)
 		}

@@ -21,12 +21,10 @@ const (
 	// allSubjects also matches jobs published with wildcards as tokens.
 	allSubjects = ">"
 
-	// headroom is the space that a stored job leaves below the server's largest message for more
-	// headers, for example as a dead letter.
+	// headroom is left below the server's largest message for a dead letter's headers.
 	headroom = 64 << 10
 )
 
-// streamConfig configures the stream of a policy with a queue and an open door.
 func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 	door := b.names.doorAdmitted(p.Name)
 	if p.Paced() {
@@ -66,19 +64,17 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 	}
 }
 
-// Apply makes a policy's stream match the policy: it creates the stream, changes its capacity or
-// opens its door. It does nothing for a policy without a queue. It is idempotent and safe to call
-// at any time from any number of processes.
+// Apply creates a policy's stream, changes its capacity or opens its door. It does nothing for a
+// policy without a queue, and may be called at any time from any number of processes.
 //
-// Apply never deletes an accepted job. To lower a capacity it closes the door, waits until
-// publishes under way are stored or refused, and looks for the deepest bucket. It then lowers and
-// opens in one update; if a bucket holds more than the new capacity, it only opens the door again
-// and returns [*CapacityInUseError]. While the door is closed, usually for less than 0.2 s, a
-// publisher gets "no responders"; [Producer] and nats.go's JetStream publishers try again.
+// Apply never deletes an accepted job. To lower a capacity it closes the door, waits until pending
+// publishes are stored or refused, and then lowers and opens in one update; if a bucket holds more,
+// it opens the door and returns [*CapacityInUseError]. Meanwhile, usually for less than 0.2 s,
+// publishers get "no responders"; [Producer] and nats.go's publishers try again.
 //
-// Other partitions or another kind of algorithm return an [*ImmutableError]; a stream in an unknown
-// format returns [job.ErrVersion]. A process that dies with the door closed leaves it closed until
-// the next Apply: call it when a process begins to serve a policy, and periodically.
+// Other partitions or another kind of algorithm return an [*ImmutableError], an unknown format
+// [job.ErrVersion]. A process that dies may leave the door closed: call Apply when a process begins
+// to serve a policy, and periodically.
 func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 	defer annotate(&err, "apply policy %s", p.Name)
 	p = p.WithDefaults()
@@ -115,9 +111,9 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 	}
 }
 
-// createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
-// that the last [Broker.Ration] gave streams of its kind. If there was none yet, or there is no
-// room, it divides the store now: streams created at the same time do not know of each other.
+// createBounded creates a policy's stream with the bound of the last [Broker.Ration]. If there was
+// none, or there is no room, it divides the store now: streams created at the same time do not know
+// of each other.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
@@ -128,7 +124,7 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 				return unbound
 			}
 			if unbound != nil && !errors.Is(unbound, ErrStorage) {
-				// of other streams, which is no reason not to create this one
+				// of other streams
 				b.log.Warn("streams keep other bounds than their share of the store",
 					"error", unbound)
 			}
@@ -142,14 +138,14 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	}
 }
 
-// sees notes the configuration of a policy's stream; an empty one while it changes.
+// sees notes the configuration of a policy's stream, empty while it changes.
 func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
 	if found := b.surveyed.Load(); found != nil {
 		found.streams.Store(policy, config)
 	}
 }
 
-// Fits reports whether the policy's stream matched the policy when this broker last saw it.
+// Fits reports whether the policy's stream, as last seen, matches the policy.
 func (b *Broker) Fits(p policy.Policy) bool {
 	found := b.surveyed.Load()
 	if found == nil {
@@ -162,8 +158,8 @@ func (b *Broker) Fits(p policy.Policy) bool {
 	return checkStream(p.Name, have, want) == nil && sameSettings(have, want)
 }
 
-// checkStream refuses a stream that is not Penstock's, or that stores its subjects differently:
-// JetStream itself would accept another number of partitions and split keys.
+// checkStream refuses a stream of another kind. JetStream itself would accept another number of
+// partitions and split keys.
 func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	if err := jsapi.CheckVersion(have.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", have.Name, err)
@@ -207,14 +203,14 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	return have
 }
 
-// locked runs change while no other process changes the policy's streams. An update replaces a
-// whole configuration without compare-and-set, so a process could write an old capacity back.
+// locked runs change while no other process changes the policy's streams: an update replaces the
+// whole configuration without compare-and-set.
 func (b *Broker) locked(ctx context.Context, policy string,
 	change func(context.Context) error) error {
 	return b.tables.locks.WithLock(ctx, policy, change)
 }
 
-// CheckStream returns an error if the policy does not fit its existing stream.
+// CheckStream returns an error if the policy does not fit its stream.
 func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(p.Name), "")
 	switch {

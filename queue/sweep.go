@@ -14,14 +14,13 @@ import (
 
 var errUnswept = errors.New("a job came that was not stored any more")
 
-// sweep detects when every job stored at the backlog's opening has been delivered. The consumer's
-// counts are not reliable while a leader catches up, so the leader of the stream is asked for the
-// next job after the last one that came.
+// sweep detects that every job stored at the opening was delivered. A consumer's counts are wrong
+// while a leader catches up, so the stream's leader is asked for the next job.
 type sweep struct {
-	wake  chan struct{} // deliveries pause
+	wake  chan struct{} // deliveries paused
 	ended chan struct{}
 
-	mu     sync.Mutex // held while jobs are handed over, too: until somebody takes them
+	mu     sync.Mutex // also while jobs are handed over
 	handed uint64     // sequence of the last job handed over
 	over   atomic.Bool
 }
@@ -45,7 +44,7 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 		if handed < l.last {
 			var err error
 			if next, err = l.b.js.NextStored(ctx, l.stream, l.filter, handed+1); err != nil {
-				continue // the next pause comes with the next heartbeat
+				continue // until the next heartbeat
 			}
 		}
 		switch {
@@ -63,7 +62,7 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 	}
 }
 
-// end ends the sweep, unless more jobs were handed over since its end was found.
+// end ends the sweep, unless more jobs were handed over meanwhile.
 func (s *sweep) end(handed uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +94,7 @@ func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	return false
 }
 
-// withoutGone removes jobs that come after the sweep but were stored before it: per the leader they
-// are gone.
+// withoutGone removes jobs stored before the sweep that come after it: they are gone.
 func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job.Arrived, error) {
 	left := arrived[:0]
 	for _, a := range arrived {
@@ -106,7 +104,7 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job
 		}
 		_, err := l.b.messageBySeq(ctx, l.stream, a.Seq)
 		if err == nil {
-			err = errUnswept // the leader at the end of the sweep was out of date
+			err = errUnswept // the leader was out of date
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return nil, err

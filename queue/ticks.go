@@ -14,17 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A server that is killed forgets the message ids of jobs that have ended, and may make the last
-// tick of a schedule again. So the last tick of each schedule is noted before its job's id can be
-// forgotten: by the admitter once the job is stored, and by the drainer before it acknowledges the
-// job.
+// A killed server forgets the message ids of ended jobs and may repeat a schedule's last tick. So
+// that tick is noted: by the admitter once its job is stored, and by the drainer before it
+// acknowledges the job.
 
 // tickPrefix begins the Idempotency-Key of a tick's job: "schedule <name> <when> <next time>".
 const tickPrefix = "schedule "
 
 type notedTick struct {
 	V    int    `json:"v"`
-	Tick string `json:"tick"` // its ID
+	Tick string `json:"tick"`
 }
 
 func tickKey(policy string, k job.Key, id string) string {
@@ -33,7 +32,7 @@ func tickKey(policy string, k job.Key, id string) string {
 	return policy + ".tick-" + hex.EncodeToString(sum[:16])
 }
 
-// NoteTick notes for 14 days that the tick of an ID has its job.
+// NoteTick notes for 14 days that a tick has its job.
 func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key, id string) error {
 	noted, err := b.lastTick(ctx, policy, k, id)
 	if err != nil || !follows(id, noted) {
@@ -49,13 +48,13 @@ func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key, id stri
 	return nil
 }
 
-// TickNoted reports whether a tick is the last one of its schedule that is noted.
+// TickNoted reports whether a tick is the last one noted of its schedule.
 func (b *Broker) TickNoted(ctx context.Context, t Tick) (bool, error) {
 	noted, err := b.lastTick(ctx, t.Policy, t.Key, t.ID)
 	return noted == t.ID, err
 }
 
-// lastTick returns the ID of the last noted tick of a tick's schedule, or "".
+// lastTick returns the last noted tick of the schedule, or "".
 func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	id string) (string, error) {
 	record, err := b.tables.ended.Read(ctx, tickKey(policy, k, id))
@@ -67,7 +66,7 @@ func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	}
 	var noted notedTick
 	if json.Unmarshal(record.Value, &noted) != nil {
-		return "", nil // damaged: a second job rather than none
+		return "", nil // damaged: two jobs rather than none
 	}
 	if noted.V != job.FormatVersion {
 		return "", fmt.Errorf("%w: record %s", job.ErrVersion, record.Key)
@@ -75,18 +74,17 @@ func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	return noted.Tick, nil
 }
 
-// follows reports whether a tick is neither the noted one nor an earlier one of its schedule.
+// follows reports whether a tick is later than the noted one.
 func follows(id, noted string) bool {
 	i, j := strings.LastIndex(id, " "), strings.LastIndex(noted, " ")
 	if j < 0 || id[:i] != noted[:j] {
-		return true // the first one, or of other times
+		return true // the first, or of other times
 	}
 	a, err := time.Parse(time.RFC3339Nano, id[i+1:])
 	b, other := time.Parse(time.RFC3339Nano, noted[j+1:])
 	return err != nil || other != nil || a.After(b)
 }
 
-// ticked holds the delivered jobs of ticks, by sequence.
 type ticked struct {
 	mu   sync.Mutex
 	jobs map[uint64]tickedJob
@@ -118,7 +116,7 @@ func (t *ticked) forget(seq uint64) (j tickedJob, found bool) {
 	return j, found
 }
 
-// noteTick notes the tick of a job that is done, unless the backlog is closed.
+// noteTick notes a finished job's tick, unless the backlog is closed.
 func (l *Backlog) noteTick(j tickedJob) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.js.Timeout)

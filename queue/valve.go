@@ -12,9 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// AskValve asks the owner of a partition and waits for its answer, at most 2 seconds. It returns
-// [ErrUnavailable] when the partition has no owner or no answer came; an owner's refusal is a plain
-// error.
+// AskValve asks a partition's owner and waits at most 2 seconds. It returns [ErrUnavailable]
+// without an owner or an answer; an owner's refusal is a plain error.
 func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	q job.Question) (a job.Answer, err error) {
 	defer annotate(&err, "ask valve %s.%d", policy, partition)
@@ -41,21 +40,21 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	return a, err
 }
 
-// Owned reports whether a drainer owns a partition; an error means that it is not known.
+// Owned reports whether a drainer owns a partition; an error means unknown.
 func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool, error) {
 	_, err := b.AskValve(ctx, policy, partition, job.Question{Op: job.OpWorker})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return false, nil
-	case errors.Is(err, ErrUnavailable): // a slow drainer, or NATS is away
+	case errors.Is(err, ErrUnavailable): // a slow drainer, or no NATS
 		return false, err
 	}
 	return true, nil
 }
 
-// ServeValve serves questions to the owner of a partition. It calls answer for each question, one
-// at a time, in a goroutine shared by all partitions, so answer must not block; reply may be called
-// later, from any goroutine, once. stop ends it; questions that had already arrived may still come.
+// ServeValve calls answer for each question to a partition's owner, one at a time, in a goroutine
+// shared by all partitions: it must not block. Call reply once, at any time. Questions that already
+// arrived may follow stop.
 func (b *Broker) ServeValve(policy string, partition int,
 	answer func(q job.Question, reply func(job.Answer))) (stop func(), err error) {
 	calls := b.names.Calls(policy, partition)
@@ -105,16 +104,16 @@ func (b *Broker) ServeValve(policy string, partition int,
 	return stop, nil
 }
 
-// calledHere reports whether a question about a call has a valid key. A call must be asked of the
-// key's partition: elsewhere its bucket would be a second one, with a rate of its own.
+// calledHere reports whether a call was asked of its key's partition: elsewhere its bucket would
+// have a second rate.
 func (b *Broker) calledHere(policy string, partition int, q job.Question) bool {
 	_, err := job.ParseKey(string(q.Key))
 	return err == nil && (q.Op == job.OpSettle ||
 		job.Partition(b.names.Jobs(policy, q.Key), q.Call.Partitions) == partition)
 }
 
-// ServeWork calls offered, which must not block, for the offers of jobs on a subject, which go to
-// one process each, until stop is called.
+// ServeWork calls offered, which must not block, for offers on a subject, each of which goes to one
+// process, until stop.
 func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
 	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))

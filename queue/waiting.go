@@ -11,15 +11,15 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Outcome is the subject of a job's outcome for its waiting submitter. The token, the job's
-// [job.HeaderWaiter], cannot be guessed.
+// Outcome is the subject of a job's outcome for its waiting submitter. The token is the job's
+// [job.HeaderWaiter] and cannot be guessed.
 func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
 
-// headerTold holds the end of a job; the message's body is its reply's.
+// headerTold holds the end of a job; the message's body is the reply's.
 const headerTold = "Penstock-Outcome"
 
-// PublishResult publishes how a job ended, once, on core NATS, if its header names a waiter. A
-// plain producer may have written that header, so the outcome only ever goes to [Names.Outcome].
+// PublishResult publishes a job's end once, on core NATS, if its header names a waiter. A plain
+// producer may have written that header, so it goes only to [Names.Outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
 	if !job.IsWaiter(token) {
@@ -39,21 +39,21 @@ func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 }
 
 type Waiting struct {
-	// Token is the required value of the job's [job.HeaderWaiter].
+	// Token belongs in the job's [job.HeaderWaiter].
 	Token   string
 	sub     *nats.Subscription
 	outcome <-chan *nats.Msg
 }
 
-// Await begins to wait for the outcome of a job that is yet to be published over the same
-// connection. [Waiting.Leave] must be called.
+// Await waits for the outcome of a job that is then published over this connection. Call
+// [Waiting.Leave].
 func (b *Broker) Await() (*Waiting, error) {
 	token := rand.Text()
 	// SubscribeSync would allocate room for 65,536 messages, half a MiB per waiter.
 	outcome := make(chan *nats.Msg, 1)
 	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
 	if err == nil {
-		err = sub.AutoUnsubscribe(1) // a guessed token cannot fill the memory
+		err = sub.AutoUnsubscribe(1) // a guessed token fills no memory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))
@@ -61,7 +61,7 @@ func (b *Broker) Await() (*Waiting, error) {
 	return &Waiting{token, sub, outcome}, nil
 }
 
-// Outcome waits for the end of the job and returns it.
+// Outcome waits for the job's end.
 func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	var m *nats.Msg
 	select {
@@ -80,4 +80,4 @@ func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 }
 
 // Leave ends the waiting.
-func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() } // may have ended by itself
+func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() }
