@@ -49,6 +49,7 @@ const (
 // ErrSchedule: the server does not understand a schedule's times.
 var ErrSchedule = errors.New("no schedule")
 
+// Schedule makes jobs of one key at certain times.
 type Schedule struct {
 	Policy string
 	Key    job.Key

@@ -1,9 +1,8 @@
-// Package backup writes an installation's streams and tables into one file, and restores them from
-// it, by JetStream's own snapshots, while everything runs.
+// Package backup writes an installation into one file and restores it, by JetStream's snapshots,
+// while everything runs.
 //
-// The file is a tar. For each stream it contains JetStream's description (NAME/stream.json) and the
-// pieces of its snapshot (NAME/1, NAME/2, …), and at the end complete.json, which lists the streams
-// with a sum each.
+// The file is a tar. It has each stream's description (NAME/stream.json) and the pieces of its
+// snapshot (NAME/1, NAME/2, …), and at the end complete.json with their sums.
 package backup
 
 import (
@@ -28,7 +27,7 @@ import (
 
 const (
 	version = 1
-	// idle bounds one step of a snapshot: the first step of a large stream reads all of it.
+	// idle bounds one step: the first one reads the whole stream.
 	idle = 30 * time.Second
 
 	headName = "/stream.json"
@@ -39,10 +38,10 @@ const (
 type Contents struct {
 	V       int       `json:"v"`
 	Made    time.Time `json:"made"`
-	Prefix  string    `json:"prefix"` // of the installation
-	Server  string    `json:"server"` // version of the backed-up NATS server
+	Prefix  string    `json:"prefix"`
+	Server  string    `json:"server"` // version of nats-server
 	Streams []Stream  `json:"streams"`
-	// LeftOut lists streams of the installation that are not included: see [queue.Broker.Kept].
+	// LeftOut lists streams that are not included: see [queue.Broker.Kept].
 	LeftOut []string `json:"left_out"`
 }
 
@@ -74,7 +73,7 @@ func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error)
 	for _, name := range kept {
 		s, err := write(ctx, js, name, out)
 		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			continue // deleted since the list was made
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return Contents{}, fmt.Errorf("back up %s: %w", name, err)
@@ -106,7 +105,7 @@ func write(ctx context.Context, js *jsapi.Conn, name string, out *tar.Writer) (S
 	if err != nil {
 		return Stream{}, err
 	}
-	defer func() { _ = pieces.Unsubscribe() }() // fails only on a closed connection
+	defer func() { _ = pieces.Unsubscribe() }()
 	if err := pieces.SetPendingLimits(-1, -1); err != nil {
 		return Stream{}, err
 	}
@@ -150,7 +149,7 @@ func write(ctx context.Context, js *jsapi.Conn, name string, out *tar.Writer) (S
 		if err := summed(out, sum, name+"/"+strconv.Itoa(s.Pieces), m.Data); err != nil {
 			return Stream{}, err
 		}
-		if m.Reply != "" { // the server has reached its limit of unconfirmed pieces, and waits
+		if m.Reply != "" { // the server waits for a confirmation
 			if err := js.NATS.Publish(m.Reply, nil); err != nil {
 				return Stream{}, err
 			}
@@ -173,10 +172,10 @@ func summed(out *tar.Writer, sum hash.Hash, name string, text []byte) error {
 	return entry(out, name, text)
 }
 
-// ErrCut says that the input is not a whole backup.
+// ErrCut: the input is not a whole backup.
 var ErrCut = errors.New("this is no whole backup: it was cut off, or changed")
 
-// Read checks that a backup is whole, and returns its contents. It reads from to the end.
+// Read checks that a backup is whole. It reads to the end.
 func Read(from io.Reader) (Contents, error) {
 	sums := map[string]hash.Hash{}
 	pieces := map[string]int{}

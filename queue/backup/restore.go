@@ -18,12 +18,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// unknown is how long a server of a cluster may be unaware of another server's subscription.
+// unknown is how long servers of a cluster may not know each other's subscriptions.
 const unknown = 5 * time.Second
 
-// Restore recreates the installation of a backup where none with its prefix exists: all of it or,
-// on failure, nothing. No admitter or drainer may run there. Streams get the broker's number of
-// replicas.
+// Restore recreates an installation where none with its prefix exists, all of it or, on failure,
+// nothing. No admitter or drainer may run there. The broker's number of replicas applies.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {
@@ -63,7 +62,7 @@ type restoring struct {
 	js       *jsapi.Conn
 	replicas int
 	in       *tar.Reader
-	at       string // time of the restore: see jsapi.MetaRestored
+	at       string // see jsapi.MetaRestored
 	done     []string
 }
 
@@ -72,7 +71,7 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	if err != nil {
 		return err
 	}
-	// Keep settings unknown to this program.
+	// maps keep settings unknown to this program
 	var about struct {
 		Config  map[string]any  `json:"config"`
 		State   json.RawMessage `json:"state"`
@@ -116,7 +115,7 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	return r.send(ctx, opened.Deliver, nil)
 }
 
-// next reads the next entry, which must be piece n of a stream; 0 is its description.
+// next reads piece n of a stream; 0 is its description.
 func (r *restoring) next(name string, n int) ([]byte, error) {
 	h, err := r.in.Next()
 	if err != nil {
@@ -128,13 +127,12 @@ func (r *restoring) next(name string, n int) ([]byte, error) {
 	return io.ReadAll(r.in)
 }
 
-// send sends a piece, empty for the end, and waits until the server has taken it.
+// send sends a piece (empty: the end) and waits until it is taken.
 func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
 	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
-	// In a cluster another server may do the restore, and the connected one may not know its
-	// subscription yet.
+	// In a cluster another server may restore, whose subscription is not known yet.
 	for end := time.Now().Add(unknown); errors.Is(err, nats.ErrNoResponders) &&
 		time.Now().Before(end); {
 		select {

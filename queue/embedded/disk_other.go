@@ -4,5 +4,5 @@ package embedded
 
 import "os"
 
-// halfOfTheDisk is not supported here: it returns a bound that no disk reaches.
+// Not supported here: no disk reaches the bound.
 func halfOfTheDisk(dir string) (int64, error) { return 1 << 59, os.MkdirAll(dir, 0o750) }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// halfOfTheDisk returns half of the disk's free space plus the space that the directory takes.
+// halfOfTheDisk returns half of the free space plus the directory's size.
 func halfOfTheDisk(dir string) (int64, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return 0, err

@@ -1,5 +1,4 @@
-// Package embedded runs a nats-server with JetStream inside the process: Penstock's default
-// broker, also used by tests.
+// Package embedded runs a nats-server with JetStream inside the process.
 package embedded
 
 import (
@@ -28,39 +27,35 @@ import (
 )
 
 const (
-	// MaxPayload is the server's largest message, headers included: 2 MiB.
+	// MaxPayload is the server's largest message, headers included.
 	MaxPayload = 2 << 20
 
-	// startTimeout is long because a kept directory may hold millions of messages to recover.
+	// startTimeout leaves time to recover millions of messages.
 	startTimeout = 60 * time.Second
 )
 
-// Options configure the server's data and port. The zero value is a server for a test: a temporary
-// directory and no port.
+// Options configure a server. The zero value suits a test: temporary, without a port.
 type Options struct {
-	// Dir is JetStream's data directory. Empty: a temporary directory that Shutdown removes.
+	// Dir is JetStream's data directory; empty: a temporary one.
 	Dir string
-	// Listen is the "host:port" for clients; port 0 picks a free one. Empty: no port, only
-	// [Server.Connect].
+	// Listen is the "host:port" for clients; port 0: a free one; empty: no port.
 	Listen string
-	// Sync is the interval at which writes are forced to disk, the most that a power cut can lose.
-	// A crash of the process loses nothing. 0: every 2 minutes, the server's default.
+	// Sync is the interval of syncs to disk: a power cut can lose so much. 0: 2 minutes, the
+	// server's default.
 	Sync time.Duration
-	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
+	// SyncAlways syncs every write before its acknowledgement, 20 to 40 times slower.
 	SyncAlways bool
-	// MaxStore bounds JetStream's storage in bytes as JetStream counts them: messages plus about 30
-	// bytes each. Files can take up to twice as much. 0: half of the free disk space or of Dir's
-	// size. Already stored data plus a seventh are always allowed.
+	// MaxStore bounds JetStream's storage in bytes as it counts them: messages plus about 30 bytes
+	// each. Files can take twice as much. 0: half of the free disk space plus Dir's size. The
+	// stored data plus a seventh is always allowed.
 	MaxStore int64
-	// Users lists the clients that may connect to Listen, with their permissions; none: any client
-	// may do everything.
+	// Users may connect to Listen; none: anyone may, with all permissions.
 	Users []User
-	// TLS configures clients' connections at Listen; nil: plain connections. Its GetConfigForClient
-	// can follow changing files.
+	// TLS is for Listen; nil: none. Its GetConfigForClient can follow changing files.
 	TLS *tls.Config
-	// Prefix begins the subjects of Users; default penstock.
+	// Prefix of subjects; default penstock.
 	Prefix string
-	// Logger gets the server's warnings and errors; default [slog.Default].
+	// Logger is [slog.Default] if nil.
 	Logger *slog.Logger
 }
 
@@ -69,14 +64,14 @@ func (o Options) prefix() string { return cmp.Or(o.Prefix, "penstock") }
 // Server is a running nats-server.
 type Server struct {
 	server    *server.Server
-	removeDir string // empty: the directory is kept
+	removeDir string // or empty
 	lock      *dirLock
 	listens   bool
 	storeDir  string
 	maxStore  int64
-	password  string          // of this process, when there are users
+	password  string          // of this process; empty: no users
 	options   Options         // as given
-	given     *server.Options // as passed to the server at its start
+	given     *server.Options // as the server got them
 	log       *bridge
 
 	once  sync.Once
@@ -84,13 +79,12 @@ type Server struct {
 	sync  sync.WaitGroup
 }
 
-// ownSync is the interval of the server's own rounds, its default, if one call syncs all streams
-// instead. A round opens a file of each stream: 3 % of a core for a thousand idle streams every
-// second, and 0.3 % every 20 seconds.
+// ownSync is the interval of the server's own syncs (its default) if one call syncs all streams
+// instead. The server opens a file of each stream: for a thousand idle streams every second that
+// takes 3 % of a core, one call 0.3 %.
 const ownSync = 2 * time.Minute
 
-// Start starts a server and returns when it is ready. It fails if the port is in use, or the
-// directory cannot be written or is open in another server.
+// Start starts a server and waits until it is ready.
 func Start(o Options) (started *Server, err error) {
 	defer func() {
 		if err != nil {
@@ -105,8 +99,8 @@ func Start(o Options) (started *Server, err error) {
 		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir, DontListen: !s.listens,
 		MaxPayload: MaxPayload, NoSigs: true, SyncInterval: o.Sync, SyncAlways: o.SyncAlways,
 		TLS: o.TLS != nil, TLSConfig: o.TLS,
-		// The account's limit is used instead, because clients can query it. The server's own
-		// limit would prevent a restart: it counts the streams' reservations twice.
+		// The account's limit bounds the store: clients can query it, and the server's own would
+		// prevent a restart, because it counts streams' reservations twice.
 		JetStreamMaxStore: 1 << 60,
 	}
 	if s.listens {
@@ -128,7 +122,7 @@ func Start(o Options) (started *Server, err error) {
 	}
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
 		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
-		// On a full disk the share computed below would be 0 and stay so when there is room again.
+		// On a full disk half of the rest would be 0, and stay so.
 		err = s.probe()
 		if err == nil && s.maxStore == 0 {
 			s.maxStore, err = halfOfTheDisk(options.StoreDir)
@@ -147,8 +141,7 @@ func Start(o Options) (started *Server, err error) {
 	return s, err
 }
 
-// syncEvery syncs the disk until the end. After a failure the server's next round finds the files
-// concerned.
+// After a failure the server's next sync finds the files.
 func (s *Server) syncEvery(interval time.Duration, log *seldom.Log) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -212,8 +205,8 @@ func (s *Server) limit(logger *slog.Logger) error {
 			return fmt.Errorf("lower the bounds of streams: %w", err)
 		}
 	}
-	// There must be room for a lease, and for the streams' reservations, or their bounds could not
-	// be changed.
+	// There must be room for a lease, and for streams' reservations, or their bounds could not
+	// change.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
 		logger.Warn("the store holds more than it may, and is allowed more until the next start",
@@ -226,8 +219,8 @@ func (s *Server) limit(logger *slog.Logger) error {
 	}})
 }
 
-// shrink lowers the bounds of streams that refuse messages when full, until their creators set the
-// proper ones.
+// shrink lowers the bounds of streams that discard new messages, until their creators set proper
+// ones.
 func (s *Server) shrink(factor float64) error {
 	nc, err := s.Connect()
 	if err != nil {
@@ -252,17 +245,15 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken says that the server can store nothing more in some of its streams until it is
-// restarted.
+// ErrBroken: until it is restarted, the server cannot store in some streams.
 var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
 
-// probeBytes is the size of Check's file: larger than the rest of a partly used page.
+// probeBytes exceeds the rest of a partly used page.
 const probeBytes = 64 << 10
 
-// Check reports whether messages can be stored: it writes a small file next to the server's own,
-// and looks for write errors in the server's log. A file system error means that the disk is full,
-// or not writable for another reason; [ErrBroken] means that the disk is writable, but the server
-// gave up on some of its files, or writes to files that are deleted.
+// Check reports whether messages can be stored, by a small file next to the server's and by write
+// errors in its log. [ErrBroken] means that the disk is writable, but the server gave up on some
+// files, or writes to deleted ones; any other error that the disk is full or not writable.
 func (s *Server) Check() error {
 	if s.lock.gone() {
 		return fmt.Errorf("%w: %s was deleted or replaced while the server ran", ErrBroken,
@@ -307,8 +298,7 @@ func splitListen(listen string) (string, int, error) {
 	return host, port, nil
 }
 
-// Connect opens an in-process connection, which by default reconnects without limit and pings every
-// 2 seconds.
+// Connect opens an in-process connection. By default it reconnects without limit.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s.server),
@@ -322,7 +312,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// URL returns the address for clients, if the server has a port.
+// URL returns the address for clients, "" without a port.
 func (s *Server) URL() string {
 	if !s.listens {
 		return ""
@@ -331,7 +321,7 @@ func (s *Server) URL() string {
 }
 
 // Shutdown stops the server, waits until its data are written, and removes a temporary directory.
-// It may be called more than once.
+// It may be repeated.
 func (s *Server) Shutdown() {
 	s.once.Do(func() {
 		s.server.Shutdown()
@@ -349,23 +339,22 @@ func (s *Server) release() {
 	}
 }
 
-// bridge forwards the server's log to a slog.Logger, each warning at most once in ten seconds. The
-// server reports a failed start only through its log, and a failed write too, unless its health is
-// asked for, which takes 2 ms for a thousand streams.
+// bridge forwards the server's log, each warning at most once in ten seconds. Failed starts and
+// writes show only there, or in the health, which takes 2 ms for a thousand streams.
 type bridge struct {
 	lines  *seldom.Log
 	fatal  chan string
 	broken atomic.Pointer[string] // the last write error
 }
 
-// ofConnection matches the prefix of log formats about one connection: its address, its number, and
-// the client's description of itself.
+// ofConnection matches a log format's prefix about a connection: address, number, and the client's
+// description of itself.
 var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* - `)
 
 func (b *bridge) log(level slog.Level, format string, v []any) {
 	about := format
 	if prefix := ofConnection.FindString(format); prefix != "" {
-		// Anyone who reaches the port can cause these, each connection with its own format.
+		// Anyone can cause these, each with a new format.
 		about, level = format[len(prefix):], min(level, slog.LevelWarn)
 	}
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))

@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 )
 
-// dirLock keeps two servers out of one directory: each would overwrite the other's files, and the
-// server itself does not notice.
+// dirLock keeps a second server out, which would overwrite files unnoticed.
 type dirLock struct{ file *os.File }
 
-// ErrInUse says that another server has the directory open.
+// ErrInUse: another server has the directory open.
 var ErrInUse = errors.New("another server uses it")
 
 func lockDir(dir string) (*dirLock, error) {
@@ -30,7 +29,7 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
-// gone reports whether the file was deleted or replaced, and with it the directory.
+// gone reports whether the directory was deleted or replaced.
 func (l *dirLock) gone() bool {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -40,7 +39,6 @@ func (l *dirLock) gone() bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(ours, there)
 }
 
-// unlock may be called on nil and more than once.
 func (l *dirLock) unlock() {
 	if l != nil {
 		_ = l.file.Close()

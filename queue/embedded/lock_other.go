@@ -4,6 +4,5 @@ package embedded
 
 import "os"
 
-// tryLock does nothing where the standard library has no advisory locks; the port usually keeps a
-// second server out.
+// There are no advisory locks; usually the port keeps a second server out.
 func tryLock(*os.File) error { return nil }

@@ -4,5 +4,5 @@ package embedded
 
 import "errors"
 
-// syncDisk is not supported here: the server syncs its files itself.
+// Not supported here: the server syncs its files.
 func syncDisk(string) error { return errors.ErrUnsupported }

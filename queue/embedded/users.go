@@ -13,22 +13,20 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// User is a client that may connect to a server with users, and its permissions.
+// User is a client with permissions.
 type User struct {
-	// Name is the login name with a password, and names the inbox: [roles.Inbox].
+	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`
 	Role roles.Role `json:"role"`
-	// Policies are names, or "*" for all. Drainers and admitters have none.
+	// Policies are names, or "*"; none for drainers and admitters.
 	Policies []string `json:"policies"`
-	// Password is a bcrypt hash; NKey is the public key of a user whose seed the client has. Set
-	// one of the two.
+	// Either a bcrypt hash, or the public key of a seed.
 	Password string `json:"password" secret:"true"`
 	NKey     string `json:"nkey" secret:"true"`
-	// Publish lists additional subjects, such as those of NATS targets for a drainer.
+	// Publish has more subjects, such as a drainer's NATS targets.
 	Publish []string `json:"publish"`
 }
 
-// Check returns an error for an invalid user.
 func (u User) Check() error {
 	err := errors.Join(roles.CheckUser(u.Name), roles.Check(u.Role, u.Policies))
 	switch {
@@ -52,7 +50,7 @@ func (u User) Check() error {
 func (u User) permissions(prefix string) *server.Permissions {
 	p := roles.Of(u.Role, prefix, u.Name, u.Policies)
 	publish := &server.SubjectPermission{Allow: append(p.Publish, u.Publish...)}
-	if len(publish.Allow) == 0 { // an empty list would permit all
+	if len(publish.Allow) == 0 { // otherwise all would be allowed
 		publish.Deny = []string{">"}
 	}
 	return &server.Permissions{
@@ -61,10 +59,10 @@ func (u User) permissions(prefix string) *server.Permissions {
 	}
 }
 
-// self is this process's user name; its dot keeps it distinct from other users.
+// self is this process's user; others' names have no dot.
 const self = "penstock.self"
 
-// users sets the server's users: the options', and this process with a random password.
+// users adds this process, with a random password, to the options' users.
 func (s *Server) users(o Options, into *server.Options) error {
 	if len(o.Users) == 0 {
 		return nil
@@ -100,8 +98,8 @@ func (s *Server) login() []nats.Option {
 	return []nats.Option{nats.UserInfo(self, s.password)}
 }
 
-// SetUsers replaces the users of a server that was started with some. Removed clients and those
-// with fewer permissions are disconnected.
+// SetUsers replaces the users, unless there are none. It disconnects clients with fewer
+// permissions.
 func (s *Server) SetUsers(users []User) error {
 	if s.password == "" || len(users) == 0 {
 		return errors.New("a server is open or has users for as long as it runs")

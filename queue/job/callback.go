@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// HeaderCallback of a job is the URL to which its outcome is posted.
+	// HeaderCallback is the URL to which a job's outcome is posted.
 	HeaderCallback = "Penstock-Callback"
-	// HeaderCallbackTo of a job that is itself such an outcome holds the URL. Drainers set it.
+	// HeaderCallbackTo is that URL in the job that posts it. Drainers set it.
 	HeaderCallbackTo = "Penstock-Callback-To"
 )
 
-// maxCallback is the longest URL, in bytes.
+// in bytes
 const maxCallback = 2048
 
-// ParseCallback parses the URL of a [HeaderCallback]. It must be an HTTP URL with a host and
-// without a password, which would be shown with the job.
+// ParseCallback parses a [HeaderCallback]: an HTTP URL without a password, which would be shown
+// with the job.
 func ParseCallback(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	port, bad := uint64(1), error(nil)
@@ -48,26 +48,25 @@ type resultDocument struct {
 	End      End            `json:"end"`
 	Reason   Reason         `json:"reason,omitempty"`
 	Error    string         `json:"error,omitempty"`
-	Attempts int            `json:"attempts"` // that failed
+	Attempts int            `json:"attempts"` // failed ones
 	Reply    *replyDocument `json:"reply,omitempty"`
 }
 
 type replyDocument struct {
 	Status int                 `json:"status,omitempty"`
 	Header map[string][]string `json:"header,omitempty"`
-	Body   *string             `json:"body,omitempty"` // when it is UTF-8
+	Body   *string             `json:"body,omitempty"` // if UTF-8
 	Bytes  []byte              `json:"body_base64,omitempty"`
 	Cut    bool                `json:"body_too_large,omitempty"`
 }
 
-// Document returns the job's end as JSON: the reply to the waiting submitter, and the body of a
-// callback.
+// Document returns the result as JSON, for the waiting submitter or the callback.
 func (t Result) Document() []byte {
 	d := resultDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
 	if r := t.Reply; r != nil {
 		d.Reply = &replyDocument{Status: r.Status, Header: r.Header, Cut: r.Cut}
 		switch body := string(r.Body); {
-		case r.Cut: // the rest of the body is only for the history
+		case r.Cut: // the rest is for the history
 		case utf8.ValidString(body):
 			d.Reply.Body = &body
 		default:
@@ -77,7 +76,7 @@ func (t Result) Document() []byte {
 	return encode(d)
 }
 
-// ParseDocument parses what [Result.Document] returns.
+// ParseDocument undoes [Result.Document].
 func ParseDocument(data []byte) (Result, error) {
 	var d resultDocument
 	if err := json.Unmarshal(data, &d); err != nil {

@@ -6,24 +6,24 @@ import (
 	"maps"
 )
 
-// Codec encodes the payloads of jobs and of their results, for example to encrypt or compress them.
-// Its functions are called concurrently. A nil Encode leaves payloads as they are.
+// Codec encodes payloads of jobs and results, for example to encrypt them. Its functions are called
+// concurrently. A nil Encode changes nothing.
 type Codec struct {
 	Encode, Decode func([]byte) ([]byte, error)
 }
 
-// Encoding is the Content-Encoding of a payload that a [Codec] encoded.
+// Encoding is the Content-Encoding of an encoded payload.
 const Encoding = "penstock-codec"
 
 const contentEncoding = "Content-Encoding"
 
-// ErrNoCodec is returned for an encoded payload by a Codec without Decode.
+// ErrNoCodec: a payload is encoded, and the Codec has no Decode.
 var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
 
-// IsEncoded reports whether a header belongs to an encoded payload.
+// IsEncoded reports whether a header says [Encoding].
 func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
 
-// Seal encodes a payload, and returns it with its header.
+// Seal encodes a payload, and sets its header.
 func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []byte, error) {
 	if c.Encode == nil {
 		return h, body, nil
@@ -42,7 +42,7 @@ func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []
 	return h, encoded, nil
 }
 
-// Open returns the payload that Seal encoded; other payloads stay as they are.
+// Open decodes a payload if it is encoded.
 func (c Codec) Open(h map[string][]string, body []byte) ([]byte, error) {
 	switch {
 	case !IsEncoded(h):

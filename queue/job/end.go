@@ -13,7 +13,7 @@ import (
 // End says how a job ended.
 type End string
 
-// The ends of a job. EndReplayed: the job became a dead letter, from which another job was made.
+// EndReplayed: another job was made from the dead letter.
 const (
 	EndDone      End = "done"
 	EndDead      End = "dead"
@@ -22,26 +22,25 @@ const (
 	EndReplayed  End = "replayed"
 )
 
-// Ended is the end of a job that has left its stream, or is about to.
+// Ended is the end of a job.
 type Ended struct {
 	V      int    `json:"v"`
 	How    End    `json:"how"`
-	Letter uint64 `json:"letter,omitempty"` // dead, replayed: the ID of its dead letter
-	// replayed: the sequence of the new job
+	Letter uint64 `json:"letter,omitempty"` // dead, replayed: of the dead letter
+	// replayed: the new job's sequence
 	Job uint64 `json:"job,omitempty"`
-	// when the job was stored: a recreated stream repeats sequences
+	// distinguishes sequences of a recreated stream
 	Accepted time.Time `json:"accepted"`
-	// of its payload, as in [HeaderSum]; empty when unknown
+	// see [PayloadSum]; empty: unknown
 	Sum string `json:"sum,omitempty"`
 }
 
-// Encode returns e's stored record.
 func (e Ended) Encode() []byte {
 	e.V = FormatVersion
 	return encode(e)
 }
 
-// encode returns a value of numbers, strings and times as JSON.
+// encode marshals numbers, strings and times.
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -50,9 +49,9 @@ func encode(v any) []byte {
 	return data
 }
 
-// PayloadSum shows whether two jobs with the same Idempotency-Key are the same: a sum of body,
-// [HeaderMethod] and [HeaderPath]. A stored job may carry it in [HeaderSum]. An encoded body is not
-// in it, because encryption makes another one of the same payload each time.
+// PayloadSum tells whether two jobs with one Idempotency-Key are the same: a sum of body,
+// [HeaderMethod] and [HeaderPath], or the [HeaderSum] of a stored job. It omits encoded bodies,
+// which encryption makes differ.
 func PayloadSum(h map[string][]string, body []byte) string {
 	if sum := HeaderValue(h, HeaderSum); sum != "" {
 		return sum
@@ -69,7 +68,7 @@ func PayloadSum(h map[string][]string, body []byte) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// HeaderValue returns the value of a header, ignoring the case of its name.
+// HeaderValue returns a header's value, ignoring case.
 func HeaderValue(h map[string][]string, name string) string {
 	for key, values := range h {
 		if len(values) > 0 && strings.EqualFold(key, name) {
@@ -79,20 +78,19 @@ func HeaderValue(h map[string][]string, name string) string {
 	return ""
 }
 
-// Reason says why a job became a dead letter.
+// Reason says why a job is a dead letter.
 type Reason string
 
-// The reasons of dead letters.
 const (
-	ReasonPermanent Reason = "permanent" // the target or handler said that no attempt can succeed
+	ReasonPermanent Reason = "permanent" // by the target or handler
 	ReasonAttempts  Reason = "attempts"  // all attempts failed
-	// its deadline passed, or it waited longer than the policy's max_age
+	// of the job, or the policy's max_age
 	ReasonDeadline Reason = "deadline"
-	// its headers or key are unreadable, or it costs more than its bucket's capacity
+	// its headers or key, or it costs more than its bucket's capacity
 	ReasonMalformed Reason = "malformed"
-	ReasonCrashed   Reason = "crashed" // its drainer crashed while it ran, three times
+	ReasonCrashed   Reason = "crashed" // its drainer, three times
 )
 
-// Reasons lists every reason.
+// Reasons lists all of them.
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
 	ReasonCrashed}

@@ -16,42 +16,42 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Headers of a stored job. Names are read case-insensitively.
+// Headers of a stored job, in any case.
 const (
-	HeaderVersion = "Penstock-V" // format version, 1 when absent
-	// RFC 3339, or a positive duration from the stored timestamp
+	HeaderVersion = "Penstock-V" // default 1
+	// RFC 3339, or a duration from the acceptance
 	HeaderDeadline = "Penstock-Deadline"
-	// slots of its bucket's rate, 1 (default) to MaxCost and the bucket's capacity
+	// slots of the bucket's rate, 1 (default) to MaxCost
 	HeaderCost = "Penstock-Cost"
-	// a named cost that limits on starts may count; the rest is its name, in any case
+	// a named cost for limits on starts
 	HeaderCostPrefix = "Penstock-Cost-"
-	// MinPriority to MaxPriority, default 0, higher goes first
+	// MinPriority to MaxPriority; higher goes first
 	HeaderPriority = "Penstock-Priority"
-	// RFC 3339, or a duration from the stored timestamp
+	// RFC 3339, or a duration from the acceptance
 	HeaderNotBefore = "Penstock-Not-Before"
-	// how often the job may fail, at most the policy's retry.max_attempts
+	// failures, at most the policy's retry.max_attempts
 	HeaderMaxAttempts = "Penstock-Max-Attempts"
-	// duration of one attempt, at most the policy's timeout
+	// of one attempt, at most the policy's timeout
 	HeaderTimeout = "Penstock-Timeout"
-	// duration for which the ended job is kept, at most the policy's result_retention; 0s: none
+	// of the ended job, at most the policy's result_retention
 	HeaderRetention = "Penstock-Retention"
-	// name under which at most one job of a bucket waits; "; replace" behind it cancels the one
-	// that waits in favour of the new one, instead of the reverse
+	// name under which one job of a bucket waits; "; replace" cancels the older one instead of the
+	// new
 	HeaderUnique = "Penstock-Unique"
-	// labels to find the job by: several headers, or one with comma-separated tags
+	// labels, repeated or separated by commas
 	HeaderTag            = "Penstock-Tag"
 	HeaderMethod         = "Penstock-Method"   // for HTTP targets
-	HeaderPath           = "Penstock-Path"     // for HTTP targets: see ParsePath
-	HeaderForwardPrefix  = "Penstock-Forward-" // for targets: the rest is a header's name
+	HeaderPath           = "Penstock-Path"     // see ParsePath
+	HeaderForwardPrefix  = "Penstock-Forward-" // a header's name follows
 	HeaderIdempotencyKey = "Idempotency-Key"
-	// set by the admitter next to an Idempotency-Key: see PayloadSum
+	// see PayloadSum; set by the admitter
 	HeaderSum = "Penstock-Sum"
 )
 
-// HeaderPrefix begins the names of all Penstock headers.
+// HeaderPrefix begins all Penstock headers.
 const HeaderPrefix = "Penstock-"
 
-// Headers of a run, which inform its worker or target about the job. No stored job has them.
+// Headers of a run. No stored job has them.
 const (
 	HeaderJob     = "Penstock-Job"
 	HeaderPolicy  = "Penstock-Policy"
@@ -59,14 +59,14 @@ const (
 	HeaderAttempt = "Penstock-Attempt"
 )
 
-// HeaderUsedPrefix begins an answer's headers with a job's actual costs.
+// HeaderUsedPrefix begins the actual costs in an answer.
 const HeaderUsedPrefix = "Penstock-Used-"
 
-// HeaderAgain asks in an answer to run the job again later: RFC 3339, or a duration from now.
+// HeaderAgain asks in an answer to run the job again: RFC 3339, or a duration from now.
 const HeaderAgain = "Penstock-Again"
 
-// ReadUsed returns the costs in an answer's headers, by their names in lower case. Values that are
-// not whole numbers are ignored, and so are costs beyond [policy.MaxLimits].
+// ReadUsed returns the costs in an answer's headers, by names in lower case, at most
+// [policy.MaxLimits]. Other values than whole numbers are ignored.
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
@@ -85,7 +85,7 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
-// UsedAt returns the cost that an answer reports at a place; false: none there, or no number.
+// UsedAt returns the cost at a place of an answer; false: no number.
 func UsedAt(place policy.ResponseCost, header map[string][]string, body []byte) (int64, bool) {
 	text := strings.TrimSpace(HeaderValue(header, place.Header))
 	if place.JSON != "" {
@@ -102,8 +102,8 @@ func UsedAt(place policy.ResponseCost, header map[string][]string, body []byte) 
 	return int64(math.Ceil(min(n, policy.MaxLimit))), err == nil && n >= 0
 }
 
-// HeaderStatus is the status of an answer over NATS: for a producer, as of the same request over
-// HTTP; between a valve and a remote worker, a word of their protocol.
+// HeaderStatus is an answer's status over NATS, as over HTTP; between valve and remote worker, a
+// word of their protocol.
 const HeaderStatus = "Penstock-Status"
 
 const (
@@ -114,24 +114,23 @@ const (
 	MaxTag      = 64 // bytes
 )
 
-// mostDecodings bounds how often a path may be escaped.
+// mostDecodings bounds the escaping of a path.
 const mostDecodings = 3
 
-// ParseHeader returns the job that these headers would make if stored at the given time: its Cost,
-// Priority, Deadline and NotBefore, and in Malformed a [*HeaderError] for each unreadable header.
+// ParseHeader returns the Cost, Priority, Deadline, NotBefore and Malformed (with a [*HeaderError]
+// each) that these headers give a job.
 func ParseHeader(h map[string][]string, stored time.Time) Arrived {
 	a := Arrived{Stored: stored}
 	a.ReadHeader(h)
 	return a
 }
 
-// ReadHeader fills in the fields from a job's headers, and reports unreadable ones in a.Malformed
-// unless that has a reason.
+// ReadHeader sets the fields from a job's headers, and Malformed unless that is set.
 func (a *Arrived) ReadHeader(h map[string][]string) {
 	a.Cost = 1
 	a.Header = h
 	var problems []error
-	seen, tagged := 0, false // seen: bits of known, to notice one header in two spellings
+	seen, tagged := 0, false // seen: bits of jobHeaders
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderPrefix) {
 			continue
@@ -175,7 +174,7 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	}
 }
 
-// Tags returns the tags in a job's headers; nil: none.
+// Tags returns the tags in a job's headers.
 func Tags(h map[string][]string) (tags []string) {
 	for name, values := range h {
 		if !strings.EqualFold(name, HeaderTag) {
@@ -202,7 +201,7 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// CheckTag returns an error for an invalid tag.
+// CheckTag refuses an invalid tag.
 func CheckTag(tag string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
 	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
@@ -212,7 +211,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// CostHeader returns the header of a named cost; "" is the cost counted where no other is named.
+// CostHeader returns the header of a named cost, "" for the cost.
 func CostHeader(name string) string {
 	if name == "" {
 		return HeaderCost
@@ -246,8 +245,7 @@ func parseCost(value string, most int64) (int64, error) {
 	return n, nil
 }
 
-// jobHeaders lists the headers read here. Headers that a producer may set must also be in
-// admission's storedNames.
+// jobHeaders are read here. Those that a producer may set are in admission's storedNames, too.
 var jobHeaders = []struct {
 	name string
 	read func(a *Arrived, value string) error
@@ -314,8 +312,7 @@ func cutUnique(value string) (name string, replaces bool) {
 	return strings.TrimSpace(name), found
 }
 
-// Unique returns the name under which a job is the only one of its bucket to wait, and whether it
-// replaces the one that waits; "": it has none.
+// Unique returns a job's unique name ("": none), and whether it replaces the waiting job.
 func Unique(h map[string][]string) (name string, replaces bool) {
 	return cutUnique(HeaderValue(h, HeaderUnique))
 }
@@ -328,7 +325,7 @@ func checkDuration(value string, least time.Duration) error {
 	return nil
 }
 
-// MaxAttempts returns how often a job may fail: its own number, but at most the policy's.
+// MaxAttempts returns a job's own number of failures, at most the policy's.
 func MaxAttempts(h map[string][]string, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(HeaderValue(h, HeaderMaxAttempts)))
 	if err != nil || n < 1 {
@@ -337,7 +334,7 @@ func MaxAttempts(h map[string][]string, most int) int {
 	return min(n, most)
 }
 
-// DurationAtMost returns the duration in a job's header, but at most the policy's.
+// DurationAtMost returns the duration in a header, at most the policy's.
 func DurationAtMost(most time.Duration, h map[string][]string, name string) time.Duration {
 	if value := strings.TrimSpace(HeaderValue(h, name)); value != "" {
 		if d, err := algorithms.ParseDuration(value); err == nil && d >= 0 {
@@ -347,7 +344,7 @@ func DurationAtMost(most time.Duration, h map[string][]string, name string) time
 	return most
 }
 
-// checkForwarded returns why no job may forward a header of this name, under any policy.
+// checkForwarded refuses names that no policy may forward.
 func checkForwarded(name string) error {
 	switch {
 	case !isToken(name):
@@ -360,25 +357,23 @@ func checkForwarded(name string) error {
 
 var errTwice = errors.New("given more than once")
 
-// HeaderError reports a header of a job that is unreadable, or not allowed by its policy, and why.
+// HeaderError says which header of a job is unreadable or not allowed, and why.
 type HeaderError struct {
 	Header, Reason string
-	cause          error // whose text is Reason; may be nil
+	cause          error // nil, or with the text Reason
 }
 
 func headerError(header string, cause error) error {
 	return &HeaderError{header, cause.Error(), cause}
 }
 
-// Error returns "header: reason".
 func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
 
-// Unwrap returns the cause of the reason, such as [ErrVersion].
+// Unwrap returns the cause, such as [ErrVersion].
 func (e *HeaderError) Unwrap() error { return e.cause }
 
-// CheckTarget returns a [*HeaderError] if a job's headers ask for something that its policy's
-// target does not accept: headers to forward, a method, a path. A nil t means a policy without a
-// target, which only refuses headers that are never forwarded.
+// CheckTarget returns a [*HeaderError] if the policy's target does not accept a header to forward,
+// the method or the path. A nil t only refuses headers that are never forwarded.
 func CheckTarget(t *policy.Target, h map[string][]string) error {
 	if t == nil {
 		t = &policy.Target{}
@@ -419,7 +414,7 @@ func CheckTarget(t *policy.Target, h map[string][]string) error {
 	return nil
 }
 
-// Forwarded returns the headers that a job forwards to its target, by their own names.
+// Forwarded returns the headers to forward, by their own names.
 func Forwarded(h map[string][]string) map[string][]string {
 	forwarded := map[string][]string{}
 	for name, values := range h {
@@ -430,14 +425,13 @@ func Forwarded(h map[string][]string) map[string][]string {
 	return forwarded
 }
 
-// BelongsToBody reports whether a header of a stored job is sent to its target unchanged.
+// BelongsToBody reports whether a stored header is sent to the target unchanged.
 func BelongsToBody(name string) bool {
 	unchanged := []string{"Content-Type", "Content-Encoding", "traceparent", "tracestate"}
 	return slices.ContainsFunc(unchanged, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// SampledTrace returns the id of the trace that a job carries (W3C Trace Context) if the trace is
-// sampled; otherwise "".
+// SampledTrace returns the id of a job's trace (W3C Trace Context) if it is sampled, or "".
 func SampledTrace(h map[string][]string) string {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	parent := HeaderValue(h, "traceparent")
@@ -453,8 +447,8 @@ func SampledTrace(h map[string][]string) string {
 	return id
 }
 
-// ContentType returns the type of a job's body. A JSON object or list with no type, or with the
-// form type that curl -d always sends, is application/json. Any other body keeps the given type.
+// ContentType returns the type of a job's body: application/json for an object or list without a
+// type or with the form type that curl -d sends, else the given one.
 func ContentType(given string, body []byte) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&
@@ -468,9 +462,9 @@ func ContentType(given string, body []byte) string {
 	return "application/json"
 }
 
-// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, that stays below the URL
-// to which it is appended. No segment may be "." or "..", even for servers that decode a path
-// twice, take a backslash for a slash, or drop text after a semicolon or a control character.
+// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, below the URL to which it
+// is appended. No segment is "." or "..", even for servers that decode twice, take a backslash for
+// a slash, or drop text after a semicolon or control character.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,
@@ -504,12 +498,11 @@ func ParsePath(value string) (*url.URL, error) {
 	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
 }
 
-// isControlOr matches control characters and the given others.
 func isControlOr(others string) func(rune) bool {
 	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
 }
 
-// ParseInstant parses a time, or a duration of at least least to add to from.
+// ParseInstant parses a time, or a duration from from of at least least.
 func ParseInstant(value string, from time.Time, least time.Duration) (time.Time, error) {
 	if d, err := algorithms.ParseDuration(value); err == nil {
 		if d < least {
@@ -522,12 +515,12 @@ func ParseInstant(value string, from time.Time, least time.Duration) (time.Time,
 		return time.Time{}, fmt.Errorf("%q: want RFC 3339 or a duration such as 90s or 2d", value)
 	}
 	if t.IsZero() {
-		t = t.Add(1) // because the zero time means none
+		t = t.Add(1) // zero means none
 	}
 	return t, nil
 }
 
-// isToken reports whether s is a token of HTTP's grammar.
+// isToken follows HTTP's grammar.
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -539,7 +532,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// HasPrefixFold reports whether s begins with prefix, ignoring case.
+// HasPrefixFold is strings.HasPrefix, ignoring case.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -12,44 +12,39 @@ import (
 // Key identifies a bucket: the subject form of the user's key (see [EncodeKey]).
 type Key string
 
-// MaxKeyBytes is the longest key that [EncodeKey] accepts, in bytes of UTF-8.
+// in bytes of UTF-8
 const MaxKeyBytes = 256
 
 const (
-	// NoKey is the bucket of jobs without a key.
-	NoKey      = Key("_") // no key at all
-	emptyToken = "%"      // an empty token between two dots, or at an end
+	// The bucket of jobs without a key.
+	NoKey      = Key("_")
+	emptyToken = "%" // between two dots, or at an end
 
-	// StrangePrefix begins the substitute for a subject's tail that no EncodeKey produces. It
-	// contains an invalid escape, so no key's subject form begins with it.
+	// StrangePrefix begins the substitute for an invalid key. Its invalid escape keeps it apart
+	// from keys.
 	StrangePrefix = "%!."
-	strangeLong   = "%!!." // before a SHA-256, for tails longer than strangeMax
-	// strangeMax bounds such a substitute: with the rest of a subject it must fit the server's
-	// control line of 4096 bytes.
+	strangeLong   = "%!!." // before a SHA-256
+	// A subject must fit the server's control line of 4096 bytes.
 	strangeMax = 1024
 )
 
-// ErrInvalidKey: a key is not UTF-8, is longer than [MaxKeyBytes], or is a subject form that
-// [EncodeKey] does not produce.
+// ErrInvalidKey: not UTF-8, too long, or not a form that [EncodeKey] produces.
 var ErrInvalidKey = errors.New("invalid key")
 
-// KeyError is an [ErrInvalidKey] for a key given by a user, with the reason separate.
+// KeyError is an [ErrInvalidKey] with its reason.
 type KeyError struct{ Reason string }
 
-// Error returns the kind and the reason.
 func (e *KeyError) Error() string { return ErrInvalidKey.Error() + ": " + e.Reason }
 
-// Unwrap returns [ErrInvalidKey].
 func (e *KeyError) Unwrap() error { return ErrInvalidKey }
 
 func invalidKey(format string, args ...any) error {
 	return &KeyError{fmt.Sprintf(format, args...)}
 }
 
-// EncodeKey returns the subject form of a key: "." separates tokens and stays, bytes that tokens
-// cannot contain (space, "*", ">", "%", control and non-ASCII bytes) become %XX, an empty token
-// becomes a lone "%", the empty key is "_" and the key "_" is "%5F". Distinct keys have distinct
-// subject forms.
+// EncodeKey returns the subject form of a key: "." separates tokens, other bytes that a token
+// cannot contain (space, "*", ">", "%", control and non-ASCII) become %XX, an empty token "%", the
+// empty key "_" and the key "_" "%5F". Distinct keys have distinct forms.
 func EncodeKey(raw string) (Key, error) {
 	switch {
 	case len(raw) > MaxKeyBytes:
@@ -103,8 +98,7 @@ func holds(c byte) bool {
 	return c > ' ' && c < 0x7F && c != '*' && c != '>' && c != '%'
 }
 
-// ParseKey parses a subject form that [EncodeKey] produces; all others, such as %2a or %zz, return
-// [ErrInvalidKey].
+// ParseKey accepts only what [EncodeKey] produces, or returns [ErrInvalidKey].
 func ParseKey(subjectForm string) (Key, error) {
 	raw, ok := unescape(subjectForm)
 	if !ok {
@@ -120,7 +114,7 @@ func ParseKey(subjectForm string) (Key, error) {
 	return k, nil
 }
 
-// unescape undoes escape, and accepts more than escape produces: the caller compares.
+// unescape accepts more than escape produces: the caller compares.
 func unescape(form string) (string, bool) {
 	if form == string(NoKey) {
 		return "", true
@@ -164,7 +158,7 @@ func unhex(c byte) int {
 	return -1
 }
 
-// Raw returns the user's key, or the substitute of an invalid subject.
+// Raw returns the user's key, or the substitute of an invalid one.
 func (k Key) Raw() string {
 	if raw, ok := unescape(string(k)); ok {
 		return raw
@@ -172,8 +166,7 @@ func (k Key) Raw() string {
 	return string(k)
 }
 
-// StrangeKey returns a substitute for a subject's tail that no EncodeKey produces. It is valid in
-// subjects and equals no key.
+// StrangeKey returns a substitute for an invalid key. It is valid in subjects.
 func StrangeKey(tail string) Key {
 	if tail == "" {
 		return StrangePrefix + emptyToken
@@ -186,8 +179,7 @@ func StrangeKey(tail string) Key {
 	return Key(StrangePrefix + escaped)
 }
 
-// Partition returns the partition in which the server stores messages to subject: the FNV-1a hash
-// of the published subject, like the server's partition().
+// Partition is the server's partition() of a published subject: its FNV-1a hash.
 func Partition(subject string, partitions int) int {
 	if partitions <= 1 {
 		return 0

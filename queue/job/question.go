@@ -9,101 +9,96 @@ import (
 const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
-	OpOutcome = "outcome" // this is how a job that was handed over as running ended
-	OpWorker  = "worker"  // is a worker elsewhere of use? An error says why not
+	OpOutcome = "outcome" // how a job that was handed over as running ended
+	OpWorker  = "worker"  // is a remote worker of use? An error says why not
 
-	OpBuckets = "buckets" // which buckets come first?
-	OpBucket  = "bucket"  // how does this bucket stand?
-	OpJob     = "job"     // how does this job stand?
-	OpJobs    = "jobs"    // how do these jobs stand?
-	OpCancel  = "cancel"  // drop this job, unless it runs
-	OpEdit    = "edit"    // change this job, unless it runs
-	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
+	OpBuckets = "buckets" // which come first?
+	OpBucket  = "bucket"  // its state
+	OpJob     = "job"     // its state
+	OpJobs    = "jobs"    // their states
+	OpCancel  = "cancel"  // unless it runs
+	OpEdit    = "edit"    // unless it runs
+	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
 
 	OpCall   = "call"   // may this call begin?
-	OpSettle = "settle" // this is how a call goes on, or ended
+	OpSettle = "settle" // how a call goes on, or ended
 )
 
-// Orders in which buckets can be listed, the largest first.
+// Orders of buckets, the largest first.
 const (
 	ByDepth = "depth"
-	ByAge   = "age"  // for how long the job has waited that starts next
-	ByLate  = "late" // by how much starts became later in the last minute, but for pauses
-	// ByRefused is the number of jobs refused in the last minute. Valves do not know it.
+	ByAge   = "age"  // of the job that starts next
+	ByLate  = "late" // lateness gained in the last minute, without pauses
+	// refused in the last minute; unknown to valves
 	ByRefused = "refused"
 )
 
-// BucketOrders lists every order.
+// BucketOrders lists all of them.
 var BucketOrders = []string{ByDepth, ByAge, ByLate, ByRefused}
 
-// MaxExpected bounds the jobs in one question of OpExpect or OpJobs. No job starts while it is
-// answered.
+// MaxExpected bounds the Jobs of OpExpect and OpJobs: no job starts while it is answered.
 const MaxExpected = 512
 
 // Question is a question or command to the owner of a partition.
 type Question struct {
-	V  int    `json:"v"` // format version; AskValve fills it in
+	V  int    `json:"v"` // set by AskValve
 	Op string `json:"op"`
-	// stream sequences; OpJob, OpCancel and OpEdit: exactly one; OpExpect, OpJobs: at most
-	// MaxExpected
+	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs
 	Jobs []uint64 `json:"jobs,omitempty"`
-	// OpRoom, OpBucket, OpPurge, OpCall and OpSettle: the bucket
+	// OpRoom, OpBucket, OpPurge, OpCall, OpSettle
 	Key Key `json:"key,omitempty"`
-	// OpRoom, OpCall: of the job in question; its named costs, and its own cost, 1 if it is 0
+	// OpRoom, OpCall: the job's; a Cost of 0 is 1
 	Priority int              `json:"priority,omitempty"`
 	Cost     int64            `json:"cost,omitempty"`
 	Costs    map[string]int64 `json:"costs,omitempty"`
-	Unique   string           `json:"unique,omitempty"` // OpRoom: of the job in question
-	Limit    int              `json:"limit,omitempty"`  // OpBuckets: most buckets to answer
-	// OpBuckets: number of buckets to skip
+	Unique   string           `json:"unique,omitempty"` // OpRoom
+	Limit    int              `json:"limit,omitempty"`  // OpBuckets
+	// OpBuckets
 	Offset int `json:"offset,omitempty"`
 	// OpBuckets: ByDepth (default), ByAge or ByLate
 	By      string          `json:"by,omitempty"`
-	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
-	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
-	Call    *Call           `json:"call,omitempty"`    // OpCall, OpSettle
+	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: in the drainers' own format
+	Edit    *Edit           `json:"edit,omitempty"`
+	Call    *Call           `json:"call,omitempty"`
 }
 
-// Edit is an operator's change of a job that waits, backs off or is not due yet. Zero fields
-// change nothing.
+// Edit changes a job that does not run. Zero fields change nothing.
 type Edit struct {
-	// Run ends the job's backoff or its wait for Penstock-Not-Before: from now on it only waits
-	// for its turn.
+	// Run ends the job's backoff or its wait for Penstock-Not-Before.
 	Run   bool `json:"run,omitempty"`
-	Front bool `json:"front,omitempty"` // before all that its bucket holds
-	// Priority and Deadline replace the job's own; the zero time means no deadline.
+	Front bool `json:"front,omitempty"` // of its bucket
+	// These replace the job's own; the zero time means no deadline.
 	Priority *int       `json:"priority,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
 // Answer is the owner's answer.
 type Answer struct {
-	V int `json:"v"` // format version; ServeValve fills it in
-	// OpExpect: one per job in the question, in that order
+	V int `json:"v"` // set by ServeValve
+	// OpExpect: in the order of the question
 	Starts []ExpectedStart `json:"starts,omitempty"`
-	// OpRoom: milliseconds until the bucket has room
+	// OpRoom: until the bucket has room
 	DelayMS int64 `json:"delay_ms"`
-	// OpRoom: milliseconds until a job accepted now starts; nil: unknown
+	// OpRoom: to the start of a job accepted now; nil: unknown
 	StartMS *int64 `json:"start_ms,omitempty"`
-	// OpRoom: the job that waits under the question's unique name; 0: none
+	// OpRoom: the job with the unique name; 0: none
 	Waits uint64 `json:"waits,omitempty"`
-	// not empty: the question could not be answered
+	// the question could not be answered
 	Error string `json:"error,omitempty"`
 
-	// OpBucket; all zero except the key for a bucket without jobs
+	// OpBucket: zero except the key if there are no jobs
 	Bucket  *BucketState  `json:"bucket,omitempty"`
-	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: in the order asked, then by key
-	// OpBuckets: number of buckets of the partition that hold jobs
+	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: in order, then by key
+	// OpBuckets: with jobs, in the partition
 	Total int `json:"total,omitempty"`
-	// OpJob, OpCancel: as it was; OpEdit: as it is; nil for an unknown job
+	// OpJob, OpCancel: before; OpEdit: after; nil: unknown
 	Job *State `json:"job,omitempty"`
-	// OpJobs: the known jobs, in the order asked
+	// OpJobs: the known ones, in the order asked
 	States []State `json:"states,omitempty"`
-	// OpEdit: the change is in force and stored; or the partition has too many changes
-	Edited bool `json:"edited,omitempty"`
-	Full   bool `json:"full,omitempty"`
-	// OpCall, OpSettle
-	Turn *Turn `json:"turn,omitempty"`
-	// OpCancel, OpPurge: number of jobs dropped
+	// OpEdit: the change is stored; there are too many changes
+	Edited bool  `json:"edited,omitempty"`
+	Full   bool  `json:"full,omitempty"`
+	Turn   *Turn `json:"turn,omitempty"`
+	// OpCancel, OpPurge: jobs dropped
 	Removed int `json:"removed,omitempty"`
 }

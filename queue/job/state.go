@@ -4,75 +4,71 @@ import "time"
 
 // The values of [State.State].
 const (
-	Waiting   = "waiting"   // for its bucket's turn
-	Delayed   = "delayed"   // backing off after a failure, or not due yet
-	Running   = "running"   // a worker has it
-	Finishing = "finishing" // it has ended, the acknowledgement is not confirmed yet
+	Waiting   = "waiting" // for its turn
+	Delayed   = "delayed" // backing off, or not due
+	Running   = "running"
+	Finishing = "finishing" // its acknowledgement is not confirmed
 )
 
-// What keeps a job from starting, or a bucket from starting its next job.
+// What holds a job or a bucket back.
 const (
-	BlockedByRate         = "rate"                // of its bucket
-	BlockedByLimit        = "limit:"              // on starts; its name follows
-	BlockedByTotalRate    = "total_rate"          // of all buckets together
-	BlockedByConcurrency  = "concurrency"         // as many of the bucket's jobs run as may
-	BlockedByPaused       = "paused"              // the bucket, by an operator
-	BlockedByPolicyPaused = "policy_paused"       // its whole policy
-	BlockedByThrottled    = "throttled_by_target" // the target asked for a pause
-	// the target is down: one job at a time probes it
+	BlockedByRate         = "rate"
+	BlockedByLimit        = "limit:"      // its name follows
+	BlockedByTotalRate    = "total_rate"  // of all buckets
+	BlockedByConcurrency  = "concurrency" // of the bucket
+	BlockedByPaused       = "paused"      // the bucket
+	BlockedByPolicyPaused = "policy_paused"
+	BlockedByThrottled    = "throttled_by_target"
+	// except one probe at a time
 	BlockedByBreaker   = "breaker"
-	BlockedByBackoff   = "backoff"    // its last attempt failed
-	BlockedByNotBefore = "not_before" // its submitter wants it later
-	BlockedByNoWorker  = "no_worker"  // no drainer or worker runs it
-	// all workers are busy, or the bucket has as many as it may have
+	BlockedByBackoff   = "backoff" // after a failed attempt
+	BlockedByNotBefore = "not_before"
+	BlockedByNoWorker  = "no_worker"
+	// or the bucket's share of them
 	BlockedByWorkersBusy = "workers_busy"
-	BlockedByNoDrainer   = "no_drainer" // its partition has no owner; reported by admitters
-	// a write is pending (the drainer's lease, a job's end, or a checkpoint without which nothing
-	// more starts under limits), or the queue is being read
+	BlockedByNoDrainer   = "no_drainer" // of the partition; reported by admitters
+	// a pending write (the lease, a job's end, a checkpoint), or the queue is being read
 	BlockedByStorage = "storage"
 )
 
-// LateByProcessor marks lateness without another cause: the drainer had no processor time when the
-// starts were due.
+// LateByProcessor: the drainer had no processor time.
 const LateByProcessor = "processor"
 
-// LateByLimit marks lateness caused by a limit on starts although the outflow would allow the
-// starts.
+// LateByLimit: a limit on starts, while the outflow would allow them.
 const LateByLimit = "limit"
 
 // BucketState is the state of a bucket at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
-	Depth int `json:"depth"` // accepted jobs: waiting, delayed and running
-	// jobs that could start as soon as the rate allows
+	Depth int `json:"depth"` // all jobs
+	// could start if the rate allowed
 	Waiting int `json:"waiting"`
-	Delayed int `json:"delayed"` // jobs that back off or are not due yet
-	// jobs that a worker has, and calls that run under a lease
+	Delayed int `json:"delayed"` // backing off, or not due
+	// with the calls that run
 	Running int `json:"running"`
-	Calls   int `json:"calls,omitempty"` // calls that wait for a start: see Call
-	// calls among Running
+	Calls   int `json:"calls,omitempty"` // that wait: see Call
+	// of Running
 	CallsRunning int `json:"calls_running,omitempty"`
-	// configured starts per second; missing: unpaced
+	// starts per second; missing: unpaced
 	Outflow float64 `json:"outflow,omitempty"`
-	// of law 2: starts in any T of a second or more are at most peak·(T + 2 ms) + burst
+	// in any T ≥ 1 s at most peak·(T + 2 ms) + burst start
 	Peak  float64 `json:"peak,omitempty"`
 	Burst int64   `json:"burst,omitempty"`
-	// learnt starts per second, below the target's limit; missing: as configured
+	// learnt starts per second; missing: as configured
 	Adapted    float64 `json:"adapted,omitempty"`
-	Rate       float64 `json:"rate"`              // starts per second over the last seconds
-	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
-	// milliseconds by which starts were delayed in the last minute beyond the outflow, by cause: a
-	// BlockedBy constant, LateByLimit or LateByProcessor
+	Rate       float64 `json:"rate"`              // starts per second, over seconds
+	RateMinute float64 `json:"rate_1m,omitempty"` // over a minute
+	// lateness of the last minute by a BlockedBy cause, LateByLimit or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
-	// remaining units of the limits on its starts; only for a single bucket, not in lists
+	// of a single bucket only
 	Limits []LimitLeft `json:"limits,omitempty"`
-	// Reading: the valve is new and still reads the stored jobs, so the counts are too low.
+	// Reading: the owner is new and has not read all jobs.
 	Reading bool `json:"reading,omitempty"`
-	// by an operator: the bucket, or its whole policy
+	// the bucket or its policy
 	Paused bool `json:"paused"`
-	// milliseconds until the pause that the target asked for ends
+	// to the end of the target's pause
 	ThrottledMS int64 `json:"throttled_ms,omitempty"`
-	// milliseconds since the oldest waiting job was accepted
+	// age of the oldest waiting job
 	HeadAgeMS int64 `json:"head_age_ms,omitempty"`
 	// milliseconds to the start of a job accepted now; nil: see State
 	ETAMS *int64 `json:"eta_ms"`

@@ -18,14 +18,14 @@ import (
 
 const (
 	parallel = 16
-	// pageKeys is the number of records per request. A server returns at most 1,024.
+	// A server returns at most 1,024.
 	pageKeys = 512
-	// pageTries is the number of replicas asked for a page before the leader is asked key by key.
+	// pageTries is the number of replicas asked before the leader is asked key by key.
 	pageTries = 3
 )
 
-// List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
-// without deleted ones, in the state of the stream's leader at the call or later.
+// List reads the records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
+// without deleted ones, as of the leader's state at the call or later.
 func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	var records []Record
 	keys, err := t.Keys(ctx, filter)
@@ -38,7 +38,7 @@ func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	return records, nil
 }
 
-// Keys returns the keys that match a filter, in no order; some may be deleted.
+// Keys returns the keys that match a filter, unordered; some may be deleted.
 func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, t.prefix+filter)
 	if err != nil {
@@ -51,7 +51,7 @@ func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 	return keys, nil
 }
 
-// Count returns the number of keys that match a filter, including recently deleted ones.
+// Count counts the keys that match a filter, recently deleted ones included.
 func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
 	defer cancel()
@@ -67,10 +67,10 @@ func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, jsapi.ErrUnavailable, err)
 	}
-	return rest + 1, nil // with the received record
+	return rest + 1, nil
 }
 
-// DeleteAll removes the values of all keys that match a filter, so that watches report each.
+// DeleteAll deletes each key that matches a filter, so that watches report it.
 func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	records, err := t.List(ctx, filter)
 	if err != nil {
@@ -108,8 +108,7 @@ func inParallel[T any](items []T, do func(T) error) error {
 	return failed
 }
 
-// Records reads the records of some keys, sorted by key, without deleted ones, in the state of the
-// stream's leader at the call or later.
+// Records is List for the given keys.
 func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	size, last := 1, uint64(0)
 	if len(keys) > parallel {
@@ -135,8 +134,7 @@ func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
 	return records, nil
 }
 
-// readPage reads the records of some keys, without deleted ones. It asks the leader for records
-// that no replica at or beyond last returns.
+// readPage asks the leader for records that no replica at or beyond last returns.
 func (t *Table) readPage(ctx context.Context, keys []string,
 	last uint64) (records []Record, err error) {
 	var found map[string]Record
@@ -147,7 +145,7 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 		r, ok := found[key]
 		if !ok {
 			if r, err = t.read(ctx, key); errors.Is(err, ErrNotFound) {
-				continue // deleted since
+				continue
 			} else if err != nil {
 				return nil, err
 			}
@@ -159,8 +157,7 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 	return records, nil
 }
 
-// readReplica asks any replica for the records of some keys. It returns nil when the replica does
-// not answer or is behind last.
+// readReplica asks any replica. It returns nil without an answer or if the replica is behind last.
 func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
 	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
 	defer cancel()
@@ -194,7 +191,7 @@ func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map
 			found[r.Key] = r
 			continue
 		}
-		// The end, which gives the server's last sequence, or a refusal, which does not.
+		// The end gives the server's last sequence; a refusal does not.
 		upTo, notEnd := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
 		if m.Header.Get("Status") != "" && (notEnd != nil || upTo < last) {
 			return nil

@@ -9,17 +9,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// Of the connection's timeout: lockTTL is when the server removes the lock of a crashed process,
-// lockHold how long a holder relies on its lock.
+// Multiples of the connection's timeout: when the server removes a crashed process's lock, and how
+// long a holder relies on its lock.
 const (
 	lockTTL   = 5
 	lockHold  = 3
 	lockRetry = 50 * time.Millisecond
 )
 
-// WithLock runs change while no other process holds the lock of that name. It waits for the lock
-// until ctx ends. change gets a context that ends when the lock can no longer be relied on, but not
-// with ctx.
+// WithLock waits for a lock until ctx ends and runs change with it. The context of change ends when
+// the lock is no longer reliable, but not with ctx.
 func (t *Table) WithLock(ctx context.Context, name string,
 	change func(context.Context) error) error {
 	for {

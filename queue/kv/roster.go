@@ -9,27 +9,25 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Roster keeps a lease for this process in a table and counts the live processes there: they
-// renewed their lease within its duration, by JetStream's clock. While NATS cannot be reached the
-// last count stands.
+// Roster keeps this process's lease in a table and counts the live processes there, by JetStream's
+// clock. Without NATS the last count stands.
 type Roster struct {
 	table   *Table
 	id      string
 	lease   time.Duration
 	live    int
-	since   time.Time // of the first of the renewals that succeeded in a row; zero: the last failed
+	since   time.Time // first of the successful renewals in a row
 	changed func(live int)
 }
 
-// NewRoster returns a roster. The lease should be the same in all processes, at least 1 s. changed
-// is called, from the goroutine of Run, whenever the number of live processes changes; it starts at
-// 1.
+// NewRoster returns a roster. The lease should be the same everywhere, at least 1 s. Run calls
+// changed whenever the number of live processes changes; it starts at 1.
 func NewRoster(table *Table, lease time.Duration, changed func(live int)) *Roster {
 	return &Roster{table: table, id: jsapi.NewID(), lease: lease, live: 1, changed: changed}
 }
 
-// Run renews the lease and counts the others' until the context ends; then it deletes the lease
-// and returns nil.
+// Run renews the lease and counts the others until the context ends, then deletes the lease and
+// returns nil.
 func (r *Roster) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.lease / 3)
 	defer tick.Stop()
@@ -40,7 +38,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if r.table.js.NATS.IsConnected() { // otherwise the lease runs out
+			if r.table.js.NATS.IsConnected() { // otherwise it expires
 				if err := r.table.Delete(context.WithoutCancel(ctx), r.id, 0); err != nil {
 					r.table.log.Debug("the lease was not given up", "error", err)
 				}
@@ -51,7 +49,7 @@ func (r *Roster) Run(ctx context.Context) error {
 }
 
 func (r *Roster) renew(ctx context.Context) error {
-	// The server removes an abandoned lease long after every process has noticed.
+	// The server removes an abandoned lease after all processes noticed.
 	value := fmt.Appendf(nil, `{"v":%d,"lease_ms":%d}`, job.FormatVersion, r.lease.Milliseconds())
 	err := r.table.Set(ctx, r.id, value, 10*r.lease)
 	var leases []Record
@@ -78,7 +76,7 @@ func (r *Roster) renew(ctx context.Context) error {
 			live++
 		}
 	}
-	if now.Sub(r.since) < r.lease { // others, too, may have been cut off, and get time
+	if now.Sub(r.since) < r.lease { // others may have been cut off, too
 		live = max(live, r.live)
 	}
 	if live != r.live {

@@ -1,6 +1,5 @@
-// Package kv keeps records in JetStream's KV buckets: values that are replaced by compare-and-set,
-// read from the leader and watched without a gap. An installation's leases, partition owners and
-// policies are such records; this package does not know their contents.
+// Package kv keeps records in JetStream's KV buckets: replaced by compare-and-set, read from the
+// leader, and watched without a gap.
 package kv
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// Errors to test with [errors.Is]; package queue has the same errors.
+// The same as in package queue.
 var (
 	// ErrConflict: a key has an unexpected revision.
 	ErrConflict = jsapi.ErrConflict
@@ -28,52 +27,51 @@ var (
 )
 
 const (
-	// tombstoneTTL is how long the marker of a deleted key stays. A watch that was cut off for
-	// longer still notices the deletion, because it reads everything again.
+	// tombstoneTTL is how long a deleted key's marker stays. A watch that was cut off for longer
+	// reads everything again.
 	tombstoneTTL = time.Hour
 
 	headerExpectedRevision = "Nats-Expected-Last-Subject-Sequence"
 	headerTTL              = "Nats-TTL"
 	headerOperation        = "KV-Operation"
-	headerMarker           = "Nats-Marker-Reason" // on a marker that the server wrote
+	headerMarker           = "Nats-Marker-Reason" // written by the server
 )
 
 // Record is one value of a [Table].
 type Record struct {
 	Key      string
 	Value    []byte
-	Revision uint64    // grows with every write to the table, of any key
+	Revision uint64    // grows with every write to the table
 	Stored   time.Time // by JetStream's clock
-	Deleted  bool      // the key has no value; Value is nil
+	Deleted  bool
 }
 
-// Table is a KV bucket of compare-and-set records. Any KV client can read it.
+// Table is a KV bucket, which any KV client can read.
 type Table struct {
 	js      *jsapi.Conn
 	log     *slog.Logger
 	bucket  string
 	stream  string
-	prefix  string // of subjects
+	prefix  string
 	options Options
 }
 
-// Options configure a [Table]. The zero value is a table on disk without a bound.
+// Options configure a [Table]. The zero value is unbounded, on disk.
 type Options struct {
-	Description string // of a new bucket
-	Most        int64  // maximum records, the oldest are evicted; 0: no bound
-	Memory      bool   // the records are lost when the server restarts
+	Description string
+	Most        int64 // of records; the oldest are evicted; 0: no bound
+	Memory      bool  // not on disk
 }
 
-// New returns the table of a bucket, which [Table.Ensure] creates.
+// New returns the table of a bucket; [Table.Ensure] creates it.
 func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 	return &Table{js: js, log: log, bucket: bucket, stream: "KV_" + bucket,
 		prefix: "$KV." + bucket + ".", options: o}
 }
 
-// Bucket returns the name of the table's KV bucket.
 func (t *Table) Bucket() string { return t.bucket }
 
-// Ensure creates the table's bucket, or updates its number of replicas and its bounds.
+// Ensure creates the bucket, or updates its replicas and bounds.
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
 		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
@@ -81,7 +79,7 @@ func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	return nil
 }
 
-// config returns nats.go's configuration of a KV bucket with one value per key, and our bounds.
+// config is nats.go's configuration of a KV bucket, with our bounds.
 func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:              t.stream,
@@ -113,9 +111,9 @@ func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	return c
 }
 
-// Put writes a value if the key still has the given revision, and returns the new revision.
-// Revision 0 means that the key must not exist. Put returns [ErrConflict] if the revision differs.
-// After any other error the write may have been applied, so read it back.
+// Put writes a value if the key still has the given revision (0: no value), and returns the new
+// one. It returns [ErrConflict] if the revision differs. After any other error the write may have
+// been applied.
 func (t *Table) Put(ctx context.Context, key string, value []byte,
 	revision uint64) (uint64, error) {
 	return t.put(ctx, key, value, revision, nil)
@@ -125,7 +123,6 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 	header nats.Header) (uint64, error) {
 	written, err := t.publish(ctx, key, value, &revision, header)
 	if revision == 0 && errors.Is(err, ErrConflict) {
-		// The marker of a deleted key has its own revision.
 		var last Record
 		if last, err = t.Read(ctx, key); err == nil {
 			err = fmt.Errorf("%w: the key exists at revision %d", ErrConflict, last.Revision)
@@ -139,8 +136,7 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 	return written, nil
 }
 
-// Set writes a value regardless of the key's revision; the server removes it after ttl, unless that
-// is 0.
+// Set writes a value at any revision; the server removes it after ttl, if not 0.
 func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	if _, err := t.publish(ctx, key, value, nil, lasting(ttl)); err != nil {
 		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
@@ -148,7 +144,7 @@ func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Dura
 	return nil
 }
 
-// SetNoWait is [Table.Set] without waiting for the server's confirmation.
+// SetNoWait is [Table.Set] without a confirmation.
 func (t *Table) SetNoWait(key string, value []byte, ttl time.Duration) error {
 	m := &nats.Msg{Subject: t.prefix + key, Data: value, Header: lasting(ttl)}
 	if err := t.js.NATS.PublishMsg(m); err != nil {
@@ -164,8 +160,8 @@ func lasting(ttl time.Duration) nats.Header {
 	return nats.Header{headerTTL: {ttl.String()}}
 }
 
-// Delete removes a key's value if the key still has the given revision; 0 means any. It returns
-// [ErrConflict] if the revision differs; deleting a missing key is no error.
+// Delete deletes a key if it still has the given revision (0: any), or returns [ErrConflict]. A
+// missing key is no error.
 func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
 	var expected *uint64
 	if revision > 0 {
@@ -194,8 +190,8 @@ func (t *Table) publish(ctx context.Context, key string, value []byte, expected 
 	return ack.Seq, err
 }
 
-// Read reads a key from the stream's leader. It returns [ErrNotFound] for a key without a value;
-// for a deleted key the record still has the marker's Revision and Stored.
+// Read reads a key from the leader. It returns [ErrNotFound] without a value; a deleted key's
+// record still has the marker's Revision and Stored.
 func (t *Table) Read(ctx context.Context, key string) (Record, error) {
 	r, err := t.read(ctx, key)
 	if err == nil && r.Deleted {
@@ -216,7 +212,7 @@ func (t *Table) read(ctx context.Context, key string) (Record, error) {
 		return Record{Key: key}, err
 	}
 	if m.Unreadable {
-		return Record{Key: key}, jsapi.ErrHeaderUnreadable // it may say that the key is deleted
+		return Record{Key: key}, jsapi.ErrHeaderUnreadable // the key may be deleted
 	}
 	return t.record(m), nil
 }
@@ -230,7 +226,7 @@ func (t *Table) record(m jsapi.Message) Record {
 	return r
 }
 
-// Now returns the time by the clock of Record.Stored, so that their difference is an age.
+// Now is the time by the clock of Record.Stored.
 func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -239,7 +235,7 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// Created returns when the table was created, or last recreated, by the server's clock.
+// Created returns when the table was created, by the server's clock.
 func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -248,15 +244,14 @@ func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	return info.Created, nil
 }
 
-// ValidKey reports whether a record can have this key: letters, digits, "-", "_", "/" and "=", in
-// tokens that dots separate.
+// ValidKey accepts letters, digits, "-", "_", "/" and "=", in tokens separated by dots.
 func ValidKey(key string) bool {
 	invalid := func(r rune) bool { return r > unicode.MaxASCII || !Holds(byte(r)) }
 	return key != "" && key[0] != '.' && key[len(key)-1] != '.' && !strings.Contains(key, "..") &&
 		!strings.ContainsFunc(key, invalid)
 }
 
-// Holds reports whether a byte is valid in a record's key.
+// Holds reports whether a key may contain a byte.
 func Holds(c byte) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='

@@ -11,10 +11,9 @@ import (
 )
 
 // Watch calls changed for every record that matches filter, deleted ones included, then synced
-// once, then changed for every change, all from one goroutine, until the context ends; then it
-// returns nil. After a lost connection it reads everything again and reports the changes, missing
-// keys as Deleted; of several changes to one key it may report only the last. It reports each
-// revision once, and never an older one after a newer one.
+// once, then changed for every change, from one goroutine, until the context ends; it returns nil.
+// After a lost connection it reads everything again, reports missing keys as Deleted, and may skip
+// all but the last change of a key. It reports no revision twice or after a newer one.
 func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
 	synced func()) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
@@ -28,15 +27,15 @@ type watch struct {
 	changed func(Record)
 	synced  func() // nil once called
 
-	known   map[string]uint64 // key to last reported revision
-	deleted []Record          // known keys without a value, oldest first
+	known   map[string]uint64 // last reported revisions
+	deleted []Record          // in known, oldest first
 }
 
 const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
-	// watchPatience is how long a watch first waits for its consumer, doubled on each consecutive
-	// failure: a server that stopped right after it took a request never answers it.
+	// watchPatience is the first wait for a consumer, doubled on each failure in a row: a server
+	// that stops never answers a request it has taken.
 	watchPatience = 500 * time.Millisecond
 )
 
@@ -59,8 +58,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// follow reads all current values and then changes until an error; inSync: it finished the first
-// part.
+// follow reads all values and then changes until an error; inSync: it has read all.
 func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool, err error) {
 	t := w.table
 	name, waiting, err := w.open(ctx, patience)
@@ -76,10 +74,9 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
-	// The leader decides when every stored record has come, not the consumer's counts: a server
-	// that catches up has too few and outdated records. A record written meanwhile comes after all
-	// others, in place of the one it replaced: so the leader is asked only once the consumer has
-	// had nothing left.
+	// The leader decides when every stored record has come: the consumer's counts are wrong while a
+	// server catches up. A record written meanwhile comes last instead of the one it replaced, so
+	// the leader is asked when the consumer has no more.
 	sync := func() error {
 		if last == 0 {
 			info, err := t.js.StreamInfo(ctx, t.stream, "")
@@ -157,7 +154,7 @@ func (w *watch) open(ctx context.Context, patience time.Duration) (name string, 
 	return name, consumer.CachedInfo().NumPending, nil
 }
 
-// drop deletes the consumer, which the server would remove after a minute.
+// drop deletes the consumer, which otherwise expires.
 func (w *watch) drop(ctx context.Context, name string) {
 	js := w.table.js
 	if !js.NATS.IsConnected() {
@@ -176,7 +173,7 @@ func (w *watch) report(r Record) {
 	if r.Deleted {
 		w.deleted = append(w.deleted, r)
 	}
-	// No server has an older value of a key when the marker of its deletion has expired.
+	// When a deletion's marker has expired, no server has an older value.
 	for len(w.deleted) > 0 && r.Stored.Sub(w.deleted[0].Stored) > tombstoneTTL {
 		if old := w.deleted[0]; w.known[old.Key] == old.Revision {
 			delete(w.known, old.Key)
@@ -186,8 +183,8 @@ func (w *watch) report(r Record) {
 	w.changed(r)
 }
 
-// finish ends the reading of all values. Known keys that were not among them should be gone. A
-// server that has just restarted may not have shown all, so its leader is asked.
+// finish ends the reading of all values. The leader is asked about known keys that did not come,
+// because a restarted server may not have shown all.
 func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
 		if seen[key] {

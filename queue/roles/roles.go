@@ -1,5 +1,5 @@
-// Package roles defines the NATS permissions of each kind of client in one table, the source of
-// the embedded server's users, deploy/nats and the tests of both.
+// Package roles has the NATS permissions of each kind of client, for the embedded server,
+// deploy/nats and tests.
 package roles
 
 import (
@@ -14,31 +14,30 @@ import (
 type Role string
 
 const (
-	Producer Role = "producer" // submits jobs, by asking an admitter
-	Checker  Role = "checker"  // takes from limits, looks at them and gives back
-	Caller   Role = "caller"   // waits for starts of calls that it makes itself
+	Producer Role = "producer" // submits jobs to an admitter
+	Checker  Role = "checker"  // uses limits at the door
+	Caller   Role = "caller"   // makes calls itself when it may
 	Reader   Role = "reader"   // queries jobs and buckets
-	Worker   Role = "worker"   // runs jobs that drainers offer, by docs/workers-protocol.md
+	Worker   Role = "worker"   // runs jobs: docs/workers-protocol.md
 	Operator Role = "operator" // receives events, and cancels jobs
 	Drainer  Role = "drainer"  // owns partitions and starts jobs
-	Admitter Role = "admitter" // answers requests and writes policies; also with a drainer inside
+	Admitter Role = "admitter" // answers requests; may have a drainer inside
 )
 
 // All lists the roles.
 var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, Admitter}
 
-// Permissions are the only subjects to which a user may publish and subscribe.
+// Permissions are subjects; all others are denied.
 type Permissions struct{ Publish, Subscribe []string }
 
-// Of returns the permissions of a user with a role for the named policies ("*": all) of the
-// installation with a prefix. Answers come to the user's own [Inbox], because _INBOX.> would also
-// show it the answers to other users, including jobs.
+// Of returns a role's permissions for policies ("*": all) of the installation with a prefix.
+// Answers come to the user's own [Inbox]: in _INBOX.> it could read the answers to others, with
+// their jobs.
 //
-// Only fully trusted users may publish to a stream or to the server's API. A request names the
-// subject of its answer, and the server sends the answer there without checking whether the client
-// may publish to it; so a JetStream acknowledgement could overwrite a policy. Admitters and
-// drainers refuse such subjects for their answers (queue.Names.IsReply). Producers that publish to
-// penstock.jobs need an account of their own: deploy/nats/roles.conf.
+// Only trusted users may publish to a stream or to the server's API: the server answers at any
+// subject that a request names, so an acknowledgement could overwrite a policy. Admitters and
+// drainers refuse such subjects (queue.Names.IsReply). Producers that publish to penstock.jobs need
+// an account of their own: deploy/nats/roles.conf.
 func Of(role Role, prefix, user string, policies []string) Permissions {
 	inbox := []string{Inbox(user) + ".>"}
 	each := func(words ...string) []string {
@@ -72,16 +71,16 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 	case Admitter:
 		p := Of(Drainer, prefix, user, policies)
 		p.Subscribe = append(p.Subscribe, "$SRV.>")
-		p.Publish = append(p.Publish, "$JS.SNAPSHOT.>") // backups, and restores
+		p.Publish = append(p.Publish, "$JS.SNAPSHOT.>") // backups
 		return p
 	}
 	return Permissions{}
 }
 
-// Inbox returns the prefix of a user's reply subjects, for [nats.CustomInboxPrefix].
+// Inbox is the prefix of a user's reply subjects, for [nats.CustomInboxPrefix].
 func Inbox(user string) string { return "_INBOX." + user }
 
-// Check returns an error for an invalid combination of role and policies.
+// Check refuses an invalid combination.
 func Check(role Role, policies []string) error {
 	if !slices.Contains(All, role) {
 		return fmt.Errorf("role %.32q: want one of %v", role, All)
@@ -104,7 +103,7 @@ func Check(role Role, policies []string) error {
 	return nil
 }
 
-// CheckUser returns an error for an invalid user name, which is a token of the user's inbox.
+// CheckUser refuses a name that is no token of an inbox.
 func CheckUser(name string) error {
 	bad := func(c rune) bool {
 		return !strings.ContainsRune("-_", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') &&

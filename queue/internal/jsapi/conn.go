@@ -1,5 +1,5 @@
-// Package jsapi wraps JetStream's API for packages queue and kv: requests with deadlines, kinds of
-// errors, reads from a stream's leader, and pulls that detect missing messages.
+// Package jsapi wraps JetStream's API: requests with deadlines, kinds of errors, reads from a
+// stream's leader, and pulls that detect missing messages.
 package jsapi
 
 import (
@@ -25,11 +25,10 @@ import (
 type Conn struct {
 	jetstream.JetStream
 	NATS *nats.Conn
-	// Timeout bounds every call that has no shorter deadline: the connection's, 2 s by default.
+	// Timeout bounds every call: the connection's, 2 s by default.
 	Timeout time.Duration
 }
 
-// New returns the API over a connection, and does no I/O.
 func New(nc *nats.Conn) (*Conn, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -38,19 +37,16 @@ func New(nc *nats.Conn) (*Conn, error) {
 	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout)}, nil
 }
 
-// MetaVersion is the metadata key of a stream for the version of its format.
 const MetaVersion = "penstock.v"
 
-// Metadata keys of a stream that was restored from a backup, in nanoseconds of Unix time.
+// Metadata of a restored stream, in Unix nanoseconds.
 const (
-	// MetaCreated is when the stream was first created: JetStream reports the time of the restore.
+	// MetaCreated is when the stream was first created; JetStream reports the restore.
 	MetaCreated = "penstock.created"
-	// MetaRestored lists the times of restores: jobs stored later reuse sequences given to jobs
-	// after the backup.
+	// MetaRestored lists the restores. Jobs stored later reuse sequences.
 	MetaRestored = "penstock.restored"
 )
 
-// Instants parses times from a stream's metadata.
 func Instants(metadata map[string]string, key string) []time.Time {
 	var found []time.Time
 	for word := range strings.FieldsSeq(metadata[key]) {
@@ -63,7 +59,7 @@ func Instants(metadata map[string]string, key string) []time.Time {
 
 const createTries = 10
 
-// within makes a call with a deadline, and translates its error.
+// within makes a call with a deadline and translates its error.
 func within[T any](ctx context.Context, timeout time.Duration,
 	call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -72,7 +68,6 @@ func within[T any](ctx context.Context, timeout time.Duration,
 	return result, Translate(err)
 }
 
-// CreateStream creates a stream.
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
 	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.CreateStream(ctx, config)
@@ -80,7 +75,6 @@ func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) 
 	return err
 }
 
-// UpdateStream replaces the configuration of a stream.
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
 	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.UpdateStream(ctx, config)
@@ -88,7 +82,7 @@ func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) 
 	return err
 }
 
-// DeleteStream deletes a stream, if it exists.
+// DeleteStream deletes a stream if it exists.
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 	err := c.Call(ctx, "$JS.API.STREAM.DELETE."+name, struct{}{}, new(struct{}))
 	if errors.Is(err, ErrNoStream) {
@@ -97,7 +91,6 @@ func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 	return err
 }
 
-// CreateConsumer creates a consumer.
 func (c *Conn) CreateConsumer(ctx context.Context, stream string,
 	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	return within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Consumer, error) {
@@ -105,7 +98,7 @@ func (c *Conn) CreateConsumer(ctx context.Context, stream string,
 	})
 }
 
-// DeleteConsumer deletes a consumer, if it exists.
+// DeleteConsumer deletes a consumer if it exists.
 func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
 	err := c.Call(ctx, "$JS.API.CONSUMER.DELETE."+stream+"."+name, struct{}{}, new(struct{}))
 	if errors.Is(err, ErrNotFound) {
@@ -114,7 +107,6 @@ func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
 	return err
 }
 
-// Publish publishes a message, and waits for JetStream's confirmation.
 func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (PubAck, error) {
 	return within(ctx, c.Timeout, func(ctx context.Context) (PubAck, error) {
 		answer, err := c.NATS.RequestMsgWithContext(ctx, m)
@@ -135,15 +127,15 @@ func Pause(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// Ensure creates a stream, or checks that it exists; only its replicas and its bound may change.
-// Its sequences, which are the revisions of a table, begin at the time in µs. If the stream is lost
-// and recreated, they continue above all former ones, because writes stay below a million a second.
+// Ensure creates a stream, or updates its replicas and bounds. Its sequences, a table's revisions,
+// begin at the time in µs: if the stream is lost and recreated, they continue above all former
+// ones, because writes stay below a million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
-		// Another process may be faster: the server creates only one store per name.
+		// Another process may be faster.
 		created := c.CreateStream(ctx, want)
 		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
 			return created
@@ -166,7 +158,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	return c.UpdateStream(ctx, *have)
 }
 
-// CheckVersion refuses a stream of a newer Penstock. A stream without a version is not Penstock's.
+// CheckVersion refuses a stream of another format, or one that is not Penstock's.
 func CheckVersion(metadata map[string]string) error {
 	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
 		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)
@@ -181,15 +173,15 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// EachStream calls found for every stream of the account with a subject that matches, or "" for
-// all. nats.go's list hands each over on a channel, which takes two switches between goroutines.
+// EachStream calls found for every stream with a matching subject ("": all). nats.go's list hands
+// each over on a channel, which takes two switches between goroutines.
 func (c *Conn) EachStream(ctx context.Context, subject string,
 	found func(*jetstream.StreamInfo)) error {
 	type request struct {
 		Subject string `json:"subject,omitempty"`
 		Offset  int    `json:"offset"`
 	}
-	// There may be tens of thousands of streams, and servers wait for others that are down.
+	// There may be tens of thousands, and servers wait for others that are down.
 	within := 10 * c.Timeout
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -213,8 +205,7 @@ func (c *Conn) EachStream(ctx context.Context, subject string,
 	}
 }
 
-// StreamInfo returns a stream's settings and state, and with a filter also the messages per
-// subject.
+// StreamInfo returns a stream's settings and state, and with a filter the messages per subject.
 func (c *Conn) StreamInfo(ctx context.Context, stream,
 	filter string) (*jetstream.StreamInfo, error) {
 	type request struct {
@@ -245,12 +236,10 @@ func (c *Conn) StreamInfo(ctx context.Context, stream,
 	}
 }
 
-// Call makes one JetStream API request with a deadline.
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
 	return c.CallWithin(ctx, c.Timeout, subject, request, response)
 }
 
-// CallWithin is Call with another deadline.
 func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject string, request,
 	response any) error {
 	body, err := json.Marshal(request)
@@ -266,7 +255,7 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	return Translate(err)
 }
 
-// Answered decodes JetStream's answer to an API request. A refusal is a *Refusal.
+// Answered decodes an answer; a refusal is a [*Refusal].
 func Answered(answer []byte, response any) error {
 	if bytes.Contains(answer, []byte(`"error"`)) { // lists are long to read twice
 		var refusal struct {
@@ -285,5 +274,4 @@ func Answered(answer []byte, response any) error {
 	return nil
 }
 
-// NewID returns a unique name.
 func NewID() string { return nuid.Next() }

@@ -13,21 +13,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrHeaderUnreadable marks a message whose header block is malformed.
 var ErrHeaderUnreadable = errors.New("its headers cannot be read")
 
-// Message is a message stored in a stream.
 type Message struct {
 	Subject    string
 	Seq        uint64
 	Time       time.Time
-	Header     nats.Header // nil also when it is unreadable
+	Header     nats.Header // nil if unreadable
 	Unreadable bool
 	Data       []byte
 }
 
-// ServerSays returns a header that the server adds to a stored message, after a publisher's of the
-// same name.
+// ServerSays returns a header added by the server, after a publisher's of that name.
 func ServerSays(h nats.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -35,7 +32,7 @@ func ServerSays(h nats.Header, name string) string {
 	return ""
 }
 
-// unreadable reports whether the client dropped headers that it could not decode.
+// unreadable reports whether the client dropped headers.
 func unreadable(m *nats.Msg) bool {
 	return m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data)
 }
@@ -64,10 +61,10 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 	return m, nil
 }
 
-// Direct reads a message from any replica. It returns [ErrNotFound] if the replica lags or the
-// message is unusual.
+// Direct reads a message from any replica; [ErrNotFound] if the replica lags or the message is
+// unusual.
 func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
-	// nats.Conn.Request would mistake a job with a header Status: 503 for "no responders"
+	// nats.Conn.Request would take a job's header Status: 503 for "no responders"
 	read, err := c.Directs(ctx, stream, []uint64{seq})
 	if err != nil {
 		return Message{}, err
@@ -78,12 +75,12 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 	return read[0], nil
 }
 
-// mostGets is the number of single messages requested at a time. For a batch the server counts all
-// messages behind it, which takes milliseconds in a stream with gaps.
+// mostGets bounds single requests at a time. Before a batch the server counts all later messages,
+// which takes milliseconds in a stream with gaps.
 const mostGets = 128
 
-// Directs is Direct for many messages, in any order. Unreadable ones have Seq 0. It fails when
-// nothing arrives for Conn.Timeout.
+// Directs is Direct for many messages; unreadable ones have Seq 0. It fails when nothing arrives
+// for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
@@ -107,7 +104,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 	}
 	read := make([]Message, len(seqs))
 	for got := range seqs {
-		if sent-got <= mostGets/2 { // many requests in one write
+		if sent-got <= mostGets/2 { // many in one write
 			if err := ask(min(len(seqs), got+mostGets) - sent); err != nil {
 				return nil, err
 			}
@@ -143,9 +140,9 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages starting at a sequence, in order, from any replica: a subject's, or
-// all if it is empty, within about [batchBytes], but at least one if any exists. It omits messages
-// that the replica lacks, and unusual ones.
+// Batch reads up to n messages of a subject ("": all) in order from any replica, within about
+// [batchBytes], but at least one if any exists. It omits messages that the replica lacks, and
+// unusual ones.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -171,7 +168,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		if err != nil {
 			return nil, err
 		}
-		if found, ok := ReadDirect(m); ok { // first: its publisher may have set a Status
+		if found, ok := ReadDirect(m); ok { // even with a publisher's Status
 			read = append(read, found)
 			continue
 		}
@@ -184,8 +181,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 	}
 }
 
-// Messages reads the messages of a subject, or all if it is empty, from a sequence on, in order and
-// n at a time.
+// Messages is repeated calls of Batch.
 func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
 	n int) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
@@ -207,7 +203,6 @@ func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64
 	}
 }
 
-// ReadDirect parses the reply to a direct get.
 func ReadDirect(m *nats.Msg) (Message, bool) {
 	stored, err := time.Parse(time.RFC3339Nano, ServerSays(m.Header, "Nats-Time-Stamp"))
 	subject := ServerSays(m.Header, "Nats-Subject")
@@ -222,8 +217,8 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
 }
 
-// NextStored asks a stream's leader for the first sequence at or after from that matches a filter,
-// "" for any; math.MaxUint64: there is none.
+// NextStored asks the leader for the first matching sequence at or after from; math.MaxUint64:
+// none.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	if filter == "" {
 		filter = ">"

@@ -15,20 +15,20 @@ const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
 
-	// Two pulls are open at a time, so that the server always has one to serve.
+	// Two pulls are open, so that the server always has one to serve.
 	PullBatch = 2048
 	PullOpen  = 2 * PullBatch
-	// pullSlack is room for heartbeats while the caller does not read.
+	// pullSlack is room for heartbeats.
 	pullSlack = 256
 
-	// SweepPatience is how long a consumer may deliver nothing although more is stored. A leader
-	// that is catching up looks for more at the start of each pull.
+	// SweepPatience is how long a consumer may withhold stored messages. A leader that is catching
+	// up looks for more at the start of each pull.
 	SweepPatience = 2 * pullExpires
 
-	// pullMaxBytes bounds the bytes that wait in memory, unless messages can be larger.
+	// pullMaxBytes bounds the bytes in memory, unless messages can be larger.
 	pullMaxBytes = 8 << 20
 
-	// PullHandOver bounds the messages handed over at a time.
+	// PullHandOver bounds one result of Fetch.
 	PullHandOver = 512
 )
 
@@ -36,37 +36,35 @@ var (
 	ErrStopped     = errors.New("stopped")
 	ErrSilence     = errors.New("no heartbeat")
 	ErrReconnected = errors.New("connection lost")
-	// ErrBehind is for callers that wait longer than SweepPatience.
+	// ErrBehind is for callers that waited longer than SweepPatience.
 	ErrBehind = errors.New("the consumer does not deliver what is stored")
 )
 
-// Delivery is a message with the server's delivery metadata.
 type Delivery struct {
 	Message
-	Pending uint64 // messages after this one that wait for the consumer
+	Pending uint64 // later messages for the consumer
 }
 
-// Puller keeps pull requests open on one consumer and checks that no delivery is missing. It speaks
-// the protocol itself, because nats.go silently recovers from exactly the breaks after which an
-// owner must start over, and to receive in batches. It is for one goroutine.
+// Puller keeps pull requests open on one consumer and checks that no delivery is missing. nats.go
+// silently recovers from exactly the breaks after which an owner must start over. It is for one
+// goroutine.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
 	messages chan *nats.Msg
-	Lost     chan nats.Status // the connection is lost
-	next     string           // subject of pull requests
+	Lost     chan nats.Status
+	next     string
 	inbox    string
 	request  []byte
 	silence  *time.Timer
-	// patience is the silence after which the consumer counts as gone: 2.5 s by default. Most
-	// faults show sooner in other ways.
+	// after this silence the consumer counts as gone, by default 2.5 s; most faults show sooner
 	patience time.Duration
 
-	open     int    // messages requested, and neither delivered nor cancelled
-	Received uint64 // last consumer sequence; preset to continue a former puller
-	promised uint64 // consumer sequence in the last heartbeat
+	open     int    // neither delivered nor cancelled
+	Received uint64 // consumer sequence; preset to continue a former puller
+	promised uint64 // by the last heartbeat
 
-	WakeIdle bool // Fetch also returns an empty batch when a heartbeat reports nothing pending
+	WakeIdle bool // Fetch returns an empty batch if nothing is pending
 	idle     bool
 }
 
@@ -101,8 +99,8 @@ func (p *Puller) Stop() {
 	p.silence.Stop()
 }
 
-// Fetch appends available messages to batch, up to a total of [PullHandOver], and waits for the
-// first one. An error means that deliveries may be missing. done ends the wait with ErrStopped.
+// Fetch appends messages to batch, up to [PullHandOver] in total, and waits for the first. After an
+// error deliveries may be missing; done ends the wait with ErrStopped.
 func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, error) {
 	for {
 		for p.open <= PullOpen-PullBatch {
@@ -132,7 +130,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 			return batch, nil
 		}
 		if p.open <= PullOpen-PullBatch {
-			continue // the messages have ended pulls: ask before waiting
+			continue // ask before waiting
 		}
 
 		p.silence.Reset(p.patience)
@@ -198,9 +196,8 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// heartbeat compares the consumer's delivered sequence with the received one. On replicated streams
-// a delivery waits for a quorum and can be overtaken by a heartbeat; so a delivery missing at one
-// must have come by the next.
+// heartbeat compares the delivered sequence with the received one. A replicated delivery waits for
+// a quorum and may be overtaken by one heartbeat, not by two.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {
@@ -220,8 +217,7 @@ type ackMeta struct {
 }
 
 // parseAckSubject parses $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer
-// seq>.<time>.<pending>, and the form with <domain>.<account> before the stream and further tokens
-// at the end.
+// seq>.<time>.<pending>, also with <domain>.<account> before the stream and more tokens at the end.
 func parseAckSubject(subject string) (ackMeta, bool) {
 	rest, ok := strings.CutPrefix(subject, "$JS.ACK.")
 	if !ok {
