@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Performer carries out the core's actions. A forgotten action does not compile.
+// Performer carries out the core's actions.
 type Performer interface {
 	Close(p handle.Partition)
 	Open(o Opening)
@@ -36,7 +36,7 @@ type Performer interface {
 }
 
 // Perform passes all actions to p in the order in which they must begin: closings before openings,
-// and starts before actions that can wait.
+// starts before what can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out
 	c.out, c.spare = c.spare, actions{}
@@ -83,14 +83,14 @@ func each[A any](actions []A, perform func(A)) {
 }
 
 type actions struct {
-	valve.Actions           // actions of valves
-	puts          []Put     // compare-and-set a record
-	reads         []Put     // read a record from its leader, after such a write
-	deletes       []Put     // delete a record
-	opens         []Opening // open a backlog
-	closes        []handle.Partition
-	takeovers     []handle.Partition // of owners that crashed
-	lost          int                // number of times this process was declared dead
+	valve.Actions
+	puts      []Put // compare-and-set a record
+	reads     []Put // read a record from its leader after such a write
+	deletes   []Put
+	opens     []Opening
+	closes    []handle.Partition
+	takeovers []handle.Partition // from crashed owners
+	lost      int                // times that this process was declared dead
 }
 
 func (a *actions) reset() {
@@ -105,7 +105,7 @@ const (
 	TablePartitions
 )
 
-// Put is a write of a record by compare-and-set; revision 0: there must be none.
+// Put writes a record by compare-and-set; revision 0: there must be none.
 type Put struct {
 	Table    Table
 	Key      string
@@ -114,12 +114,12 @@ type Put struct {
 	nonce    uint64
 	sent     pace.Instant
 	Why      reason
-	// Unreadable bytes that this write replaces, to be saved elsewhere first.
+	// Unreadable bytes to be saved elsewhere first.
 	Aside []byte
 
-	// Set for a checkpoint, in place of value, as encoding takes long.
+	// Set for a checkpoint in place of value, as encoding takes long.
 	compose   func() []byte
-	gathering *valve.Gathering // the source of compose
+	gathering *valve.Gathering // of compose
 }
 
 func (p *Put) Bytes() []byte {
@@ -147,7 +147,7 @@ const (
 	PutUnknown // it may be applied, now or later
 )
 
-// Opening requests a partition's backlog for an epoch, and with Inherit its predecessor's state.
+// Opening requests a backlog for an epoch, and with Inherit the predecessor's state.
 type Opening struct {
 	Part    handle.Partition
 	Epoch   uint64

@@ -48,5 +48,4 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Ponder works on questions until its time is up.
 func (c *Core) Ponder(clock func() pace.Instant) { c.questions.Ponder(clock) }

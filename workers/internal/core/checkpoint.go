@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// checkpointEvery is the shortest time between two checkpoints of a partition.
-	checkpointEvery = 250 * time.Millisecond
-	// checkpointPerBucket makes checkpoints of many buckets rarer: of 100,000, every 2¼ s.
+	// checkpointEvery is the shortest time between checkpoints of a partition, and
+	// checkpointPerBucket is added: with 100,000 buckets there is one every 2¼ s.
+	checkpointEvery     = 250 * time.Millisecond
 	checkpointPerBucket = 20 * time.Microsecond
 	mostGathered        = 2048
 )
 
-// checkpointState schedules a partition's checkpoints: one at a time, and only after changes.
+// checkpointState schedules a partition's checkpoints: one at a time, only after changes.
 type checkpointState struct {
 	revision  uint64
-	pending   bool // being written
+	pending   bool
 	last      pace.Instant
-	gathering *valve.Gathering // in progress; nil: none
+	gathering *valve.Gathering // nil: none
 }
 
-// checkpointDue returns when the next checkpoint may be written: never without changes, nor before
-// the predecessor's state, which it would overwrite, is taken over.
+// checkpointDue returns when the next checkpoint may be written: never before the predecessor's
+// state, which it would overwrite, is taken over.
 func (p *partition) checkpointDue() pace.Instant {
 	s := &p.checkpointed
 	switch {
@@ -40,13 +40,12 @@ func (p *partition) checkpointDue() pace.Instant {
 		return 0
 	}
 	if p.EditWaits() {
-		return s.last.Add(checkpointEvery) // an edit waits for it
+		return s.last.Add(checkpointEvery)
 	}
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// note works on a partition's checkpoint, reading up to n buckets, and returns how many of n are
-// left.
+// note works on a checkpoint, reading up to n buckets, and returns how many of n are left.
 func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
@@ -58,7 +57,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 		return left
 	}
 	s.gathering, s.pending = nil, true
-	// Runs are collected last: one that has ended since would hold concurrency at a successor.
+	// Runs are collected last: one that has ended would hold concurrency at a successor.
 	h, most := p.HandoverBut(now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
@@ -75,7 +74,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-// checkpointShare returns the share of a checkpoint's write, unless it has been lost since.
+// checkpointShare returns a checkpoint's share, unless it has been lost.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
@@ -84,8 +83,8 @@ func (c *Core) checkpointShare(p Put) *share {
 	return s
 }
 
-// checkpointed handles the result of a checkpoint's write. After a failure its revision is read,
-// and the next one is built from new state.
+// checkpointed handles the result of a write. After a failure the revision is read, and the next
+// checkpoint is built from new state.
 func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
 	if s == nil {

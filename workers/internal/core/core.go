@@ -25,7 +25,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Core makes all decisions of a drainer.
 type Core struct {
 	options    Options
 	Lease      lease
@@ -34,66 +33,65 @@ type Core struct {
 	cluster
 	valves map[string]*livePolicy
 	memory *valve.Memory
-	// by policy, including unknown ones
+	// by policy, also of unknown ones
 	overrides map[string]map[job.Key]policy.Override
-	known     map[string]bool // the existing policies
-	// the line of each policy that shares limits, named after its first policy
+	known     map[string]bool // existing policies
+	// by policy that shares limits, named after its first one
 	lines     map[string]string
 	slots     valve.Slots
-	sorted    []*livePolicy // the valves, by name
-	awake     []*livePolicy // those to visit in each iteration, by name
+	sorted    []*livePolicy // by name
+	awake     []*livePolicy // to be visited in each iteration, by name
 	out       actions
-	spare     actions // recycled slices
+	spare     actions
 	questions valve.Questions
 
 	server    serverClock
-	synced    bool // the records' first state was received
+	synced    bool // the records' first state has arrived
 	Connected bool
 	Leaving   bool
-	wasOpen   bool         // starts were allowed when last checked
+	wasOpen   bool         // when last checked
 	acted     pace.Instant // when starts were last allowed
 	TickAt    pace.Instant
-	most      int    // maximum bytes of a record
-	tenures   uint64 // number of partitions and valves so far
+	most      int    // bytes of a record
+	tenures   uint64 // partitions and valves so far
 }
 
-// cluster is the knowledge of other drainers and of the owners of partitions.
+// cluster is the state of other drainers and of owners.
 type cluster struct {
 	peers  map[string]*peer
 	shares map[string]*share
-	// ownership records by key, including those of unknown policies
+	// records by key, also of unknown policies
 	owners   map[string]Record
-	order    []*share     // the shares by key
+	order    []*share     // by key
 	stale    bool         // order is
-	changed  bool         // the favourites must be recomputed
+	changed  bool         // favourites must be recomputed
 	calm     bool         // all shares are: see isCalm
-	allAt    pace.Instant // when all are visited next
+	allAt    pace.Instant // next visit to all
 	steadyAt pace.Instant
-	// number of undelivered outcomes of handed-over partitions, by share
+	// undelivered outcomes of handed-over partitions, by share
 	unsettled map[string]int
 }
 
 type Options struct {
-	Name   string        // unique name of this process
-	Lease  time.Duration // its duration
+	Name   string // unique
+	Lease  time.Duration
 	Host   string
 	Pid    int
 	Random func() float64
-	Memory int64 // approximate bytes for waiting jobs; 0: unlimited
-	Slots  int   // jobs that local workers of all policies run at once; 0: unlimited
+	Memory int64 // bytes for waiting jobs, approximately; 0: unlimited
+	Slots  int   // local jobs of all policies at once; 0: unlimited
 	gather int   // overrides mostGathered if not 0
 	// OwnersMade is when the table of ownership records was created: again, if policies are older.
 	OwnersMade time.Time
 
-	// Shown to people who inspect leases.
+	// Shown with leases.
 
 	Version string
 	Started time.Time
-	Crews   func() map[string]record.Crew // nil: not published
+	Crews   func() map[string]record.Crew
 }
 
-// tick is the interval of checks of leases and ownership without events, and allEvery of visits to
-// all shares.
+// tick is the interval of checks of leases and ownership, allEvery of visits to all shares.
 const tick, allEvery = 100 * time.Millisecond, time.Second
 
 func New(o Options) *Core {
@@ -154,7 +152,7 @@ func (c *Core) rouseAll() {
 	c.awake = append(c.awake[:0], c.sorted...)
 }
 
-// rest drops idle valves from further iterations, except those of shared limits.
+// rest drops idle valves from further iterations.
 func (c *Core) rest() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
 		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
@@ -169,15 +167,14 @@ func (c *Core) nonce() uint64 {
 	return c.nonces
 }
 
-// Open reports whether jobs may start at now. Without a connection, a job's end could not be
-// acknowledged.
+// Open reports whether jobs may start.
 func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 
-// Ready reports whether this process knows the others' records and may start jobs.
+// Ready reports whether this process also has the others' records.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
-// Fence is the instant before which jobs may start. Workers compare it with their own reading of
-// the clock (law 2).
+// Fence is the instant before which jobs may start, by the workers' own readings (law 2). Without a
+// connection none may, as ends could not be acknowledged.
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
@@ -185,13 +182,12 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// sortedShares returns the shares in a fixed order, so that a seed of the simulation reproduces a
-// run.
+// sortedShares sorts, so that a seed reproduces a run.
 func (c *Core) sortedShares() []*share {
 	if !c.stale {
 		return c.order
 	}
-	// Sorting is linear where a few came or went. Callers may still walk over the former order.
+	// Sorting is linear where few came or went. Callers may still walk over the former order.
 	order := make([]*share, 0, len(c.shares))
 	for _, s := range c.order {
 		if c.shares[s.key()] == s {
@@ -210,8 +206,8 @@ func (c *Core) sortedShares() []*share {
 	return c.order
 }
 
-// Events missed without a connection are unknown, so the wait for other leases and the opening of
-// backlogs begin again, except of resting ones.
+// Events were missed, so the wait for other leases and the opening of backlogs begin again, except
+// of resting ones.
 func (e Connected) apply(c *Core, now pace.Instant) {
 	c.Connected = e.Up
 	c.most = cmp.Or(e.Most, c.most)
@@ -235,7 +231,7 @@ func (Synced) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// After a conflict or an unknown result the record is read, because a write may be applied.
+// After a conflict or an unknown result the record is read: the write may be applied.
 func (e Written) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 	switch p := e.Put; {
@@ -258,13 +254,13 @@ type Record struct {
 	Value    []byte
 	Revision uint64
 	Stored   time.Time
-	// when its watch delivered it live; 0: it may be older
+	// when a watch delivered it live; 0: it may be older
 	seen pace.Instant
 }
 
-// vanished reports whether there is not even a deletion marker: the table was deleted and
-// recreated, with higher revisions. The owner of a lost record writes it again, within its fence.
-// Others leave the partition alone for a lease, and the last contents remain in effect.
+// vanished reports whether even a deletion marker is missing: the table was recreated, with higher
+// revisions. A lost record's owner writes it again, within its fence. Until a lease later the last
+// contents remain in effect.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -287,7 +283,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 }
 
 // Records of unknown policies are kept, because watches deliver in any order. A watch's first
-// deliveries may be old, so only later records count as live.
+// deliveries may be old, so only later ones count as live.
 func (e Watched) apply(c *Core, now pace.Instant) {
 	key, found := e.Key, e.Record
 	if c.synced {
@@ -321,7 +317,7 @@ func (Stopped) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Left reports whether nothing remains owned, running or to be reported (law 3).
+// Left reports whether nothing is owned, running or to be reported (law 3).
 func (c *Core) Left() bool {
 	for _, s := range c.shares {
 		if s.state != shareIdle {
@@ -331,8 +327,8 @@ func (c *Core) Left() bool {
 	return c.Running() == 0 && len(c.unsettled) == 0
 }
 
-// Decide does all work due at now, except checkpoints: the lease, on which all depends; ownership;
-// starts. Valves hear of a lapse before they start again.
+// Decide does all work due at now, except checkpoints. Valves hear of a lapse before they start
+// again.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)
@@ -366,8 +362,7 @@ func (c *Core) Decide(now pace.Instant) {
 	c.rest()
 }
 
-// Checkpoint works on due checkpoints. Without the lease it writes nothing, because a successor may
-// have.
+// Checkpoint works on due checkpoints. Without the lease a successor may have written one.
 func (c *Core) Checkpoint(now pace.Instant) {
 	if !c.wasOpen {
 		return
@@ -382,8 +377,8 @@ func (c *Core) Checkpoint(now pace.Instant) {
 	}
 }
 
-// Wake returns when Decide and Ponder must be called next without an event. It may be early, but
-// never late.
+// Wake returns when Decide and Ponder must be called next without an event: perhaps early, never
+// late.
 func (c *Core) Wake(now pace.Instant) pace.Instant {
 	at := min(c.TickAt, c.questions.Due())
 	if !c.Lease.inFlight {

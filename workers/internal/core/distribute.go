@@ -10,8 +10,8 @@ import (
 )
 
 // prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and Ravishankar,
-// 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that
-// know the same leases and policies agree; that matters only for balance.
+// 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Only balance
+// depends on agreement.
 //
 // Policies that share a limit are assigned to one drainer, of those eligible for most of them.
 func (c *Core) prefer() {
@@ -86,8 +86,8 @@ func weight(id, key string) uint64 {
 	return x ^ x>>33
 }
 
-// distribute takes and releases partitions, ten times a second and after any relevant change. Calm
-// shares are visited once a second, and after stir.
+// distribute takes and releases partitions, ten times a second and after changes. Calm shares are
+// visited once a second, and after stir.
 func (c *Core) distribute(now pace.Instant) {
 	all := c.changed || now >= c.allAt
 	if c.changed {
@@ -161,8 +161,7 @@ func (c *Core) settle(s *share, now pace.Instant) {
 	}
 }
 
-// considerTaking takes a free partition if this process is its favourite, or if the favourite's
-// time is over.
+// considerTaking takes a free partition, once a preferred drainer's time is over.
 func (c *Core) considerTaking(s *share, now pace.Instant) {
 	if s.ending || !c.free(s, now) {
 		s.freeSince = 0
@@ -173,7 +172,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 	switch {
 	case c.Leaving:
-		// Outcomes of our running jobs find no successor: take the partition back to acknowledge.
+		// Outcomes of our runs find no successor: take the partition back to acknowledge.
 		to := s.favourite
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
 		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
@@ -184,12 +183,11 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 }
 
-// considerRelease decides whether to open, retake or hand over an owned partition: only to a
-// recently live favourite, after the set of drainers was stable for some time, and not within half
-// a lease of its taking.
+// considerRelease opens, retakes or hands over an owned partition: only to a recently live
+// favourite, after a stable set of drainers, and not within half a lease of its taking.
 func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
-	case s.part.unopened: // this epoch has no results yet: it can be reused
+	case s.part.unopened: // this epoch has no results yet, and can be reused
 		s.part.unopened = false
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 		return
@@ -198,7 +196,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		c.take(s, now)
 		return
 	case s.part.fresh:
-		return // its inherited state must be known before it is handed over
+		return // its inherited state must be known first
 	case c.givesUp(s):
 		if c.canGo(s, now) {
 			c.release(s, now)
@@ -232,8 +230,8 @@ func (c *Core) othersMay(s *share, now pace.Instant) bool {
 }
 
 // letGo gives up a partition that cannot be opened, and reports whether it did. If its stream may
-// still exist, finished jobs must be acknowledged, so it is opened again later. State that was not
-// taken over is given back.
+// still exist, it is opened again later, to acknowledge finished jobs. State that was not taken
+// over is given back.
 func (c *Core) letGo(s *share, now pace.Instant) bool {
 	switch {
 	case s.part.fresh:
@@ -254,8 +252,8 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
-// canGo reports whether a partition that this drainer gives up can be released: there is an heir
-// for the outcomes of its runs, or nothing to hand over (law 6: a shutdown costs no attempt).
+// canGo reports whether a given-up partition has an heir for the outcomes of its runs, or nothing
+// to hand over (law 6).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)

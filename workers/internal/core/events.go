@@ -9,21 +9,20 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Event is an input of the core, which refers to the core's state by handles.
+// Event is an input of the core.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }
 
-// Handle applies an event. [Core.Decide] then decides on the resulting actions.
+// Handle applies an event, before [Core.Decide].
 func (c *Core) Handle(e Event, now pace.Instant) { e.apply(c, now) }
 
-// Events of the process and its connection.
 type (
-	// Connected reports that the connection to NATS is up or lost.
+	// Connected reports a new or lost connection to NATS.
 	Connected struct {
 		Up   bool
-		Most int // maximum bytes of a record there; 0: unchanged
-		// partitions whose backlogs rest: they cannot have lost deliveries
+		Most int // bytes of a record; 0: unchanged
+		// resting backlogs, which cannot have lost deliveries
 		Resting map[handle.Partition]bool
 	}
 	// Synced reports that all initial records and policies were delivered.
@@ -34,26 +33,24 @@ type (
 	Stopped struct{}
 )
 
-// Events of records, policies and overrides.
 type (
-	// Written is the result of a record's write.
+	// Written is the result of a write.
 	Written struct {
 		Put      Put
 		Result   putResult
 		Revision uint64
 	}
-	// Found is the result of a record's read.
+	// Found is the result of a read.
 	Found struct {
-		Put    Put // the write that required the read
+		Put    Put // that required it
 		Record Record
 	}
-	// Watched is a record from a watch.
 	Watched struct {
 		Table  Table
 		Key    string
 		Record Record
 	}
-	// Configured lists the policies that have queues.
+	// Configured lists the policies with queues.
 	Configured struct{ Policies []QueuePolicy }
 	// Overridden is a key's override; the zero override removes it.
 	Overridden struct {
@@ -63,9 +60,8 @@ type (
 	}
 )
 
-// Events of partitions' backlogs; takeover.go has Opened.
+// Events of backlogs; takeover.go has Opened.
 type (
-	// Unopened reports that a backlog could not be opened.
 	Unopened struct {
 		Opening
 		Streamless bool
@@ -75,13 +71,13 @@ type (
 		Part  handle.Partition
 		Epoch uint64
 	}
-	// Arrived are jobs that a backlog delivered, in their order.
+	// Arrived are delivered jobs, in order.
 	Arrived struct {
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
-	// Swept reports that all jobs stored when a backlog was opened have arrived.
+	// Swept reports that all jobs stored at a backlog's opening have arrived.
 	Swept struct {
 		Part  handle.Partition
 		Epoch uint64
@@ -92,44 +88,41 @@ type (
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
-	// Confirmed are acknowledgements that the server has confirmed.
+	// Confirmed are confirmed acknowledgements.
 	Confirmed struct {
 		Part handle.Partition
 		Seqs []uint64
 	}
 )
 
-// Events of single jobs.
 type (
-	// Finished is the outcome of a run: see [Finish].
+	// Finished is a run's outcome: see [Finish].
 	Finished struct {
 		Policy  string
-		Run     uint64 // its number
+		Run     uint64
 		Outcome record.Outcome
 	}
-	// Fetched are the bodies and headers of jobs.
+	// Fetched are jobs' texts.
 	Fetched []Text
-	// Text is the body and headers of one job.
-	Text struct {
+	Text    struct {
 		handle.Ref
 		Body      []byte
 		Header    map[string][]string
-		Gone      bool  // removed from the stream by another client
-		Malformed error // it turned out not to be a job
+		Gone      bool  // removed by another client
+		Malformed error // not a job, as it turned out
 	}
 	// Saved reports the end of an attempt record's write.
 	Saved struct{ valve.Save }
-	// Buried reports that a dead letter was stored.
+	// Buried reports a stored dead letter.
 	Buried struct{ handle.Ref }
 	// Noted reports that a job's end was recorded.
 	Noted struct{ valve.Ending }
-	// Delivered reports that a report reached the new owner, or is no longer needed.
+	// Delivered reports that an outcome has reached the new owner, or matters no more.
 	Delivered struct{ Report record.Report }
 )
 
-// Events of workers in other processes, and of questions.
 type (
-	// Offered is the result of an offer to remote workers; a resulting claim came before.
+	// Offered is the result of an offer, after its claim.
 	Offered struct {
 		Policy string
 		Result valve.OfferResult
@@ -139,12 +132,12 @@ type (
 		Policy string
 		valve.Claim
 	}
-	// Refused reports that a remote worker has room, but not for a bucket.
+	// Refused reports that a remote worker has room, but not for this bucket.
 	Refused struct {
 		Policy string
 		Key    job.Key
 	}
-	// Asked is a question to the owner of a partition.
+	// Asked is a question to a partition's owner.
 	Asked struct {
 		Part     handle.Partition
 		Question job.Question

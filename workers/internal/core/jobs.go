@@ -77,7 +77,7 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// The job is acknowledged, now or when it arrives in its partition's new backlog.
+// The job is acknowledged, now or when it arrives in a new backlog.
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.Acks = append(c.out.Acks, e.Ref)
 	c.questions.Noted(e.Ending)
@@ -104,8 +104,7 @@ func (e Delivered) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// reported handles the outcome of a job that another process ran when it handed the partition over.
-// False: the partition is not ours.
+// reported handles the outcome of a job that a former owner ran. False: the partition is not ours.
 func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
 	s := c.shares[record.ShareKey(policy, number)]
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {

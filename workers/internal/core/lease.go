@@ -11,20 +11,19 @@ import (
 )
 
 // lease proves that this process is alive, and bounds its starts by a fence. Law 2 rests here on
-// clocks that are never compared. The owner counts from when a renewal was sent; other processes
-// count from when they saw it. The owner counts a margin less, so it has stopped before others may
-// declare it dead.
+// clocks that are never compared: the owner counts from when a renewal was sent, others from when
+// they saw it. The owner counts a margin less, so it stops before others may declare it dead.
 type lease struct {
 	Id       string
 	revision uint64
 	Held     bool
-	// sending of the last renewal known to be applied, + duration − margin
+	// sending of the last applied renewal, + duration − margin
 	Fence    pace.Instant
-	inFlight bool   // a renewal or a read is in progress
-	damaged  []byte // the record's bytes if unreadable: the next renewal replaces them
+	inFlight bool   // a renewal or a read
+	damaged  []byte // unreadable bytes that the next renewal replaces
 	renewAt  pace.Instant
-	told     []string // the policies of the last renewal
-	// The last sixteen renewals whose results may be unknown, which cover most of a lease.
+	told     []string // policies of the last renewal
+	// The last sixteen renewals, whose results may be unknown, cover most of a lease.
 	sends []send
 }
 
@@ -33,23 +32,23 @@ type send struct {
 	at    pace.Instant
 }
 
-// peer is another drainer. It counts as alive only when its record's revision advances: repeated
-// deliveries prove nothing, nor do recent dates, which come from other clocks.
+// peer is another drainer. Only an advancing revision proves that it is alive; dates come from
+// other clocks.
 type peer struct {
 	revision uint64
-	seen     pace.Instant // when a new revision was last seen, on our clock
+	seen     pace.Instant // when a new revision was seen, by our clock
 	record   record.Lease
-	gone     bool // its lease is a tombstone or was deleted
-	strange  bool // its lease has a newer format, and must not be judged
-	// its unreadable lease: it expires, as its drainer no longer renews it
+	gone     bool // deleted or a tombstone
+	strange  bool // of a newer format, and not to be judged
+	// unreadable: it expires
 	damaged  []byte
-	vanished bool // its lease is gone without a release
+	vanished bool // gone without a release
 	goneAt   pace.Instant
-	inFlight bool // a tombstone for it is being written
+	inFlight bool // its tombstone is being written
 }
 
-// renew sends the next renewal, over the revision last written by this process. So it fails over a
-// tombstone: a process declared dead must not return under its name.
+// renew sends the next renewal, over this process's last revision. So it fails over a tombstone: a
+// dead process must not return under its name.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = true
@@ -80,15 +79,14 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// It says nothing of the time since the clocks jumped.
+	// It says nothing of the time since the jump.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
 }
 
-// extend extends the lease by a stored renewal, from when it was sent. A fence never goes back, as
-// answers, reads and the watch come in any order. Renewal after a third of the lease leaves room
-// for two lost ones.
+// extend extends the lease from when a renewal was sent. A fence never goes back, as answers, reads
+// and the watch come in any order. After a third of the lease there is room for two lost renewals.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -100,31 +98,30 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// After a suspended laptop or a live migration, the lease may have ended long ago by all other
-// clocks. Nothing starts until a renewal sent from now on is seen (laws 2 and 3).
+// After a suspension or a live migration, the lease may have ended by all other clocks. Nothing
+// starts until a renewal sent from now on is seen (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
 
-// margin is the unused part of a lease: half a millisecond for clocks that differ by 100 ppm, the
-// rest for the time between the final check and the start. The floor is for short leases, as in
-// tests.
+// margin is half a millisecond for clocks that differ by 100 ppm, and the rest for the time between
+// a final check and its start. The floor is for short leases.
 func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
 
-// leaseRead handles the read of our own lease after a renewal with an unknown result. If its nonce
-// is ours, the lease counts from when that renewal was sent.
+// leaseRead handles the read after a renewal with an unknown result. If its nonce is ours, the
+// lease counts from when that renewal was sent.
 func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return
 	}
 	l := &c.Lease
 	l.inFlight = false
-	// without a pause, a server that refuses would be asked at once
+	// otherwise a server that refuses would be asked at once
 	again := max(now, p.sent.Add(c.margin()))
 	l.renewAt = again
 	if !found.Exists {
 		if l.Held && (!c.Open(now) || c.Leaving && !found.vanished()) {
-			c.loseLease(now) // else it cannot have been taken for expired or released
+			c.loseLease(now) // it cannot have expired or been released otherwise
 		}
 		l.revision = 0
 		return
@@ -140,7 +137,6 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 		l.damaged = found.Value
 		return
 	}
-	// Any of the renewals may match.
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
 			c.extend(found.Revision, s.at)
@@ -150,7 +146,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 }
 
 // loseLease handles a declaration of death. This process continues under a new name, because it
-// could not tell its records from its former self's, which becomes a dead peer.
+// could not tell its records from its former self's.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {
@@ -173,8 +169,8 @@ func (c *Core) identify() {
 	c.changed = true
 }
 
-// leaseSeen handles a lease from the watch or a read. They deliver in any order, so older revisions
-// are no news, and an equal one is no sign of life.
+// leaseSeen handles a lease, delivered in any order: older revisions are no news, and an equal one
+// is no sign of life.
 func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if id == c.Lease.Id {
 		var r record.Lease
@@ -225,13 +221,13 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 }
 
 // deleted reports whether others deleted the lease: a leaving drainer announces that. The drainer
-// may run on until its fence (law 2).
+// may run until its fence (law 2).
 func (p *peer) deleted(found Record) bool {
 	return !found.Exists && found.Revision > p.revision && p.revision > 0 &&
 		!p.record.Leaving && !p.strange
 }
 
-// peer returns the state of a drainer. A new one counts as alive from now.
+// peer returns a drainer's state. A new one counts as alive from now.
 func (c *Core) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
@@ -253,12 +249,11 @@ func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
 
-// buryPeers writes tombstones over expired leases, and removes old ones that no record names.
+// buryPeers writes tombstones over expired leases, and removes old ones after ten leases.
 //
-// The tombstone is written over the last revision seen, so it fails if the peer has renewed, and
-// then makes the peer's renewals fail: all observers agree on its death. A tombstone named by a
-// record must stay, or a drainer that starts later would wait for a lease. Others are removed after
-// ten leases.
+// A tombstone is written over the last revision seen. So it fails if the peer has renewed, and
+// otherwise makes the peer's renewals fail: all observers agree on its death. One named by a record
+// must stay, or a drainer that starts later would wait for a lease.
 func (c *Core) buryPeers(now pace.Instant) {
 	var due []string
 	for id, p := range c.peers {
@@ -276,7 +271,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
-			if p.vanished { // the record to overwrite is gone
+			if p.vanished { // nothing to overwrite
 				revision = 0
 			}
 			c.out.puts = append(c.out.puts, Put{
@@ -293,26 +288,25 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// entombedRead handles the read after a tombstone's write with an unknown result.
 func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
 	c.peer(p.Key, now).inFlight = false
 	c.leaseSeen(p.Key, found, now)
 }
 
-// serverClock bounds the lead of JetStream's clock, which stamps the jobs, over instants, in Unix
-// ns. A renewal bounds it between its sending and the sight of its stamp.
+// serverClock bounds by how much JetStream's clock, which stamps jobs, is ahead of instants, in ns.
+// A renewal bounds it between its sending and the sight of its stamp.
 type serverClock struct {
 	least, most int64
 	known       bool
-	at          pace.Instant // when a stamp was last seen
-	vague       int          // stamps in a row that were too imprecise
-	since       pace.Instant // time of a clock jump: renewals sent before are ignored
-	// its reading at instant 0 when all dates were last converted
+	at          pace.Instant // last stamp
+	vague       int          // imprecise stamps in a row
+	since       pace.Instant // last jump: renewals sent before are ignored
+	// reading at instant 0 for which dates were last converted
 	dated time.Time
 }
 
 const (
-	// datesOff is the change of JetStream's clock from which all dates are converted again.
+	// datesOff is a change of JetStream's clock after which all dates are converted again.
 	datesOff = 100 * time.Millisecond
 	// mostVague is the number of slow renewals in a row after which slowness is accepted.
 	mostVague = 3
@@ -321,9 +315,9 @@ const (
 	clockDrift = 200e-6
 )
 
-// stamped handles JetStream's time of storage of a renewal. All bounds are intersected; a
-// contradiction means another leader's clock, or one that was set. If the new bounds are too wide,
-// a renewal is sent at once to get better ones.
+// stamped handles the time of storage of a renewal. All bounds are intersected; a contradiction
+// means another leader's clock, or one that was set. If new bounds are too wide, a renewal is sent
+// at once.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server

@@ -14,45 +14,45 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// share is one partition of a policy as all drainers see it, and this process's progress with it.
-// The record is the truth, but knowledge of it may be late, so state and part are kept apart from
-// it. Every write names the revision on which it was decided.
+// share is a partition of a policy as all drainers see it, and this process's progress with it.
+// State and part are kept apart from the record, knowledge of which may be late. Each write names
+// the revision on which it was decided.
 type share struct {
 	policy    string
 	number    int
-	valve     *valve.Valve // of the policy; nil: this drainer has none
+	valve     *valve.Valve // nil: none here
 	ending    bool         // the valve is
-	favourite string       // the preferred drainer; empty: none
+	favourite string       // preferred drainer; empty: none
 
 	revision uint64
 	exists   bool
-	strange  bool // written in a newer format; read-only
-	// the record's bytes if unreadable; kept aside before they are overwritten
+	strange  bool // of a newer format: read-only
+	// unreadable bytes, kept aside before they are overwritten
 	damaged []byte
-	// when the record was found missing without a delete, or 0; its last contents remain in effect
+	// when the record was missing without a delete, or 0; its last contents remain in effect
 	vanished pace.Instant
 	record   record.Owner
-	stored   time.Time    // when JetStream stored the record
-	seen     pace.Instant // when this process saw it live; 0: later
+	stored   time.Time    // by JetStream
+	seen     pace.Instant // live, by this process; 0: later
 
 	state     shareState
 	part      *partition   // owned, or being released
-	before    predecessor  // the record before our taking
+	before    predecessor  // its taking replaced
 	freeSince pace.Instant // 0: not free
 	takenAt   pace.Instant
-	actAt     pace.Instant  // earliest time of the next attempt after a failure
-	failures  int           // failed openings in a row
-	unwritten *record.Owner // a release to write again
+	actAt     pace.Instant  // earliest next attempt
+	failures  int           // openings in a row
+	unwritten *record.Owner // a release to be repeated
 	rewrites  int           // of the release
-	over      bool          // its stream seems to be gone permanently
-	calm      bool          // it was when it was last visited: see isCalm
+	over      bool          // its stream seems to be gone
+	calm      bool          // at the last visit: see isCalm
 	listed    bool          // in Core.order
 }
 
 type partition struct {
 	*valve.Part
-	fresh        bool // the predecessor's state was not taken over yet
-	broken       bool // its backlog lost its position and must be reopened
+	fresh        bool // the predecessor's state is not taken over yet
+	broken       bool // its backlog must be reopened
 	unopened     bool // its backlog could not be opened in this epoch
 	checkpointed checkpointState
 }
@@ -61,13 +61,13 @@ type shareState uint8
 
 const (
 	shareIdle shareState = iota
-	// taking a free partition, or ours for a new epoch
+	// a free partition, or ours for a new epoch
 	shareTaking
 	shareOwned     // part is set
-	shareReleasing // part is set, its record is being written
+	shareReleasing // part is set
 )
 
-// predecessor is the record that a taking replaced, given back if the backlog cannot be opened.
+// predecessor is a replaced record, given back if the backlog cannot be opened.
 type predecessor struct {
 	exists   bool
 	record   record.Owner
@@ -81,16 +81,15 @@ const (
 	favouriteFirst = time.Second
 	// steadyFor is how long the set of drainers must be stable before partitions move.
 	steadyFor = 500 * time.Millisecond
-	// reopenAfter is the wait before a backlog that failed to open is retried, doubled up to
-	// reopenMost.
+	// reopenAfter is the wait after a failed opening, doubled up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
-	// releaseAgain is the wait before an unapplied release is repeated, doubled for each failure.
+	// releaseAgain is the wait before a release is repeated, doubled each time.
 	releaseAgain = 100 * time.Millisecond
-	// mostFailures failed openings in a row leave a partition to another drainer, after some 15 s:
-	// 0.5 + 1 + 2 + 4 + 8.
+	// mostFailures failed openings in a row leave a partition to others, after some 15 s: 0.5 + 1 +
+	// 2 + 4 + 8.
 	mostFailures = 5
-	// overFor is the interval of checks for the missing stream of a retired policy.
+	// overFor is the interval of checks for a retired policy's stream.
 	overFor = 10 * time.Minute
 )
 
@@ -102,13 +101,13 @@ func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 // tombstone stops it from renewing.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
-		// A drainer that took it just before its record vanished will write it again.
+		// A drainer that took it just before will write it again.
 		return s.vanished == 0 || now.Since(s.vanished) >= c.options.Lease
 	}
 	if s.strange {
 		return false
 	}
-	unknown := s.record.Owner == "" // the record was damaged
+	unknown := s.record.Owner == "" // its record was damaged
 	if (unknown || s.damaged != nil) && now.Since(s.seen) < c.options.Lease {
 		return false // a live owner writes it again
 	}
@@ -118,8 +117,8 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	return unknown || c.peer(s.record.Owner, now).gone
 }
 
-// named reports whether an ownership record names a drainer. A new owner tells by its tombstone a
-// crashed holder from one that still runs a handed-over job.
+// named reports whether an ownership record names a drainer. New owners tell crashed holders from
+// those still running by tombstones.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -135,8 +134,7 @@ func (c *Core) named(id string) bool {
 }
 
 // take takes a partition, or a new epoch of our own. It repeats the runs and finished jobs of the
-// record it overwrites: if this process crashes before its first checkpoint, the next owner finds
-// nothing else (law 3).
+// replaced record: before the first checkpoint, a next owner finds nothing else (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// The time of its release must be known: read it first.
@@ -181,8 +179,7 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	})
 }
 
-// owned handles a stored taking or release. The answer and the watch come in either order and both
-// end in takeUp, which is idempotent.
+// owned handles a stored taking or release. The answer and the watch come in either order.
 func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -194,11 +191,11 @@ func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 		panic(fmt.Sprintf("workers: our own record: %v", err))
 	}
 	if s.damaged != nil && s.state == shareReleasing && r.Released {
-		s.unwritten = &r // it was damaged since: write it again
+		s.unwritten = &r // damaged since: write it again
 		return
 	}
 	if revision < s.revision || r.Owner != c.Lease.Id {
-		return // outdated: the watch was faster, or the lease was lost meanwhile
+		return // the watch was faster, or the lease was lost
 	}
 	if revision > s.revision {
 		s.stored, s.seen = time.Time{}, now // the watch will deliver it
@@ -207,15 +204,15 @@ func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 	c.takeUp(s, now)
 }
 
-// takeUp acts on a stored record of ours. It must be correct in every state, because a write may be
-// applied late.
+// takeUp acts on a stored record of ours. It is idempotent and correct in every state, as a write
+// may be applied late.
 func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
 		if s.state == shareReleasing {
 			s.part, s.state, s.freeSince = nil, shareIdle, now
 		}
-	case s.state == shareReleasing: // a late taking; the release is in progress or repeated
+	case s.state == shareReleasing: // a late taking
 	case s.part == nil:
 		v := c.valve(s.policy)
 		if v == nil || v.ending {
@@ -237,8 +234,7 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 	}
 }
 
-// ownerRead handles the read after a taking or release with an unknown result. An unapplied write
-// is repeated.
+// ownerRead handles the read after a write with an unknown result. An unapplied write is repeated.
 func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -251,7 +247,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 		if p.Why == whyRelease {
 			var r record.Owner
 			if record.Decode(p.value, &r) == nil {
-				s.unwritten = &r // not applied: write it again
+				s.unwritten = &r
 				s.actAt = now.Add(pace.Doubled(releaseAgain, s.rewrites, reopenMost))
 				s.rewrites++
 			}
@@ -269,8 +265,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// ownerSeen handles an ownership record from the watch or a read. One that vanished with its table
-// stays in effect: its owner writes it again, and others leave the partition alone for a lease.
+// ownerSeen handles an ownership record. One that vanished stays in effect: see [Record.vanished].
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	c.stir(s)
 	if found.vanished() && s.exists {
@@ -318,10 +313,9 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	s.freeSince = 0
 }
 
-// ownerDamaged handles an unreadable ownership record; before was its last readable version. A live
-// owner writes it again for a new epoch. Others leave it alone for a lease, and while the last
-// known owner lives; then they take it as after a crash, with any checkpoint regardless of its
-// epoch.
+// ownerDamaged handles an unreadable record; before was its last readable version. A live owner
+// writes it again for a new epoch. Others leave it alone for a lease, and while the last known
+// owner lives; then they take it as after a crash, with any checkpoint whatever its epoch.
 func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
 	s.damaged, s.seen = bytes, now
 	s.record = record.Owner{V: record.Version, After: 1}
@@ -346,8 +340,7 @@ func (c *Core) Newer(tell func(t Table, key string)) {
 	}
 }
 
-// closeBacklog closes the backlog of a partition that this process gives up, and cancels a pending
-// opening.
+// closeBacklog also cancels a pending opening.
 func (c *Core) closeBacklog(p *partition) {
 	c.valve(p.Policy)
 	c.out.opens = slices.DeleteFunc(c.out.opens,
@@ -355,7 +348,7 @@ func (c *Core) closeBacklog(p *partition) {
 	c.out.closes = append(c.out.closes, p.Partition)
 }
 
-// dropShare drops a partition that is no longer ours. Its running jobs continue without effect.
+// dropShare drops a lost partition. Its jobs run on without effect.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
@@ -364,8 +357,8 @@ func (c *Core) dropShare(s *share) {
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
 
-// release hands a partition over, once none of its jobs is on its way to a worker: otherwise an
-// unrecorded job could start, and the new owner would start it too (laws 2 and 3).
+// release hands a partition over, once none of its jobs is on its way to a worker: otherwise the
+// new owner might start it too (laws 2 and 3).
 func (c *Core) release(s *share, now pace.Instant) {
 	c.valve(s.policy)
 	s.part.Quiesce()

@@ -17,15 +17,15 @@ type livePolicy struct {
 	ending  bool      // this drainer may no longer own it
 	retired bool      // its stream is deleted once empty
 	tenure  uint64    // distinguishes valves of a policy that came back
-	shared  bool      // it stands for a limit that policies share …
-	stored  time.Time // … the oldest of which was stored then
+	shared  bool      // it stands for a shared limit …
+	stored  time.Time // … of policies since then
 	shares  []*share
-	awake   bool // it is in Core.awake
-	// of the policy that the valve was last given; 0: unknown
+	awake   bool // in Core.awake
+	// of the valve's policy; 0: unknown
 	revision uint64
 
-	toldLowered int  // of Core.Lowered
-	toldLeft    bool // whether Core.LimitsLeft reported any
+	toldLowered int
+	toldLeft    bool // of Core.LimitsLeft
 }
 
 func (c *Core) runnable() []string {
@@ -65,8 +65,7 @@ func (c *Core) sortValves() {
 	c.link()
 }
 
-// prune removes the valves of policies that this drainer may no longer own, once nothing of theirs
-// is owned or runs.
+// prune removes ending valves without partitions or runs.
 func (c *Core) prune() {
 	for _, v := range c.sorted {
 		if v.ending {
@@ -91,7 +90,7 @@ func (c *Core) pruneEnding() {
 		for key, s := range c.shares {
 			if s.policy == name && !c.known[name] {
 				delete(c.shares, key)
-				// The policy is gone: its outcomes have no receiver.
+				// The policy is gone: outcomes have no receiver.
 				delete(c.unsettled, key)
 			}
 		}
@@ -105,15 +104,15 @@ type QueuePolicy struct {
 	Paused  bool
 	Retired bool // its stream is deleted once empty
 	Own     bool // this drainer may own its valve
-	Local   bool // there are workers in this process
+	Local   bool // there are workers here
 	Stored  time.Time
 	// Revision changes with the policy and with Paused; 0: unknown.
 	Revision uint64
-	shared   bool // it stands for a limit that policies share
+	shared   bool // it stands for a shared limit
 }
 
-// The event lists all policies each time. One that is as it was costs a glance, as long as none
-// shares a limit. A partition of a removed policy stays until it is released.
+// An unchanged policy costs a glance, as long as none shares a limit. A partition of a removed
+// policy stays until released.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := make(map[string]*share, len(c.shares))
 	seen := make(map[string]bool, len(e.Policies))

@@ -10,15 +10,14 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A limit that policies share is owned like a partition, by a record of its own, and has a valve
-// without jobs. A single process at a time may start jobs under it. Policies connected by shared
-// limits form a line, which one drainer should own: see prefer.
+// A limit that policies share is owned like a partition, and has a valve without jobs. Policies
+// connected by shared limits form a line, which one drainer should own: see prefer.
 
-// withShared returns the policies with another one for each shared limit, and their lines.
+// withShared adds a policy for each shared limit, and returns the lines.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
 	all, lines = slices.Clip(policies), map[string]string{}
 	limits := map[string]*QueuePolicy{}
-	newest := map[string]QueuePolicy{} // by limit: the policy that defines it
+	newest := map[string]QueuePolicy{} // the policy that defines each limit
 	for i := range policies {
 		if len(policies[i].Limits) == 0 {
 			continue
@@ -92,7 +91,7 @@ func (c *Core) link() {
 		v.ShareLimits(shared)
 		line := c.lines[v.Policy.Name]
 		if c.slots.Most > 0 {
-			line = "all" // one line, also of policies without shared limits
+			line = "all" // also of policies without shared limits
 		}
 		if line != "" && !v.shared {
 			lines[line] = append(lines[line], v.Valve)

@@ -8,20 +8,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Opened reports that a backlog was opened, and the state found. The records were read before the
-// consumer was created.
+// Opened reports an opened backlog, and the records read before.
 type Opened struct {
 	Opening
-	// last sequence of the stream: all jobs up to it are delivered first
+	// last sequence of the stream, delivered before newer ones
 	Last    uint64
 	Created time.Time // of the stream
-	// when JetStream stored the record of the taking
+	// when JetStream stored the taking
 	Taken      time.Time
-	Read       time.Time         // when that record was read, by this machine's wall clock
-	Checkpoint record.Checkpoint // of a predecessor
+	Read       time.Time         // when that was read, by this machine's wall clock
+	Checkpoint record.Checkpoint // a predecessor's
 	Noted      time.Time         // when JetStream stored the checkpoint
 	Revision   uint64            // of the checkpoint's record
-	// without a checkpoint: when the table of these records was created
+	// without a checkpoint: when its table was created
 	Since    time.Time
 	Attempts map[uint64]StoredAttempt
 }
@@ -37,7 +36,7 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
-// The result may be of an older epoch, or of a released partition.
+// The result may be outdated.
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
 	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
@@ -68,9 +67,9 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Behind reports whether an opened backlog shows an older state of the stream than was seen before:
-// for some seconds after a server was cut off or frozen, it can answer as the former leader, and
-// deliver removed jobs.
+// Behind reports whether a backlog shows an older state of the stream than was seen before: for
+// some seconds a cut-off or frozen server can answer as the former leader, and deliver removed
+// jobs.
 //
 // The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4), because a stream restored
 // from a backup stays behind. A server was seen to answer so 8 s after its return.
@@ -90,13 +89,12 @@ func (c *Core) Behind(found Opened) bool {
 	return false
 }
 
-// inheritance combines the record that we replaced and the last checkpoint.
+// inheritance combines the replaced record and the last checkpoint.
 //
 // Without both, the partition had no owner, unless the stream is older than the table: then records
 // were lost, and an owner may start jobs for another lease. A released record is complete. After a
 // crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
-// replaced epoch, or of any in a row of owners that crashed or took another epoch (After), is newer
-// than the record if it was built later.
+// replaced epoch, or of any since After, is newer than the record if it was built later.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
 	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
@@ -104,7 +102,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
-		// The table was recreated, which an owner may not have noticed yet.
+		// The table was recreated, which an owner may not have noticed.
 		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
@@ -112,7 +110,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
-			// the record was lost, and the checkpoint's writer may not have noticed
+			// the checkpoint's writer may not have noticed the loss of the record
 			in.Fence = c.options.Lease
 		}
 		in.Handover = found.Checkpoint.Handover
@@ -157,10 +155,10 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 }
 
 // elapsed returns the least and most time since a record's state was stored, or if at is set,
-// built. The stamps of the record and of the taking may come from two leaders, or from a clock that
-// was set in between. Waits therefore use the least that any clock shows: this process's own if it
-// saw the record live, otherwise also the drainers' estimate of JetStream's clock, and this
-// machine's wall clock. Checks for possible events use the most.
+// built. Stamps may come from two leaders, or from a clock that was set in between. Waits therefore
+// use the least of any clock: this process's own if it saw the record live, otherwise also the
+// estimate of JetStream's clock, and this machine's wall clock. Checks for possible starts use the
+// most.
 func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
 	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {

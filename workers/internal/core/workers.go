@@ -36,10 +36,10 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker that runs a job for another drainer's valve.
+// Reservation is a local worker lent to another drainer's valve.
 type Reservation struct {
 	policy string
-	valve  uint64 // its tenure; 0: there is none
+	valve  uint64 // its tenure; 0: none
 }
 
 // Reserve takes a slot and, if the policy has a valve here, one of its workers.
@@ -55,7 +55,7 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	}
 }
 
-// Release returns a worker, unless its valve has gone meanwhile.
+// Release returns a worker, unless its valve has gone.
 func (c *Core) Release(r Reservation) {
 	if r.valve == 0 {
 		c.slots.Used--
@@ -79,8 +79,7 @@ func (c *Core) Running() (jobs int) {
 	return jobs
 }
 
-// Breakers returns the state of breakers by policy: of all valves that may have an open one, and of
-// known policies.
+// Breakers returns the breakers of awake valves and of known policies.
 func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
 		for _, v := range c.awake {
@@ -97,7 +96,7 @@ func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers
 	}
 }
 
-// Lowered reports changed numbers of buckets that have learnt a rate below their outflow.
+// Lowered reports changed numbers of buckets with a learnt, lower rate.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
 		if n := v.Lowered(); n != v.toldLowered && !v.shared {
@@ -107,8 +106,7 @@ func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	}
 }
 
-// LimitsLeft reports the balances of limits over all buckets whose state is here, and once when
-// none is any more.
+// LimitsLeft reports the balances that are kept here, and once that none is any more.
 func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
 	for _, v := range c.sorted {
 		if left := v.LeftOfAll(now); !v.shared && (left != nil || v.toldLeft) {

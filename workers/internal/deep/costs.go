@@ -2,9 +2,9 @@ package deep
 
 import "slices"
 
-// Costs by name are kept next to the records of a page, since most jobs have none.
+// Costs by name are kept beside a page's records, since most jobs have none.
 
-// mostNames bounds the cost names of a store: publishers may send any.
+// mostNames bounds a store's cost names, as publishers may send any.
 const mostNames = 1 << 10
 
 type cost struct {
@@ -12,7 +12,7 @@ type cost struct {
 	units      int32
 }
 
-// name returns the index of a cost's name, adding it while there is room; −1: no room.
+// name returns the index of a name, added if there is room; −1: no room.
 func (s *Store[O]) name(name string) int {
 	i := slices.Index(s.names, name)
 	if i < 0 && len(s.names) < mostNames {
@@ -32,7 +32,6 @@ func (s *Store[O]) TakesCosts(costs map[string]int64) bool {
 	return true
 }
 
-// Costs returns a job's costs by name, if it has any.
 func (s *Store[O]) Costs(seq uint64) (costs map[string]int64) {
 	at := s.find(seq)
 	if at == nowhere {

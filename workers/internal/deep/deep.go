@@ -1,10 +1,9 @@
 // Package deep stores jobs that wait far from their turn, up to some ten million, in 64 bytes each
 // and eight per named cost, without pointers for the garbage collector to follow.
 //
-// Pages hold jobs in order of sequence, which is also their order of arrival, so the pages of a
-// draining queue empty one after the other. Nearly empty ones are merged. Lines are heaps, by
-// sequence of jobs that may start and by due time of others; another heap orders all jobs by when
-// they become due or expire.
+// Pages hold jobs in order of sequence, which is their order of arrival, so the pages of a draining
+// queue empty one after the other. Nearly empty ones are merged. Lines are heaps, by sequence or by
+// due time; another heap orders all jobs by when they become due or expire.
 package deep
 
 import (
@@ -14,44 +13,41 @@ import (
 	"time"
 )
 
-// Job is the state of a deep job. The rest is in its stream.
+// Job is the state of a deep job. Dates are in Unix ns by the stream's clock.
 type Job struct {
 	Seq        uint64
-	Stored     int64 // when the stream stored it, Unix ns
-	Expires    int64 // when it expires, Unix ns by the stream's clock
-	Mark       int64 // for the use of its line's owner
-	Due        int64 // earliest start, Unix ns, rounded up to ms; 0: it may start
+	Stored     int64 // by the stream
+	Expires    int64
+	Mark       int64 // for its line's owner
+	Due        int64 // rounded up to ms; 0: it may start
 	Cost       int64 // 1 to MostCost
-	Size       int32 // bytes of its body
+	Size       int32 // of its body
 	Keyed      bool  // it has an Idempotency-Key
 	Generation uint8
 }
 
 const (
-	// JobBytes is the size of a job.
 	JobBytes = 64
-	// MostDelay is the longest time from a job's storage until it is due.
+	// MostDelay is the longest time from storage until due.
 	MostDelay = math.MaxUint32 * time.Millisecond
-	// MostCost is the largest cost.
-	MostCost = 1 << 23
+	MostCost  = 1 << 23
 
-	generations = 1 << 8
-	keyed       = 1 << 8
-	costBit     = 9
-	// nowhere is the place of a missing job.
-	nowhere ref = -1
+	generations     = 1 << 8
+	keyed           = 1 << 8
+	costBit         = 9
+	nowhere     ref = -1
 	// slots is the capacity of a page, which fills one of Go's size classes, 57,344 bytes.
 	slots    = 1022
 	slotBits = 10
 )
 
-// Line names a line of jobs; 0: none.
+// Line names a line; 0: none.
 type Line int32
 
-// ref is the place of a record: its page's number, and its slot.
+// ref is a page's number and a slot.
 type ref int32
 
-// record is a stored job, or with line gone a removed one.
+// record is a job, or with line gone a removed one.
 type record struct {
 	seq     uint64
 	stored  int64
@@ -71,7 +67,7 @@ type page struct {
 	costs      []cost // first: the collector stops at the last pointer
 	records    [slots]record
 	used, live int
-	seen       int // live jobs of the generation
+	seen       int // live ones of the generation
 	number     ref
 	generation uint8
 }
@@ -81,7 +77,7 @@ type line[O any] struct {
 	jobs  heap
 }
 
-// Store holds the jobs of one partition. Each line has an owner.
+// Store holds a partition's jobs.
 type Store[O any] struct {
 	pages  []*page // by number
 	free   []ref   // numbers without a page
@@ -92,13 +88,10 @@ type Store[O any] struct {
 	names  []string // of costs
 }
 
-// New returns an empty store.
 func New[O any]() *Store[O] { return &Store[O]{lines: []*line[O]{{}}} }
 
-// Len counts the jobs.
 func (s *Store[O]) Len() int { return s.times.len() }
 
-// Open creates a line.
 func (s *Store[O]) Open(owner O) Line {
 	l := &line[O]{owner: owner}
 	if n := len(s.unused); n > 0 {
@@ -111,7 +104,7 @@ func (s *Store[O]) Open(owner O) Line {
 	return Line(len(s.lines) - 1)
 }
 
-// Close removes a line, which must be empty, or 0.
+// Close removes an empty line, or 0.
 func (s *Store[O]) Close(l Line) {
 	if l == 0 {
 		return
@@ -120,7 +113,7 @@ func (s *Store[O]) Close(l Line) {
 	s.unused = append(s.unused, l)
 }
 
-// Takes reports whether a job with this sequence can be added: only after all others.
+// Takes reports whether a sequence can be added: only after all others.
 func (s *Store[O]) Takes(seq uint64) bool {
 	if len(s.order) == 0 {
 		return true
@@ -129,8 +122,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job and its costs by name, each at most math.MaxInt32, to a line that has either due
-// jobs only or none. Takes and TakesCosts must accept them.
+// Add adds a job to a line, which has either due jobs only or none. Takes and TakesCosts must
+// accept it.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {
@@ -159,7 +152,7 @@ func after(j Job) uint32 {
 	return uint32(max(1, (time.Duration(j.Due-j.Stored)+time.Millisecond-1)/time.Millisecond))
 }
 
-// Ripen moves a job to another line, as one that may start.
+// Ripen moves a job to a line of jobs that may start.
 func (s *Store[O]) Ripen(seq uint64, to Line) {
 	at := s.find(seq)
 	r := s.at(at)
@@ -257,8 +250,7 @@ func (s *Store[O]) Take(seq uint64) (ok bool) {
 	return true
 }
 
-// shrink removes an empty page, and merges a nearly empty one with a neighbour, except the last
-// page.
+// shrink removes an empty page, and merges a nearly empty one with a neighbour, except the last.
 func (s *Store[O]) shrink(p *page) {
 	if p.live > slots/4 {
 		return
@@ -320,7 +312,7 @@ func (s *Store[O]) move(from, to ref) {
 	*s.times.at(int(r.places[byTime])) = to
 }
 
-// Clear removes all jobs; the lines stay, and are empty.
+// Clear removes all jobs, and keeps the lines.
 func (s *Store[O]) Clear() {
 	for _, l := range s.lines {
 		if l != nil {

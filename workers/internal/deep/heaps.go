@@ -41,8 +41,7 @@ func (s *Store[O]) before(k kind, a, b ref) bool {
 	return m < n || m == n && x.seq < y.seq
 }
 
-// heap is a heap in pieces. Growing a slice copies it, which for ten million jobs would delay
-// starts by tens of milliseconds.
+// heap is in pieces, as growing a slice copies it: for ten million jobs that would take tens of ms.
 type heap struct {
 	first []ref
 	more  [][]ref
@@ -65,7 +64,7 @@ func (h *heap) at(i int) *ref {
 	return &h.more[i/piece-1][i%piece]
 }
 
-// Short lines grow by a few places instead of doubling, because there may be a million.
+// Short lines grow by a few places, because there may be a million.
 const fewInLine, stepInLine = 64, 4
 
 func (h *heap) grow() {

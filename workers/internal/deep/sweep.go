@@ -2,8 +2,8 @@ package deep
 
 import "iter"
 
-// See records a job's delivery in a generation, and reports whether the job, with that time of
-// storage, is here.
+// See records a delivery in a generation, and reports whether the job, stored at this time, is
+// here.
 func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	at := s.find(seq)
 	if at == nowhere || s.at(at).stored != stored {
@@ -20,7 +20,7 @@ func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
 	return true
 }
 
-// Unseen returns, in order, the jobs up to a sequence that were not delivered in a generation.
+// Unseen returns, in order, the jobs up to a sequence that a generation did not deliver.
 func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	for _, p := range s.order {
 		if p.generation == generation && p.seen == p.live {
@@ -36,7 +36,7 @@ func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	return missing
 }
 
-// Line iterates over the jobs of a line, in no order. None may be added or removed meanwhile.
+// Line iterates over a line's jobs, in no order, while none is added or removed.
 func (s *Store[O]) Line(l Line) iter.Seq[Job] {
 	return func(yield func(Job) bool) {
 		jobs := &s.lines[l].jobs

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Average is a bucket's recent rate of starts per second, as an exponentially weighted average.
+// Average is a bucket's recent starts per second, as an exponentially weighted average.
 type Average struct {
 	perSecond float32 // at last
-	last      Instant // the last start; 0: never
-	since     Instant // before the first start counted
+	last      Instant // 0: never
+	since     Instant // before the first start
 }
 
 func Averaged(perSecond float64, at Instant) Average {
@@ -19,8 +19,7 @@ func Averaged(perSecond float64, at Instant) Average {
 // Few is the usual shortest averaging time.
 const Few = 5 * time.Second
 
-// over returns the averaging time at a pace. Slow buckets are averaged over three of their
-// intervals.
+// over returns the averaging time at a pace, for slow buckets three intervals.
 func over(p *Pace, least time.Duration) time.Duration {
 	if p == nil {
 		return least
@@ -32,13 +31,13 @@ func faded(after, memory time.Duration) float64 {
 	return math.Exp(-after.Seconds() / memory.Seconds())
 }
 
-// Count counts a start at a pace (nil: unpaced), for an average over a least time.
+// Count counts a start at a pace; nil: unpaced.
 func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
 	over := over(p, least)
 	if a.last == 0 {
 		a.last, a.since = now, now
 		if p != nil {
-			// Each start stands for half an interval before it, and half of one after it.
+			// Each start stands for half an interval on either side.
 			a.since = now.Add(-min(p.Interval, over) / 2)
 		}
 	}

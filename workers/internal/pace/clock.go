@@ -1,5 +1,5 @@
-// Package pace decides when a bucket may start its next job, and contains the proof that this keeps
-// law 2 of DESIGN.md.
+// Package pace decides when a bucket may start its next job, and proves that this keeps law 2 of
+// DESIGN.md.
 package pace
 
 import (
@@ -13,20 +13,16 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Instant is a reading of a process's own clock: nanoseconds since its drainer was created,
-// including time asleep.
+// Instant is a reading of a process's own clock, in nanoseconds, including time asleep.
 type Instant int64
 
-// Never is an instant that is never reached.
 const Never = Instant(math.MaxInt64)
 
-// Add returns the instant d after t.
 func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
 
 // Later is Add for an external duration: it does not overflow.
 func (t Instant) Later(d time.Duration) Instant { return t.Add(min(d, Forever)) }
 
-// Since returns how long t is after other.
 func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - other) }
 
 // Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. A clock spends
@@ -52,20 +48,19 @@ const (
 	mostLateness = 10 * time.Second
 )
 
-// Pace is the rate of a policy's buckets in the form used by clocks.
+// Pace is a rate as used by clocks. Intervals are rounded up.
 type Pace struct {
 	Rate     algorithms.Rate
-	Peak     float64 // maximum starts per second while making up for lateness
+	Peak     float64 // starts per second while making up for lateness
 	Burst    int64
 	peak     float64
-	Interval time.Duration // between two starts at the rate, rounded up
-	short    time.Duration // between two starts while making up for lateness, rounded up
-	Credit   time.Duration // the most that idle time can earn: (burst − 1) intervals
+	Interval time.Duration // at the rate
+	short    time.Duration // interval while making up for lateness
+	Credit   time.Duration // what idle time can earn: (burst − 1) intervals
 	envelope time.Duration // Credit in short intervals, plus the tolerance
 }
 
-// New returns nil for the zero rate: jobs start unpaced. peak is a multiple of the rate, at least
-// 1.
+// New returns nil for the zero rate: unpaced. peak is a multiple of the rate, at least 1.
 func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	if rate.IsZero() {
 		return nil
@@ -73,8 +68,7 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	burst = max(burst, 1)
 	interval := rate.Interval()
 	most := peak * (time.Second + slack).Seconds() // starts of one second, in those of the rate
-	// A third of the peak's margin over the rate goes to speed, to make up for lateness beyond the
-	// tolerance.
+	// A third of the peak's margin goes to speed, for lateness beyond the tolerance.
 	above := time.Duration((most - 1) * float64(time.Second))
 	tolerance := slack + min(Tolerance-slack, max(0, above-slack)*2/3)
 	short := float64(rate.Per) / float64(rate.Count) * (time.Second + tolerance).Seconds() / most
@@ -115,7 +109,7 @@ type Clock struct {
 	fraction int64        // of Due, in 1/Count ns
 	Tat      Instant      // as planned
 	started  atomic.Int64 // tat as started
-	// the current pace of starts, regardless of when they were decided; nil: unpaced
+	// of the current plan; nil: unpaced
 	pace atomic.Pointer[Pace]
 }
 
@@ -139,14 +133,14 @@ func (p *Pace) Take(c *Clock, now Instant, cost int64) {
 	p.advance(c, cost)
 }
 
-// May reports whether a planned start may happen at now, as far as started jobs go.
+// May reports whether a planned start may happen, as far as started jobs go.
 func (c *Clock) May(now Instant) bool {
 	p := c.pace.Load()
 	return p == nil || now >= Instant(c.started.Load()).Add(-p.envelope)
 }
 
-// Start reports whether a planned start may happen at now, and if so takes its slots. It is safe
-// for concurrent use.
+// Start reports whether a planned start may happen, and if so takes its slots. It is safe for
+// concurrent use.
 func (c *Clock) Start(now Instant, cost int64) bool {
 	for {
 		tat, p := c.started.Load(), c.pace.Load()
@@ -163,7 +157,7 @@ func (c *Clock) Start(now Instant, cost int64) bool {
 	}
 }
 
-// move changes the started tat concurrently with starts.
+// move changes the started tat, concurrently with starts.
 func (c *Clock) move(to func(tat Instant) Instant) {
 	for {
 		tat := c.started.Load()
@@ -181,7 +175,7 @@ func (c *Clock) Set(due, tat Instant) {
 	c.started.Store(int64(tat))
 }
 
-// advance advances due by cost intervals without losing fractions of a nanosecond.
+// advance advances due without losing fractions of a nanosecond.
 func (p *Pace) advance(c *Clock, cost int64) {
 	high, low := bits.Mul64(uint64(cost), uint64(p.Rate.Per))
 	low, carry := bits.Add64(low, uint64(c.fraction), 0)
@@ -194,7 +188,7 @@ func (p *Pace) advance(c *Clock, cost int64) {
 	c.Due, c.fraction = c.Due.Add(time.Duration(min(whole, uint64(Forever)))), int64(rest)
 }
 
-// Forever is the longest wait that a clock can express; instants plus forever do not overflow.
+// Forever is the longest wait; instants plus Forever do not overflow.
 const Forever = 100 * 365 * 24 * time.Hour
 
 func Longest(d policy.Duration) time.Duration { return min(time.Duration(d), Forever) }
@@ -263,7 +257,7 @@ func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 	c.move(stretched)
 }
 
-// At returns the pace at another rate, in starts per second, with the same burst and peak ratio.
+// At returns the pace at another rate per second, with the same burst and peak ratio.
 func (p *Pace) At(perSecond float64) *Pace {
 	const count = 1000
 	per := time.Duration(min(count/perSecond*float64(time.Second), float64(Forever)))

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Ahead is the work that starts before a job: Jobs jobs that take Units units of each cost.
+// Ahead is the work before a job: Jobs jobs of Units units of each cost.
 type Ahead struct {
 	Jobs  int64
 	Units func(cost string) int64
 }
 
-// mostWindows bounds the calendar windows that are looked up one by one.
+// mostWindows bounds the calendar windows that are looked up.
 const mostWindows = 64
 
-// After returns how long the limits delay a job once debts are paid and the jobs ahead, equal in
+// After returns how long the limits delay a job, once debts are paid and the jobs ahead, equal in
 // cost, have started as early as they may.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
@@ -60,12 +60,12 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 	return nTimes(cycles, every) + of.wait(st, at, u.need-cycles*u.whole)
 }
 
-// upcoming is the demand on a limit up to and including a job.
+// upcoming is the demand up to and including a job.
 type upcoming struct {
-	need  int64         // total units, including the job's
-	each  int64         // units of one job
-	whole int64         // the most that such jobs can use of a window
-	quiet time.Duration // the end of a window, in which nothing starts
+	need  int64         // units, including the job's
+	each  int64         // of one job
+	whole int64         // most that such jobs use of a window
+	quiet time.Duration // end of a window, in which nothing starts
 }
 
 func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
@@ -88,10 +88,9 @@ func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	return end.Sub(at)
 }
 
-// after waits until the previous window's weight leaves room, if all earlier windows are used as
-// far as possible.
+// after waits until the previous window's weight leaves room, if earlier windows are fully used.
 func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
-	first, end := at, c.end(at) // earliest possible start
+	first, end := at, c.end(at)
 	start := end.Add(-c.length())
 	if end.Sub(at) <= u.quiet {
 		first, start = end, end

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// After a crash, the starts since the last stored checkpoint are unknown. Once a budget's units are
-// charged without a stored checkpoint, the next job waits for one.
+// After a crash, the starts since the last stored checkpoint are unknown. Beyond a budget of such
+// units, the next job waits for a checkpoint.
 
-// Noted counts checkpoints: the number begun, and the number of the last one stored.
+// Noted is the number of the last checkpoint begun, and of the last one stored.
 type Noted struct{ Begun, Stored uint32 }
 
-// Units is a number of units by cost name; "" is the job's own cost.
+// Units are units by cost name; "" is the job's own.
 type Units map[string]int64
 
-// untold counts units charged since the last checkpoint began, and those before it that no stored
-// one has.
+// untold counts units since the last checkpoint began, and earlier ones that no stored one has.
 type untold struct {
 	since, before int64
 	begun         uint32
@@ -44,7 +43,7 @@ func (l *Limits) Started(s *Set, c Cost, n Noted) {
 	}
 }
 
-// Spent reports whether a set has used up a budget, of the limits or of told.
+// Spent reports whether a budget is used up, of the limits or of told.
 func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	if s == nil {
 		return false
@@ -59,8 +58,7 @@ func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	return false
 }
 
-// Budgets returns how many units of each cost may be charged without a stored checkpoint; 0:
-// unlimited.
+// Budgets returns the units of each cost that no stored checkpoint need have; 0: unlimited.
 func (l *Limits) Budgets() Units {
 	if l == nil {
 		return nil

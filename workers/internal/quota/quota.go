@@ -29,34 +29,34 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Limits holds a policy's per-bucket limits. It is immutable.
+// Limits are a policy's limits on each bucket, or on all. Immutable.
 type Limits struct {
 	all   []limit
 	guard time.Duration
 	names string
-	none  *Set  // shared set of unused buckets; read-only
-	most  uint8 // how often the lag may be doubled
-	// largest error of JetStream's clock that clock windows leave time for
+	none  *Set  // unused; read-only
+	most  uint8 // doublings of the lag
+	// largest error of JetStream's clock for which clock windows leave time
 	mostOff time.Duration
 
-	budgets Units // see Budgets
+	budgets Units
 	of      policy.Limits
 }
 
 type limit struct {
 	rule
-	windows    // of the clock, if aligned
+	windows    // if aligned
 	aligned    bool
 	name, cost string
-	// between two units at full use
+	// of a unit at full use
 	interval time.Duration
-	budget   int64 // see Budgets
+	budget   int64
 }
 
-// New returns the limits of each bucket of a policy, or nil.
+// New returns the limits of each bucket, or nil.
 func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 
-// Together returns the limits over all its buckets, or nil.
+// Together returns the limits over all buckets, or nil.
 func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
@@ -105,20 +105,19 @@ func (l *Limits) quiet(s *Set, now Now) time.Duration {
 
 func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
-// Now is an instant by two clocks.
 type Now struct {
 	Own  time.Duration // the process's clock, which never steps
-	Wall time.Time     // estimate of JetStream's clock, to which windows are aligned …
+	Wall time.Time     // JetStream's clock, to which windows are aligned …
 	Off  time.Duration // … and its largest error
 }
 
-// Cost is a job's cost: for each limit the named one, otherwise the job's own.
+// Cost is a job's cost, and named ones that replace it for some limits.
 type Cost struct {
 	Job   int64
 	Named map[string]int64
 }
 
-// Of returns the job's units for limits on a named cost; "": its own.
+// Of returns the units of a named cost; "": the job's own.
 func (c Cost) Of(name string) int64 {
 	if name != "" {
 		if n, told := c.Named[name]; told {
@@ -128,14 +127,14 @@ func (c Cost) Of(name string) int64 {
 	return c.Job
 }
 
-// Set is one bucket's usage of its limits; nil: none that counts.
+// Set is a bucket's usage; nil: nothing that counts.
 type Set struct {
 	states  []state
-	latest  time.Time // latest instant charged, by the process's clock
-	latency uint8     // how often the lag is doubled, after recent overruns
+	latest  time.Time // last instant charged
+	latency uint8     // doublings of the lag after overruns
 }
 
-// newSet returns an unused set, allocated together with its states.
+// newSet allocates a set together with its states.
 func (l *Limits) newSet() *Set {
 	if len(l.all) > 3 {
 		return &Set{states: make([]state, len(l.all))}
@@ -148,7 +147,7 @@ func (l *Limits) newSet() *Set {
 	return &s.Set
 }
 
-// Charge is what one start took, to be corrected by its end.
+// Charge is what one start took, until its end.
 type Charge struct {
 	at  times
 	of  []charged // per limit
@@ -157,13 +156,13 @@ type Charge struct {
 
 type charged struct{ units, by int64 }
 
-// notCharged marks a limit that did not exist at the start.
+// notCharged marks a limit newer than the start.
 var notCharged = charged{units: -1}
 
 const mostLatency = 5
 
-// Lag returns the longest delay between a decision and its final check: half of the guard. On
-// machines too slow for that it is doubled, and with it that part of the guard.
+// Lag returns the longest delay between a decision and its final check: half of the guard. On slow
+// machines it is doubled, and with it that part of the guard.
 func (l *Limits) Lag(s *Set) time.Duration {
 	lag := l.guard / 2
 	if s != nil {
@@ -174,10 +173,9 @@ func (l *Limits) Lag(s *Set) time.Duration {
 
 func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 
-// own converts an instant of the process's clock for the rules.
+// own converts an instant of the process's clock.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
-// times is an instant by the clocks of the limits.
 type times struct{ own, wall time.Time }
 
 func (t times) of(l *limit) time.Time {
@@ -191,8 +189,7 @@ func (l *Limits) asked(now Now) times {
 	return times{own(now.Own), now.Wall.Add(-l.guard - l.off(now))}
 }
 
-// charges returns the instant at which limits are charged. It never goes back by the process's
-// clock.
+// charges returns the instant that is charged, which never goes back.
 func (l *Limits) charges(s *Set, asked times) times {
 	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
@@ -200,14 +197,14 @@ func (l *Limits) charges(s *Set, asked times) times {
 	return times{s.latest, asked.wall}
 }
 
-// Next returns how long the next start must wait, and the limit that delays it.
+// Next returns how long the next start must wait, and for which limit.
 func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	wait, by, _ = l.Ask(s, now, c)
 	return wait, by
 }
 
-// Ask is Next, and for a start without a wait also returns until when it is allowed if nothing else
-// is charged. After a wait for one limit, the others are evaluated again at its end.
+// Ask is Next, and also returns until when a start is allowed if nothing else is charged. After a
+// wait for one limit, the others are evaluated again at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
@@ -265,7 +262,7 @@ func (l *Limits) pay(s *Set, asked times) {
 	}
 }
 
-// Take charges a start that Next allows now, and returns the set and the charge for Return or Done.
+// Take charges a start that Next allows.
 func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
@@ -278,7 +275,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 		if n <= of.Most() && of.take(st, asked.of(of), ch.at.of(of), n) {
 			st.charged += n
 		} else {
-			st.owed += n // more than the current limit allows, or its clock stepped back
+			st.owed += n // more than the limit allows now, or its clock stepped back
 		}
 		ch.of = append(ch.of, charged{n, st.charged})
 		st.out += n
@@ -295,8 +292,8 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	l.close(s, ch)
 }
 
-// Done settles a run that has ended. Of usage reported by name, the rest is refunded and an excess
-// charged, even beyond a limit. noted tells which checkpoints have it.
+// Done ends a run. Of usage reported by name, the rest is refunded and an excess charged, even
+// beyond a limit.
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
@@ -307,7 +304,7 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted 
 	l.close(s, ch)
 }
 
-// Late is Done for a run of a former owner: it can only charge excess usage.
+// Late is Done for a former owner's run: only an excess is charged.
 func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	for i := range l.all {
 		n, told := used[l.all[i].cost]
@@ -321,7 +318,7 @@ func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	return s
 }
 
-// close ends the possibility to refund a start.
+// close ends the possibility of a refund.
 func (l *Limits) close(s *Set, ch *Charge) {
 	for i := range l.all {
 		st := &s.states[i]
@@ -349,13 +346,13 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 }
 
 // Crashed charges the most that another process can have started between two instants, by the
-// limits and by units per cost. The set's own charges may be older than recorded, by up to slack.
+// limits and by units per cost. Recorded charges may be older, by up to slack.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
 	}
 	asked := l.asked(to)
-	asked.wall = asked.wall.Add(2 * l.off(to)) // the latest that it may have been
+	asked.wall = asked.wall.Add(2 * l.off(to)) // at the latest
 	charges := l.charges(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
@@ -373,7 +370,7 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	return s
 }
 
-// Sizes returns the most units of each limit, by name, for Sized.
+// Sizes returns each limit's units, for Sized.
 func (l *Limits) Sizes() map[string]int64 {
 	sizes := map[string]int64{}
 	for i := range l.all {
@@ -382,8 +379,8 @@ func (l *Limits) Sizes() map[string]int64 {
 	return sizes
 }
 
-// Sized returns the limits with at least the sizes that another process had: what that process
-// started counts also if they are smaller now, because they may be raised again.
+// Sized returns the limits with at least another process's sizes: what that process started counts
+// even if they are smaller now, because they may be raised again.
 func (l *Limits) Sized(sizes map[string]int64) *Limits {
 	all := slices.Clone(l.of)
 	for i := range all {
@@ -397,7 +394,7 @@ func (l *Limits) Sized(sizes map[string]int64) *Limits {
 	return newLimits(policy.Policy{WindowMargin: policy.Duration(l.guard)}, all)
 }
 
-// FreshIn returns how long it takes until a set is as good as unused.
+// FreshIn returns how long a set still counts.
 func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	if s == nil {
 		return 0
@@ -416,7 +413,7 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 
 func (l *Limits) MostLag() time.Duration { return l.guard / 2 << l.most }
 
-// Longest returns how long it takes until no current charge counts.
+// Longest returns how long any charge counts.
 func (l *Limits) Longest() (longest time.Duration) {
 	at := own(0)
 	for i := range l.all {
@@ -425,14 +422,14 @@ func (l *Limits) Longest() (longest time.Duration) {
 		of.takeUpTo(&full, at, at, of.Most())
 		reset := of.resetAfter(&full, at)
 		if of.aligned {
-			reset += of.length() * 5 / 4 // extended for calendars
+			reset += of.length() * 5 / 4 // for calendars
 		}
 		longest = max(longest, reset)
 	}
 	return longest + 3*l.guard + 2*l.MostLag()
 }
 
-// Most returns how many slots can start within a time.
+// Most returns the slots that can start within a time.
 func (l *Limits) Most(within time.Duration) int64 {
 	least := int64(math.MaxInt64)
 	for i := range l.all {
@@ -453,7 +450,7 @@ func (l *Limits) Interval() (longest time.Duration) {
 	return longest
 }
 
-// Adapt converts a set from former limits: same name and algorithm keep their state.
+// Adapt converts a set from former limits: by name and algorithm.
 func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s
@@ -468,7 +465,6 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	return fitted
 }
 
-// AdaptCharge converts a charge as Adapt does its set.
 func (l *Limits) AdaptCharge(ch *Charge, before *Limits) *Charge {
 	if ch == nil || l.names == before.names {
 		return ch

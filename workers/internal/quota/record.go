@@ -24,9 +24,8 @@ func places(among, names string) (found []int) {
 	return found
 }
 
-// Encode returns the state of a set for a successor; empty: none. Instants of the process's clock
-// are relative to now. All rules share one format, so that a successor can skip limits it does not
-// have.
+// Encode returns a set for a successor; empty: nothing counts. Instants are relative to now. All
+// rules share one format, so that a successor can skip limits that it does not have.
 func (l *Limits) Encode(s *Set, now Now) string {
 	if l.FreshIn(s, now) == 0 {
 		return ""
@@ -53,8 +52,7 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reads the result of Encode, for limits of these names, at now. If the text is unreadable,
-// all count as used up.
+// Decode reverses Encode, for limits of these names. If the text is unreadable, all are used up.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil

@@ -8,57 +8,55 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// state is the state of one limit for one bucket, in a form common to all rules.
+// state is a limit's state, in a form common to all rules.
 type state struct {
 	a, b, c int64
 	times   []int64
-	charged int64 // total units ever charged
-	owed    int64 // units used beyond the charge, still to be charged
-	out     int64 // units of starts that may still be refunded
-	loose   int64 // out of the predecessor, when it recorded the state
+	charged int64 // total units
+	owed    int64 // used units that are not charged yet
+	out     int64 // units of starts that may be refunded
+	loose   int64 // the predecessor's out
 	untold  untold
 }
 
-// rule is one of the five algorithms, with operations that only this package needs. An operation is
-// evaluated at t, and its units count from at, which is not earlier.
+// rule is one of the five algorithms. An operation is evaluated at t, and its units count from at,
+// which is not earlier.
 type rule interface {
 	Most() int64
-	// clamp limits a state from before JetStream's clock was set back to one more window.
+	// clamp limits a state from before the clock was set back to one more window.
 	clamp(s *state, t time.Time)
 	left(s *state, t time.Time) int64
 	wait(s *state, t time.Time, n int64) time.Duration
-	// take charges n units, and reports whether there was room.
+	// take charges n units if there is room.
 	take(s *state, t, at time.Time, n int64) bool
 	// takeUpTo charges as many of n units as there is room for.
 	takeUpTo(s *state, t, at time.Time, n int64) int64
-	// refund takes back n units charged at an instant. since is the number of units charged
-	// later, the latest of them at last.
+	// refund takes back n units charged at an instant. since units were charged later, the latest
+	// at last.
 	refund(s *state, t, at, last time.Time, n, since int64)
 	// crashed charges what another process may have started.
 	crashed(s *state, c crashed)
 	// within returns how many units can start within a time.
 	within(d time.Duration) int64
-	// resetAfter returns how long it takes until the state is as good as new.
 	resetAfter(s *state, t time.Time) time.Duration
 }
 
 type windows interface {
-	// end returns the end of the window around t.
 	end(t time.Time) time.Time
 	length() time.Duration
 }
 
-// crashed bounds another process's unknown starts: at most most units between two instants, which
-// count from at. Recorded charges may be older by up to slack, and loose of their units may have
-// been charged again.
+// crashed bounds another process's unknown starts: most units between two instants, which count
+// from at. Recorded charges may be older by up to slack, and loose of their units may have been
+// charged again.
 type crashed struct {
 	from, to, at time.Time
 	slack        time.Duration
 	most, loose  int64
 }
 
-// ruleOf returns the rule of a limit, and its time between two units at full use. A leaking
-// bucket's rule is its outflow rate: its contents wait in the queue.
+// ruleOf returns a limit's rule, and its time per unit at full use. A leaking bucket's rule is its
+// outflow: its contents wait in the queue.
 func ruleOf(r policy.Rule) (rule, time.Duration) {
 	window := time.Duration(r.Window)
 	switch r.Algorithm {
@@ -110,7 +108,7 @@ func (r adapted[S]) resetAfter(s *state, t time.Time) time.Duration {
 	return r.Peek(r.read(s), t, 1).ResetAfter
 }
 
-// meter is a token bucket, or a leaking bucket, which has the same arithmetic.
+// meter is a token bucket, or a leaking bucket, with the same arithmetic.
 type meter struct {
 	adapted[algorithms.TokenBucketState]
 	of algorithms.TokenBucket
@@ -124,7 +122,7 @@ func meterOf(capacity int64, refill algorithms.Rate) meter {
 		func(s *state, to bucket) { s.a, s.b = to.FullAt, to.Frac }}, of}
 }
 
-// refund gives back no more than if the units had never been charged: the bucket might then have
+// refund gives back no more than if the units had never been charged: the bucket might have
 // overflowed. All later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	if since > m.of.Capacity {
@@ -157,7 +155,7 @@ func (m meter) charged(at time.Time, n int64) algorithms.TokenBucketState {
 	return s
 }
 
-// crashed empties the bucket if there is no room, as the remaining fraction is unknown.
+// crashed empties the bucket if there is no room, as the fraction left is unknown.
 func (m meter) crashed(s *state, c crashed) {
 	if m.takeUpTo(s, c.to, c.at, c.most) < c.most {
 		m.write(s, m.charged(c.at, m.of.Capacity))
@@ -215,8 +213,7 @@ func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
 	s.times = slices.Delete(s.times, from, to)
 }
 
-// crashed replaces the oldest units in place of refunded ones, and of ones that expired earlier
-// than recorded.
+// crashed replaces the oldest units in place of refunded ones, and of ones that expired earlier.
 func (l log) crashed(s *state, c crashed) {
 	c.loose += l.left(s, c.to.Add(min(c.slack, l.of.Window))) - l.left(s, c.to)
 	n := c.most - l.takeUpTo(s, c.to, c.at, c.most)
@@ -225,7 +222,7 @@ func (l log) crashed(s *state, c crashed) {
 	l.record(s, c.to, c.at, n)
 }
 
-// fixed is a fixed window. It caches the last window, because calendars take long to look up.
+// fixed caches the last window, because calendars take long to look up.
 type fixed struct {
 	adapted[algorithms.FixedWindowState]
 	of   algorithms.FixedWindow
@@ -250,8 +247,7 @@ func (f *fixed) window(t time.Time) span {
 	return f.last
 }
 
-// used returns the used units of the window at t; known is false if the clock stepped back out of
-// the state's window.
+// used returns the used units of the window at t. known: the clock has not stepped back out of it.
 func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	switch in = f.window(t); {
 	case s.a < in.start || s.b <= 0:
@@ -290,7 +286,7 @@ func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
 	}
 }
 
-// within assumes the shortest windows of a calendar.
+// within assumes a calendar's shortest windows.
 func (f *fixed) within(d time.Duration) int64 { return f.of.Limit * int64(2+d/(f.of.Window*3/4)) }
 
 func (f *fixed) resetAfter(s *state, t time.Time) time.Duration {
@@ -332,8 +328,7 @@ func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
 
 func (c counter) within(d time.Duration) int64 { return c.limit * int64(2+d/c.length()) }
 
-// crashed charges both windows, each under the assumption that the other holds as little as
-// possible.
+// crashed charges both windows, each as if the other held as little as possible.
 func (c counter) crashed(s *state, by crashed) {
 	ended, least, was := *s, *s, *s
 	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Candidates are shadow limits, which delay nothing. Each is simulated by itself: starts join a
-// virtual queue, which the limit drains.
+// Candidates are shadow limits. Each is simulated by itself: starts join a virtual queue, which it
+// drains.
 type Candidates struct{ each []*Limits }
 
 func NewCandidates(p policy.Policy) *Candidates {
@@ -21,13 +21,13 @@ func NewCandidates(p policy.Policy) *Candidates {
 	return c
 }
 
-// Trial is a bucket's state under the candidates; nil: nothing has started.
+// Trial is a bucket's state under them; nil: nothing has started.
 type Trial struct {
 	sets []*Set
-	last []time.Duration // their last virtual starts, by the process's clock
+	last []time.Duration // last virtual starts, by the process's clock
 }
 
-// Start records a start, and returns the delays that the limits would have caused.
+// Start records a start, and returns the delays by limit.
 func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]time.Duration) {
 	if t == nil {
 		t = &Trial{make([]*Set, len(c.each)), make([]time.Duration, len(c.each))}

@@ -11,22 +11,20 @@ import (
 )
 
 const (
-	// MostBytes is the maximum size of a record, which fits a message of a NATS server with default
-	// settings (1 MiB).
+	// MostBytes is the largest record. It fits a message of a NATS server's default (1 MiB).
 	MostBytes = 896 << 10
-	// Approximate sizes of a clock without its key, of an edit, of a name, and of a job in a packed
-	// list.
+	// Approximate sizes of a clock without its key, of an edit, of a name, of a packed job.
 	ClockBytes, editBytes, holderBytes, seqBytes = 118, 130, 60, 4
 )
 
-// Bytes returns the maximum size of a record under a server's maximum payload.
+// Bytes returns the largest record under a server's maximum payload.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
 // packed is a list of sequences, encoded as ascending varint differences in base64: two or three
 // bytes each.
 type packed []uint64
 
-// MarshalText returns the text for a JSON string.
+// MarshalText implements [encoding.TextMarshaler].
 func (p packed) MarshalText() ([]byte, error) {
 	p = slices.Sorted(slices.Values(p))
 	var data []byte
@@ -38,7 +36,7 @@ func (p packed) MarshalText() ([]byte, error) {
 	return base64.RawStdEncoding.AppendEncode(nil, data), nil
 }
 
-// UnmarshalText reads the result of MarshalText.
+// UnmarshalText implements [encoding.TextUnmarshaler].
 func (p *packed) UnmarshalText(text []byte) error {
 	data, err := base64.RawStdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -84,7 +82,7 @@ func (r runs) byHolder() map[string]packed {
 // MarshalJSON returns an object with a packed list for each holder.
 func (r runs) MarshalJSON() ([]byte, error) { return json.Marshal(r.byHolder()) }
 
-// UnmarshalJSON reads the result of MarshalJSON.
+// UnmarshalJSON reverses MarshalJSON.
 func (r *runs) UnmarshalJSON(data []byte) error {
 	var groups map[string]packed
 	err := json.Unmarshal(data, &groups)
@@ -98,9 +96,8 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may run
+// Fit reduces a handover to most bytes, estimated. Jobs have precedence: an omitted job may run
 // twice, while a bucket with an omitted clock waits an interval, or as long as any omitted one.
-// Sizes are estimated, to be fast.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
 	h.Running = nil

@@ -1,5 +1,4 @@
-// Package record defines the records and messages that drainers exchange: leases, ownership of
-// partitions, handovers, attempts, and outcomes of runs.
+// Package record defines the records and messages that drainers exchange.
 package record
 
 import (
@@ -13,32 +12,31 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Version is the format of every value in this file. A process leaves newer ones alone.
+// Version is the format of all values. A process leaves newer ones alone.
 const Version = 1
 
 var ErrVersion = errors.New("written by a newer version of penstock")
 
-// Lease is a drainer's proof of life, renewed by compare-and-set. A process that sees it expire
-// overwrites it with a tombstone. New fields must be safe to ignore; otherwise Version is
-// increased.
+// Lease is a drainer's proof of life, overwritten with a tombstone when it expires. New fields must
+// be safe to ignore; otherwise Version is increased.
 type Lease struct {
 	V         int      `json:"v"`
-	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
-	Lease     int64    `json:"lease_ms"` // duration of the lease without a renewal
+	Nonce     uint64   `json:"nonce"` // to recognize a renewal whose answer was lost
+	Lease     int64    `json:"lease_ms"`
 	Host      string   `json:"host,omitempty"`
 	PID       int      `json:"pid,omitempty"`
-	Policies  []string `json:"policies"`          // policies whose valves it may own, or Every
+	Policies  []string `json:"policies"`          // whose valves it may own, or Every
 	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
 	Tombstone bool     `json:"tombstone,omitempty"`
 
-	// Informational: no decision depends on these.
+	// Informational only.
 
-	Version string          `json:"version,omitempty"` // of the program
+	Version string          `json:"version,omitempty"`
 	Started time.Time       `json:"started,omitzero"`  // by its own clock
 	Workers map[string]Crew `json:"workers,omitempty"` // by policy; not of idle ones for a target
 }
 
-// Every stands for all policies in a lease, whose size must not depend on them.
+// Every stands for all policies, as a lease's size must not depend on them.
 const Every = "*"
 
 // Runs reports whether the drainer may own a policy's valve.
@@ -46,14 +44,13 @@ func (l *Lease) Runs(policy string) bool {
 	return slices.Contains(l.Policies, policy) || slices.Contains(l.Policies, Every)
 }
 
-// Crew is a drainer's own workers for a policy.
+// Crew is a drainer's workers for a policy.
 type Crew struct {
 	All  int `json:"all"`
-	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
+	Busy int `json:"busy,omitempty"` // for this drainer's valve or another's
 }
 
-// Owner records a partition's owner. Its revision is the epoch. A released one hands over the
-// valve's state.
+// Owner records a partition's owner, with the epoch as its revision. A released one hands over.
 type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
@@ -66,8 +63,8 @@ type Owner struct {
 	Handover
 }
 
-// Checkpoint is an owner's state in case of a crash. It is written four times a second, while every
-// drainer watches ownership records.
+// Checkpoint is an owner's state in case of a crash. It is apart from ownership records, which
+// every drainer watches.
 type Checkpoint struct {
 	V     int    `json:"v"`
 	Owner string `json:"owner"`
@@ -75,32 +72,31 @@ type Checkpoint struct {
 	Handover
 }
 
-// Handover is a valve's state of one partition for its successor, in durations. The successor
-// determines the record's age.
+// Handover is a partition's state for its successor, in durations. The successor determines the
+// record's age.
 type Handover struct {
-	// when this was collected, by the owner's estimate of JetStream's clock: Unix µs
+	// when it was collected, by the estimate of JetStream's clock: Unix µs
 	At     int64   `json:"at,omitempty"`
 	Rate   string  `json:"rate,omitempty"`   // of the clocks
 	Burst  int64   `json:"burst,omitempty"`  // of the clocks; 0: not recorded
 	Clocks []Clock `json:"clocks,omitempty"` // of buckets that differ from new ones
 	// total outflow of the clock without a key
 	Total   string `json:"total,omitempty"`
-	Partial bool   `json:"partial,omitempty"` // there were too many clocks to list
-	// µs after which all unlisted buckets may start
+	Partial bool   `json:"partial,omitempty"` // with too many clocks to list
+	// µs after which unlisted buckets may start
 	Rest int64 `json:"rest,omitempty"`
-	// Limits names the start limits that the clocks' usage refers to. For a successor after a
-	// crash: starts within Gap µs may be missing, and no started job cost more than Cost slots.
-	// Unlisted buckets may have started Slots slots, Crashed µs ago. No bucket starts more jobs
-	// once Budget of its slots would be missing; 0: unlimited. ByCost has the same bounds for costs
-	// by name.
+	// Limits names the start limits of the clocks' usage. For a successor after a crash: starts
+	// within Gap µs may be missing, and no started job cost more than Cost slots. Unlisted buckets
+	// may have started Slots slots, Crashed µs ago. No bucket starts more once Budget of its slots
+	// would be missing; 0: unlimited. ByCost has the same bounds for costs by name.
 	Limits string            `json:"limits,omitempty"`
 	Gap    int64             `json:"gap,omitempty"`
 	Cost   int64             `json:"cost,omitempty"`
 	Slots  int64             `json:"slots,omitempty"`
 	Budget int64             `json:"budget,omitempty"`
 	ByCost map[string]Bounds `json:"by_cost,omitempty"`
-	// Together is the usage of the limits over all buckets, AllLimits their names, and
-	// AllBudget their budget.
+	// Together is the usage of the limits over all buckets, AllLimits their names, AllBudget their
+	// budget.
 	Together  string `json:"together,omitempty"`
 	AllLimits string `json:"all_limits,omitempty"`
 	AllBudget int64  `json:"all_budget,omitempty"`
@@ -108,13 +104,13 @@ type Handover struct {
 	Sizes map[string]int64 `json:"sizes,omitempty"`
 	// µs since a crash after which unlisted buckets may have started jobs
 	Crashed int64 `json:"crashed,omitempty"`
-	// jobs without an outcome, and their holders
+	// without an outcome
 	Running runs `json:"running,omitempty"`
-	// creation time of the jobs' stream, Unix ns: another stream repeats their sequences
+	// creation of the jobs' stream, Unix ns: another one repeats sequences
 	Stream int64 `json:"stream,omitempty"`
-	// recently finished jobs, whose acknowledgement may not be applied yet
+	// finished, perhaps without an applied acknowledgement
 	Done packed `json:"done,omitempty"`
-	// last sequence seen of the stream: a server with less is no leader
+	// last sequence seen: a server with less is no leader
 	Last uint64 `json:"last,omitempty"`
 	// Through is when the newest job of this record was stored, or later, by the server's clock,
 	// Unix ns; 0: not recorded. A job stored later under a recorded sequence follows a restored
@@ -124,7 +120,7 @@ type Handover struct {
 	Edits []Edit `json:"edits,omitempty"`
 }
 
-// Bounds are a handover's bounds on starts, in units of a cost.
+// Bounds are bounds on starts, in units of a cost.
 type Bounds struct {
 	Cost      int64 `json:"cost,omitempty"`
 	Slots     int64 `json:"slots,omitempty"`
@@ -132,7 +128,7 @@ type Bounds struct {
 	AllBudget int64 `json:"all_budget,omitempty"`
 }
 
-// Of returns the bounds for a cost, "" for the jobs' own, if the record has it.
+// Of returns the bounds for a cost, "" for the jobs' own.
 func (h *Handover) Of(cost string) (b Bounds, known bool) {
 	if cost == "" {
 		return Bounds{h.Cost, h.Slots, h.Budget, h.AllBudget}, true
@@ -152,30 +148,28 @@ func (h *Handover) Tell(cost string, b Bounds) {
 	h.ByCost[cost] = b
 }
 
-// Clock is the state of a bucket's clock. Its names are short: a record may hold a hundred
-// thousand.
+// Clock is a bucket's clock. Names are short: a record may hold a hundred thousand.
 type Clock struct {
 	Key job.Key `json:"k"`
-	// µs until the next start is due, negative for burst credit
+	// µs until the next start, negative for burst credit
 	Due       int64 `json:"d,omitempty"`
 	Tat       int64 `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
-	Cool      int64 `json:"c,omitempty"` // µs until the cool-down ends
-	Throttles int   `json:"n,omitempty"` // cool-downs in a row
-	// failures in a row of the bucket's open breaker; 0: closed
+	Cool      int64 `json:"c,omitempty"` // µs
+	Throttles int   `json:"n,omitempty"` // in a row
+	// failures in a row of an open breaker; 0: closed
 	Down   int     `json:"f,omitempty"`
-	Probe  int64   `json:"p,omitempty"` // µs until its next probe
-	Starts float64 `json:"s,omitempty"` // recent starts per second
-	// of the clock, if it differs from the policy's
+	Probe  int64   `json:"p,omitempty"` // µs until the next
+	Starts float64 `json:"s,omitempty"` // recent, per second
+	// if it differs from the policy's
 	Rate  string `json:"r,omitempty"`
-	Burst int64  `json:"b,omitempty"` // of the clock, if it differs from the policy's
-	// the target's learnt limit, in package adapt's form
+	Burst int64  `json:"b,omitempty"` // if it differs from the policy's
+	// in package adapt's form
 	Learnt string `json:"a,omitempty"`
-	Used   string `json:"u,omitempty"` // usage of the start limits, in package quota's form
+	Used   string `json:"u,omitempty"` // in package quota's form
 
-	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
+	Wait int64 `json:"-"` // µs until its next start, for Fit
 }
 
-// Run is a running job and the process that runs it.
 type Run struct {
 	Seq    uint64
 	Holder string
@@ -184,30 +178,30 @@ type Run struct {
 // Edit is an operator's change of a stored job: see [job.Edit].
 type Edit struct {
 	Seq      uint64     `json:"s"`
-	Job      int64      `json:"j"` // when it was stored, Unix ns: as in Attempt
+	Job      int64      `json:"j"` // as in Attempt
 	Front    int64      `json:"f,omitempty"`
 	Priority *int       `json:"p,omitempty"`
 	Deadline *time.Time `json:"d,omitempty"`
-	// Run is the number of the attempt that ignores backoff and the job's date; 0: none.
+	// Run is the attempt that ignores backoff and the job's date; 0: none.
 	Run int `json:"r,omitempty"`
 }
 
-// Attempt is the history of a job that has failed, or was running when its owner crashed. It is
-// written before the backoff begins.
+// Attempt is the history of a job that failed, or was running when its owner crashed, written
+// before its backoff.
 type Attempt struct {
 	V         int    `json:"v"`
-	Attempts  int    `json:"attempts"`         // attempts that counted
+	Attempts  int    `json:"attempts"`         // those that counted
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
-	At        int64  `json:"at,omitempty"` // when the backoff began, as in Handover
-	// creation time of the job's stream, Unix ns: another stream repeats its sequence
+	At        int64  `json:"at,omitempty"` // beginning of the backoff, as in Handover
+	// creation of the job's stream, Unix ns
 	Stream int64 `json:"stream,omitempty"`
-	// when the job was stored, Unix ns: a restored backup repeats its sequence
+	// storage of the job, Unix ns: a restored backup repeats its sequence
 	Job int64 `json:"job,omitempty"`
-	// of the owner that wrote it: a later owner's record takes precedence
+	// of the writer: a later one takes precedence
 	Epoch uint64 `json:"epoch,omitempty"`
-	// holder of the last crash, which counts once, however often it is noticed
+	// last crashed holder, whose crash counts once
 	CrashedBy string `json:"crashed_by,omitempty"`
 }
 
@@ -221,8 +215,8 @@ func Encode(record any) []byte {
 	return data
 }
 
-// Decode reads a record. A newer format is ErrVersion; any other error means that the record is
-// damaged. The version goes first, because fields of a newer format may have other types.
+// Decode reads a record. A newer format is ErrVersion; any other error means damage. The version
+// goes first, because newer fields may have other types.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`
