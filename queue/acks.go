@@ -27,7 +27,6 @@ type acks struct {
 	prefix string
 	inbox  string
 	sub    *nats.Subscription
-	out    chan []uint64
 
 	mu        sync.Mutex
 	window    int                  // ackWindow, smaller in a test
@@ -40,17 +39,19 @@ type acks struct {
 	// closed, and nil again, when nothing is queued or unconfirmed
 	settled chan struct{}
 
-	wake, wakeOut chan struct{}
-	stop          chan struct{}
-	running       sync.WaitGroup
+	wake    chan struct{}
+	news    chan struct{} // confirmed has grown
+	stop    chan struct{}
+	ended   chan struct{} // confirmed grows no more
+	running sync.WaitGroup
 }
 
 func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
 	a := &acks{
 		nc: nc, prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
-		window: ackWindow,
-		out:    make(chan []uint64, 1), sent: map[uint64]time.Time{},
-		wake: make(chan struct{}, 1), wakeOut: make(chan struct{}, 1), stop: make(chan struct{}),
+		window: ackWindow, sent: map[uint64]time.Time{},
+		wake: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+"*", a.answered); err == nil {
@@ -60,7 +61,6 @@ func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	a.running.Go(a.send)
-	a.running.Go(a.deliver)
 	return a, nil
 }
 
@@ -161,7 +161,7 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 	a.confirmed = append(a.confirmed, seq)
 	if len(a.confirmed) == 1 {
-		signal(a.wakeOut)
+		signal(a.news)
 	}
 	if len(a.waiting) > 0 {
 		signal(a.wake)
@@ -175,26 +175,7 @@ func (a *acks) gone(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.confirmed = append(a.confirmed, seq); len(a.confirmed) == 1 {
-		signal(a.wakeOut)
-	}
-}
-
-func (a *acks) deliver() {
-	for {
-		select {
-		case <-a.wakeOut:
-		case <-a.stop:
-			return
-		}
-		batch := a.takeConfirmed()
-		select {
-		case a.out <- batch:
-		case <-a.stop:
-			a.mu.Lock()
-			a.confirmed = slices.Concat(batch, a.confirmed)
-			a.mu.Unlock()
-			return
-		}
+		signal(a.news)
 	}
 }
 
@@ -244,8 +225,7 @@ func (a *acks) sendAll() {
 	}
 }
 
-// close returns the number of unconfirmed acknowledgements. Confirmed ones can still be received
-// from out.
+// close returns the number of unconfirmed acknowledgements. Confirmed ones can still be taken.
 func (a *acks) close() int {
 	a.mu.Lock()
 	if a.closed {
@@ -258,17 +238,8 @@ func (a *acks) close() int {
 	a.running.Wait()
 	_ = a.sub.Unsubscribe()
 
-	left := a.takeConfirmed()
-	select {
-	case batch := <-a.out:
-		left = append(batch, left...)
-	default:
-	}
-	if len(left) > 0 {
-		a.out <- left
-	}
-	close(a.out)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	close(a.ended)
 	return len(a.waiting) + len(a.sent)
 }

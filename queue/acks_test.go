@@ -54,8 +54,8 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 		}
 	}
 	select {
-	case got := <-a.out:
-		if !slices.Equal(got, []uint64{7}) {
+	case <-a.news:
+		if got := a.takeConfirmed(); !slices.Equal(got, []uint64{7}) {
 			t.Errorf("confirmed %v", got)
 		}
 	case <-deadline.C:

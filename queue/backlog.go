@@ -68,9 +68,8 @@ type Backlog struct {
 	received uint64 // consumer sequence of the last delivery
 	unheard  bool   // a received delivery was not handed over
 	acks     *acks
-	arrivals chan []job.Arrived
+	updates  chan Update
 	broken   chan error
-	idle     chan struct{}
 	sweep    sweep
 	ticked   ticked
 	rest     rest
@@ -116,11 +115,10 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 		b: b, o: o, stream: info.Config.Name, created: info.Created, last: info.State.LastSeq,
 		restored: jsapi.Instants(info.Config.Metadata, jsapi.MetaRestored),
 		lean:     isLean(info.State),
-		sweep:    sweep{wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)},
-		arrivals: make(chan []job.Arrived), broken: make(chan error, 1),
-		isBroken: make(chan struct{}), idle: make(chan struct{}, 1),
-		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1),
-			out: make(chan []job.Arrived)},
+		sweep:    sweep{wake: make(chan struct{}, 1)},
+		updates:  make(chan Update), broken: make(chan error, 1),
+		isBroken: make(chan struct{}),
+		strays:   strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1)},
 	}
 	l.bare.Store(!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
@@ -185,7 +183,7 @@ func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	if l.o.Partitions == 1 {
 		return
 	}
-	l.filter = l.b.names.storedIn(l.o.Policy, l.o.Partition)
+	l.filter = l.b.names.Queue(l.o.Policy, l.o.Partition, ">")
 	if l.o.Partition == 0 && config.SubjectTransform != nil {
 		l.strays.filter = config.SubjectTransform.Source
 	}
@@ -322,25 +320,37 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
 	}
-	select {
-	case jobs := <-l.arrivals:
-		return Update{Arrived: jobs}, nil
-	case jobs := <-l.strays.out:
-		return Update{Stray: jobs}, nil
-	case <-l.sweep.ended:
-		return Update{Swept: true}, nil
-	case <-l.idle:
-		return Update{Idle: true}, nil
-	case err := <-l.broken:
-		return Update{}, err
-	case seqs, ok := <-l.acks.out:
-		if !ok {
+	for {
+		ended := false
+		select {
+		case u := <-l.updates:
+			return u, nil
+		case err := <-l.broken:
+			return Update{}, err
+		case <-l.acks.news:
+		case <-l.acks.ended:
+			ended = true
+		case <-ctx.Done():
+			return Update{}, ctx.Err()
+		}
+		if seqs := l.acks.takeConfirmed(); len(seqs) > 0 {
+			return Update{Confirmed: seqs}, nil
+		}
+		if ended {
 			return Update{}, ErrClosed
 		}
-		return Update{Confirmed: seqs}, nil
-	case <-ctx.Done():
-		return Update{}, ctx.Err()
 	}
+}
+
+// report hands an update to Next, unless the backlog stops or breaks.
+func (l *Backlog) report(u Update) bool {
+	select {
+	case l.updates <- u:
+		return true
+	case <-l.isBroken:
+	case <-l.stop:
+	}
+	return false
 }
 
 // Last is the stream's last sequence at the opening, per the stream's leader.
@@ -456,7 +466,7 @@ func (l *Backlog) look(ctx context.Context) {
 			l.fail(fmt.Errorf("%w: messages are too large for a backlog with bodies", ErrShape))
 			return
 		case l.idles(info):
-			l.idle <- struct{}{}
+			l.report(Update{Idle: true})
 			return
 		}
 	}

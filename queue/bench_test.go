@@ -157,7 +157,7 @@ func BenchmarkLetters(b *testing.B) {
 			return err
 		}},
 		{"ms/discard-all", func() error {
-			_, err := letters.DiscardThrough(b.Context(), 0)
+			_, err := letters.DiscardSome(b.Context(), DeadLetterFilter{})
 			return err
 		}},
 	} {

@@ -209,10 +209,10 @@ func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 		}
 	}
 	ctx := natstest.Context(t)
-	if all, err := b.ScanJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 3 {
+	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 3 {
 		t.Errorf("scanned %+v, %v", all, err)
 	}
-	if all, err := b.StoredJobs(ctx, "stripe", 0, "a", 1, 100); err != nil || len(all) != 3 {
+	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{Key: "a"}, 1, 100); err != nil || len(all) != 3 {
 		t.Errorf("listed %+v, %v", all, err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})

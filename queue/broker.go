@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -46,7 +47,7 @@ type Broker struct {
 
 	tables  Tables
 	shared  switchboard
-	resting resting
+	resting sync.Map // backlogs
 
 	events    events
 	chronicle chronicle
@@ -90,7 +91,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger,
-		shared: switchboard{nc: nc}}
+		shared: switchboard{nc: nc}, minutes: minutes{now: time.Now}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)

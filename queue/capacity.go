@@ -36,10 +36,7 @@ func (b *Broker) lower(ctx context.Context, policy string, have,
 	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
 		return err
 	}
-	if err := b.closeDoor(ctx, policy, have); err != nil {
-		return err
-	}
-	state, err := b.settled(ctx, policy)
+	state, err := b.shut(ctx, policy, have)
 	if err != nil {
 		return err
 	}

@@ -54,10 +54,10 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
 	defer annotate(&err, "depth of bucket %s.%s", policy, k)
-	if _, err := job.ParseKey(string(k)); err != nil {
+	subject, err := b.bucket(policy, partition, k)
+	if err != nil {
 		return 0, err
 	}
-	subject := b.names.Queue(policy, partition, k)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), subject)
 	if err != nil {
 		return 0, err
@@ -70,6 +70,7 @@ type Stream struct {
 	Name       string
 	Jobs       uint64
 	Partitions string // in its metadata
+	Last       uint64 // sequence of the last job stored
 }
 
 // Stream describes a policy's stream, or returns [ErrNoStream].
@@ -83,7 +84,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 		return Stream{}, fmt.Errorf("stream %s: %w: it is somebody else's", info.Config.Name,
 			ErrNoStream)
 	}
-	return Stream{info.Config.Name, info.State.Msgs, partitions}, nil
+	return Stream{info.Config.Name, info.State.Msgs, partitions, info.State.LastSeq}, nil
 }
 
 // Streams returns the policies that have a stream.

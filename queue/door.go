@@ -14,13 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-func (b *Broker) closeDoor(ctx context.Context, policy string,
-	config jetstream.StreamConfig) error {
-	config.Subjects = []string{b.names.doorClosed(policy)}
-	if err := b.js.UpdateStream(ctx, config); err != nil {
-		return fmt.Errorf("close the door: %w", err)
+// shut closes a door, waits for what came through it, and returns the stream's state.
+func (b *Broker) shut(ctx context.Context, policy string,
+	config jetstream.StreamConfig) (jetstream.StreamState, error) {
+	if !b.isClosed(policy, config) {
+		config.Subjects = []string{b.names.doorClosed(policy)}
+		if err := b.js.UpdateStream(ctx, config); err != nil {
+			return jetstream.StreamState{}, fmt.Errorf("close the door: %w", err)
+		}
 	}
-	return nil
+	return b.settled(ctx, policy)
 }
 
 // reopen opens a door again after err, and returns err. It works past the lock's deadline, because
@@ -116,11 +119,8 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 					err = b.reopen(ctx, info.Config, err)
 				}
 			}()
-			if err := b.closeDoor(ctx, name, info.Config); err != nil {
-				return err
-			}
 		}
-		state, err := b.settled(ctx, name)
+		state, err := b.shut(ctx, name, info.Config)
 		if err != nil {
 			return err
 		}
@@ -152,12 +152,7 @@ func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error)
 			gone = errors.Is(err, ErrNoStream)
 			return unlessGone(err)
 		}
-		if !b.isClosed(name, info.Config) {
-			if err := b.closeDoor(ctx, name, info.Config); err != nil {
-				return err
-			}
-		}
-		state, err := b.settled(ctx, name)
+		state, err := b.shut(ctx, name, info.Config)
 		if err != nil || state.Msgs > 0 {
 			return err
 		}

@@ -16,12 +16,12 @@ const dropsAtOnce = 500
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	defer annotate(&err, "drop bucket %s.%s", policy, k)
-	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard matches other buckets
+	subject, err := b.bucket(policy, partition, k)
+	if err != nil {
 		return 0, err
 	}
-	subject, stream := b.names.Queue(policy, partition, k), b.names.Stream(policy)
 	for {
-		n, err := b.dropSome(ctx, policy, stream, subject)
+		n, err := b.dropSome(ctx, policy, subject)
 		removed += n
 		if err != nil && (removed == 0 || !errors.Is(err, ErrUnavailable)) {
 			return removed, err
@@ -32,9 +32,9 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	}
 }
 
-func (b *Broker) dropSome(ctx context.Context, policy, stream,
-	subject string) (removed int, err error) {
+func (b *Broker) dropSome(ctx context.Context, policy, subject string) (removed int, err error) {
 	var found []job.Arrived
+	stream := b.names.Stream(policy)
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
 		m, err := b.js.Message(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})

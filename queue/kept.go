@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 // Kept lists the installation's streams in the order of a backup, which takes each at its own
@@ -26,33 +27,25 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 		return nil, nil, err
 	}
 	slices.Sort(all)
-	t := b.tables
+	n, t := b.names, b.tables
+	ranks := map[string]int{n.schedules(): 2, n.auditStream(): 2, n.minutesStream(): 6}
+	for rank, tables := range map[int][]*kv.Table{
+		1: {t.Partitions, t.Attempts, t.ended},
+		5: {t.Policies},
+		6: {t.Drainers, t.Admitters, t.locks, t.done},
+	} {
+		for _, table := range tables {
+			ranks["KV_"+table.Bucket()] = rank
+		}
+	}
 	rank := func(stream string) int {
-		if table, ok := strings.CutPrefix(stream, "KV_"); ok {
-			switch table {
-			case t.Partitions.Bucket(), t.Attempts.Bucket(), t.ended.Bucket():
-				return 1
-			case t.Policies.Bucket():
-				return 5
-			case t.Drainers.Bucket(), t.Admitters.Bucket(), t.locks.Bucket(), t.done.Bucket():
-				return 6
+		name, ours := strings.CutPrefix(stream, n.Stream(""))
+		for infix, rank := range map[string]int{"": 3, deadInfix: 4, historyInfix: 6} {
+			if of, found := strings.CutPrefix(name, infix); ours && found && policy.IsName(of) {
+				return rank
 			}
-			return 0
 		}
-		name, ours := strings.CutPrefix(stream, b.names.Stream(""))
-		letters, dead := strings.CutPrefix(name, deadInfix)
-		past, history := strings.CutPrefix(name, historyInfix)
-		switch {
-		case stream == b.names.schedules(), stream == b.names.auditStream():
-			return 2
-		case ours && policy.IsName(name):
-			return 3
-		case ours && dead && policy.IsName(letters):
-			return 4
-		case ours && history && policy.IsName(past), stream == b.names.minutesStream():
-			return 6
-		}
-		return 0
+		return ranks[stream]
 	}
 	for order := 1; order <= 6; order++ {
 		for _, stream := range all {

@@ -206,37 +206,23 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
 		// A refusal says that another caller deleted it. Without an answer it was probably this
 		// one.
-		var refusal *jsapi.Refusal
-		return !errors.As(err, &refusal), nil
+		return !jsapi.IsRefusal(err), nil
 	}
 	return false, fmt.Errorf("delete dead letter %d: %w", id, err)
 }
 
-// DiscardThrough deletes the letters up to the ID last (0: all) and returns their number.
-func (l Letters) DiscardThrough(ctx context.Context, last uint64) (discarded uint64, err error) {
-	stream, err := l.stream()
-	if err == nil {
-		discarded, err = l.b.purge(ctx, stream, "", last)
-	}
-	if err != nil && !errors.Is(err, ErrNoStream) {
-		return 0, fmt.Errorf("discard the dead letters of %s: %w", l.policy, err)
-	}
-	return discarded, nil
-}
-
-// Discarded returns how many letters ever made room for newer ones, and the use of their bound.
-func (l Letters) Discarded(ctx context.Context) (discarded uint64, fill Fill, err error) {
+// Discarded returns how many letters ever made room for newer ones.
+func (l Letters) Discarded(ctx context.Context) (discarded uint64, err error) {
 	defer annotate(&err, "dead letters of %s", l.policy)
 	stream, err := l.stream()
 	if err != nil {
-		return 0, Fill{}, err
+		return 0, err
 	}
 	info, err := l.b.js.StreamInfo(ctx, stream, "")
 	if err != nil {
-		return 0, Fill{}, unlessGone(err)
+		return 0, unlessGone(err)
 	}
-	fill = Fill{int64(info.State.Bytes), max(0, info.Config.MaxBytes)}
-	return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), fill, nil
+	return uint64(metaNumber(info.Config.Metadata, metaDiscarded)), nil
 }
 
 // DropEmpty deletes an empty stream of dead letters. The policy must be deleted, or about to be.

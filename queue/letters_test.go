@@ -100,7 +100,7 @@ func TestDeadLetters(t *testing.T) {
 		if _, err := b.Letters(bad).List(ctx, 0, 10); !errors.Is(err, ErrNotFound) {
 			t.Errorf("list %q: %v", bad, err)
 		}
-		if _, err := b.Letters(bad).DiscardThrough(ctx, 0); !errors.Is(err, ErrNotFound) {
+		if _, err := b.Letters(bad).DiscardSome(ctx, DeadLetterFilter{}); !errors.Is(err, ErrNotFound) {
 			t.Errorf("discard %q: %v", bad, err)
 		}
 	}
@@ -111,13 +111,13 @@ func TestDeadLetters(t *testing.T) {
 	if err := b.Letters("stripe").Discard(ctx, 3); !errors.Is(err, ErrNotFound) {
 		t.Errorf("discarded twice: %v", err)
 	}
-	if n, err := b.Letters("stripe").DiscardThrough(ctx, 4); err != nil || n != 3 {
+	if n, err := b.Letters("stripe").DiscardSome(ctx, DeadLetterFilter{Through: 4}); err != nil || n != 3 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	if ids := letterIDs(t, b, "stripe"); fmt.Sprint(ids) != "[5]" {
 		t.Errorf("left %v", ids)
 	}
-	if n, err := b.Letters("stripe").DiscardThrough(ctx, 0); err != nil || n != 1 {
+	if n, err := b.Letters("stripe").DiscardSome(ctx, DeadLetterFilter{}); err != nil || n != 1 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	if ids := letterIDs(t, b, "other"); len(ids) != 5 {
@@ -167,7 +167,7 @@ func TestPoliciesWithDeadLettersAreCounted(t *testing.T) {
 	for i, policy := range []string{"mail", "stripe", "stripe", "a", "empty"} {
 		bury(t, b, DeadLetter{Policy: policy, Key: "k", Seq: uint64(i + 1), Reason: "deadline"})
 	}
-	if _, err := b.Letters("empty").DiscardThrough(ctx, 0); err != nil {
+	if _, err := b.Letters("empty").DiscardSome(ctx, DeadLetterFilter{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := counts(); got != "stripe:2 a:1 mail:1 " {

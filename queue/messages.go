@@ -22,29 +22,6 @@ func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.
 // mostListedBytes roughly bounds the bodies read for one list.
 const mostListedBytes = 8 << 20
 
-// StoredJobs reads up to n jobs of a bucket in stream order from a sequence on: fewer if their
-// bodies are large, but at least one if any exists.
-func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k job.Key,
-	from uint64, n int) (found []job.Arrived, err error) {
-
-	defer annotate(&err, "jobs of bucket %s.%s", policy, k)
-	subject, err := b.bucket(policy, partition, k)
-	if err != nil {
-		return nil, err
-	}
-	bytes := 0
-	for m, err := range b.js.Messages(ctx, b.names.Stream(policy), subject, from, n) {
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, b.arrived(m, false))
-		if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
-			break
-		}
-	}
-	return found, nil
-}
-
 // bucket returns the subject of a bucket's jobs. It refuses wildcards, which match other buckets.
 func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error) {
 	_, err := job.ParseKey(string(k))
@@ -57,32 +34,29 @@ type JobFilter struct {
 	Partition int     // of the bucket
 }
 
-// LastJob returns the last sequence of a policy's stream, or [ErrNoStream].
-func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
-	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
-	if err != nil {
-		return 0, fmt.Errorf("last job of %s: %w", policy, err)
-	}
-	return info.State.LastSeq, nil
-}
-
-// ScanJobs reads up to n jobs in stream order from a sequence on: fewer if their bodies are large,
+// StoredJobs reads up to n jobs in stream order from a sequence on: fewer if their bodies are large,
 // but at least one if any exists.
-func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from uint64,
+func (b *Broker) StoredJobs(ctx context.Context, policy string, w JobFilter, from uint64,
 	n int) (found []job.Arrived, err error) {
+	defer annotate(&err, "jobs of %s", policy)
 	stream, subject := b.names.Stream(policy), ""
 	if w.Key != "" {
 		if subject, err = b.bucket(policy, w.Partition, w.Key); err != nil {
-			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, w.Key, err)
+			return nil, err
 		}
 	}
-	for {
-		read, err := b.js.Batch(ctx, stream, subject, max(from, 1), n)
-		for _, m := range read {
+	for bytes := 0; ; {
+		for m, err := range b.js.Messages(ctx, stream, subject, from, n) {
+			if err != nil {
+				return nil, err
+			}
 			found = append(found, b.arrived(m, false))
+			if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
+				break
+			}
 		}
-		if err != nil || len(found) > 0 {
-			return found, err
+		if len(found) > 0 {
+			return found, nil
 		}
 		// A replica that lags may lack jobs.
 		next, err := b.js.NextStored(ctx, stream, subject, from)
@@ -95,7 +69,7 @@ func (b *Broker) ScanJobs(ctx context.Context, policy string, w JobFilter, from 
 	}
 }
 
-// messageBySeq reads one message from a stream's leader, which rejects 0 as a bad request.
+// The leader rejects 0 as a bad request.
 func (b *Broker) messageBySeq(ctx context.Context, stream string,
 	seq uint64) (jsapi.Message, error) {
 	if seq == 0 {

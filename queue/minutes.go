@@ -49,14 +49,7 @@ type minute struct {
 // minutes stores the counts held by the gates, with one timer for all.
 type minutes struct {
 	armed atomic.Bool
-	now   func() time.Time // nil: time.Now
-}
-
-func (m *minutes) time() time.Time {
-	if m.now != nil {
-		return m.now()
-	}
-	return time.Now()
+	now   func() time.Time // time.Now, except in a test
 }
 
 // Count adds n to a count of this minute; CountDepth keeps the maximum.
@@ -70,7 +63,7 @@ func (b *Broker) Count(policy string, what Count, n int64) {
 // count is Count on a locked gate.
 func (b *Broker) count(g *gate, what Count, n int64) {
 	if g.minute.At == 0 {
-		now := b.minutes.time()
+		now := b.minutes.now()
 		g.minute.At = now.Unix() / 60
 		if b.minutes.armed.CompareAndSwap(false, true) {
 			time.AfterFunc(now.Truncate(time.Minute).Add(time.Minute).Sub(now), b.KeepMinutes)
@@ -163,7 +156,7 @@ type Day struct {
 
 // Day returns the counts of a policy, summed over all processes.
 func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
-	end := b.minutes.time().Unix() / 60
+	end := b.minutes.now().Unix() / 60
 	kept := map[int64]*minute{}
 	first := end
 	stream, subject := b.names.minutesStream(), b.names.minute(policy)

@@ -181,7 +181,7 @@ func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 1)
 	apply(t, b, p)
-	if err := b.closeDoor(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
+	if _, err := b.shut(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
 		t.Fatal(err)
 	}
 	published := make(chan error, 1)

@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -40,20 +38,6 @@ type rest struct {
 	atOnce bool // opened without jobs, and has not pulled yet
 }
 
-type resting struct {
-	mu  sync.Mutex
-	all map[*Backlog]struct{}
-}
-
-func (r *resting) add(l *Backlog) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[*Backlog]struct{}{}
-	}
-	r.all[l] = struct{}{}
-}
-
 var errUnheard = errors.New("a job came when the backlog was about to rest")
 
 func (l *Backlog) listen(door string) error {
@@ -81,16 +65,14 @@ func (l *Backlog) ring() {
 }
 
 func (l *Backlog) hush() {
-	r, all := &l.rest, &l.b.resting
+	r := &l.rest
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hush != nil {
 		r.hush()
 	}
 	r.hush, r.rests = nil, false
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.all, l)
+	l.b.resting.Delete(l)
 }
 
 // idles reports whether the backlog may rest: at the second look without jobs. With its door closed
@@ -139,7 +121,7 @@ func (l *Backlog) Rest() error {
 		return nil
 	}
 	r.rests, r.atOnce = true, false
-	l.b.resting.add(l)
+	l.b.resting.Store(l, nil)
 	if r.rung {
 		go l.o.Wake()
 	}
@@ -195,9 +177,11 @@ func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {
 }
 
 func (b *Broker) rouse(ctx context.Context) error {
-	b.resting.mu.Lock()
-	asleep := slices.Collect(maps.Keys(b.resting.all))
-	b.resting.mu.Unlock()
+	var asleep []*Backlog
+	b.resting.Range(func(l, _ any) bool {
+		asleep = append(asleep, l.(*Backlog))
+		return true
+	})
 	if len(asleep) == 0 {
 		return nil
 	}

@@ -115,7 +115,7 @@ func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 	l, woken := openIdle(t, b)
 	l.rest.hush()
 	l.rest.rests = true
-	b.resting.add(l.Backlog)
+	b.resting.Store(l.Backlog, nil)
 	publish(t, b, "stripe", "a", 1)
 	go b.rouses(natstest.Context(t), time.Hour)
 	for roused := false; !roused; {
@@ -199,7 +199,8 @@ func TestAClosedBacklogDoesNotRest(t *testing.T) {
 	if err := l.Rest(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(b.resting.all); n != 0 {
-		t.Errorf("%d backlogs rest", n)
-	}
+	b.resting.Range(func(_, _ any) bool {
+		t.Error("it rests")
+		return false
+	})
 }

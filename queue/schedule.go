@@ -134,9 +134,7 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.PublishOpt) error {
 	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
 	m := nats.NewMsg(on)
-	for name, values := range s.Header {
-		m.Header[name] = values
-	}
+	maps.Copy(m.Header, s.Header)
 	m.Header.Set(HeaderSchedule, s.When)
 	if s.Zone != "" {
 		m.Header.Set(HeaderScheduleZone, s.Zone)

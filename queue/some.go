@@ -56,11 +56,18 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	return nil
 }
 
-// DiscardSome deletes the selected letters, and returns the number deleted, also after an error.
+// DiscardSome deletes the selected letters, and returns the number deleted, also after an error. A
+// selection by ID, or of all, goes at once.
 func (l Letters) DiscardSome(ctx context.Context,
 	some DeadLetterFilter) (discarded uint64, err error) {
-	if _, err := l.stream(); err != nil {
+	defer annotate(&err, "discard dead letters of %s", l.policy)
+	stream, err := l.stream()
+	if err != nil {
 		return 0, err
+	}
+	if some == (DeadLetterFilter{Through: some.Through}) {
+		discarded, err = l.b.purge(ctx, stream, "", some.Through)
+		return discarded, unlessGone(err)
 	}
 	err = l.each(ctx, some, func(letter StoredLetter) error {
 		deleted, err := l.delete(ctx, letter.ID)

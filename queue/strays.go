@@ -22,7 +22,6 @@ type strays struct {
 	known  map[uint64]bool // handed over, not deleted
 	doomed []uint64        // finished, to be deleted
 	wake   chan struct{}   // doomed has grown
-	out    chan []job.Arrived
 }
 
 func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
@@ -53,16 +52,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 }
 
 func (l *Backlog) hand(found []job.Arrived) bool {
-	if len(found) == 0 {
-		return true
-	}
-	select {
-	case l.strays.out <- found:
-		return true
-	case <-l.isBroken:
-	case <-l.stop:
-	}
-	return false
+	return len(found) == 0 || l.report(Update{Stray: found})
 }
 
 func (s *strays) finish(seq uint64) bool {

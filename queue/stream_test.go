@@ -493,7 +493,7 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 2)
 	apply(t, b, p)
-	if err := b.closeDoor(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
+	if _, err := b.shut(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
 		t.Fatal(err)
 	}
 	// What somebody sends to the closed door is not stuck: the valve of partition 0 sees it, as

@@ -175,15 +175,9 @@ func (n Names) ParseRequest(endpoint, subject string) (policy, token string, ok 
 func (n Names) bucket(table string) string { return n.upper + "_" + table }
 
 // doorJobs and doorAdmitted are captured by an open stream.
-func (n Names) doorJobs(policy string) string     { return n.lower + ".jobs." + policy + ".>" }
-func (n Names) doorAdmitted(policy string) string { return n.lower + ".admitted." + policy + ".>" }
+func (n Names) doorJobs(policy string) string     { return n.Jobs(policy, ">") }
+func (n Names) doorAdmitted(policy string) string { return n.Admitted(policy, ">") }
 
 // doorClosed is captured by a closed stream. It is no key's subject and lies in partition 0, so a
 // message sent there becomes a dead letter.
-func (n Names) doorClosed(policy string) string {
-	return n.lower + ".queue." + policy + ".0.%closed"
-}
-
-func (n Names) storedIn(policy string, partition int) string {
-	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + ".>"
-}
+func (n Names) doorClosed(policy string) string { return n.Queue(policy, 0, "%closed") }

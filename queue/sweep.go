@@ -17,8 +17,7 @@ var errUnswept = errors.New("a job came that was not stored any more")
 // sweep detects that every job stored at the opening was delivered. A consumer's counts are wrong
 // while a leader catches up, so the stream's leader is asked for the next job.
 type sweep struct {
-	wake  chan struct{} // deliveries paused
-	ended chan struct{}
+	wake chan struct{} // deliveries paused
 
 	mu     sync.Mutex // also while jobs are handed over
 	handed uint64     // sequence of the last job handed over
@@ -50,7 +49,7 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 		switch {
 		case next > l.last:
 			if s.end(handed) {
-				s.ended <- struct{}{}
+				l.report(Update{Swept: true})
 				return
 			}
 		case handed != stuckAt || stuck.IsZero():
@@ -84,7 +83,7 @@ func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 		}
 	}
 	select {
-	case l.arrivals <- arrived:
+	case l.updates <- Update{Arrived: arrived}:
 		return true
 	case <-l.puller.Lost:
 		l.fail(jsapi.ErrReconnected)

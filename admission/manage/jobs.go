@@ -82,9 +82,10 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 		return Jobs{}, err
 	}
 	partition, page, sought := s.partitionOf(entry.Policy, key), Jobs{Jobs: []Job{}}, 0
+	bucket := queue.JobFilter{Key: key, Partition: partition}
 	for {
 		want := min(limit-len(page.Jobs), job.MaxExpected)
-		found, err := s.broker.StoredJobs(ctx, name, partition, key, after+1, want)
+		found, err := s.broker.StoredJobs(ctx, name, bucket, after+1, want)
 		if errors.Is(err, queue.ErrNoStream) || err == nil && len(found) == 0 {
 			return page, nil
 		}
@@ -104,7 +105,7 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 		if more && len(page.Jobs) < limit {
 			continue
 		}
-		rest, err := s.broker.StoredJobs(ctx, name, partition, key, after+1, 1)
+		rest, err := s.broker.StoredJobs(ctx, name, bucket, after+1, 1)
 		if len(rest) > 0 {
 			page.Next = &after
 		}

@@ -101,7 +101,7 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	if err != nil {
 		return DeadLetters{}, translate(err)
 	}
-	discarded, _, err := s.broker.Letters(name).Discarded(ctx)
+	discarded, err := s.broker.Letters(name).Discarded(ctx)
 	if err != nil {
 		return DeadLetters{}, translate(err)
 	}
@@ -244,7 +244,7 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 	if _, err := s.lettered(ctx, name); err != nil {
 		return Discarded{}, err
 	}
-	n, err := s.discard(ctx, name, some)
+	n, err := s.broker.Letters(name).DiscardSome(ctx, some)
 	if err != nil && n == 0 {
 		return Discarded{}, translate(err)
 	}
@@ -258,12 +258,4 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 	s.Note(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", some.Through,
 		"reason", some.Reason, "error", err)
 	return done, nil
-}
-
-func (s *Service) discard(ctx context.Context, name string, some queue.DeadLetterFilter) (uint64,
-	error) {
-	if some == (queue.DeadLetterFilter{Through: some.Through}) {
-		return s.broker.Letters(name).DiscardThrough(ctx, some.Through)
-	}
-	return s.broker.Letters(name).DiscardSome(ctx, some)
 }

@@ -40,10 +40,11 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	if key != nil {
 		where = queue.JobFilter{Key: *key, Partition: s.partitionOf(entry.Policy, *key)}
 	}
-	last, err := s.broker.LastJob(ctx, name)
+	stream, err := s.broker.Stream(ctx, name)
+	last := stream.Last
 	for err == nil && after < last {
 		var page []job.Arrived
-		page, err = s.broker.ScanJobs(ctx, name, where, after+1, taggedPage)
+		page, err = s.broker.StoredJobs(ctx, name, where, after+1, taggedPage)
 		if err != nil || len(page) == 0 {
 			break
 		}

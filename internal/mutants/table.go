@@ -209,8 +209,8 @@ var table = []mutant{
 	},
 	{
 		name: "history-in-backups", file: "queue/kept.go",
-		old: "b.names.minutesStream():\n\t\t\treturn 6",
-		new: "b.names.minutesStream():\n\t\t\treturn 4",
+		old: "historyInfix: 6",
+		new: "historyInfix: 4",
 		by:  "./queue TestAHistoryIsReadFromItsEnd",
 	},
 
@@ -2371,10 +2371,8 @@ func (Synced)`,
 	},
 	{
 		name: "capacity-lowered-with-an-open-door", file: "queue/capacity.go",
-		old: `if err := b.closeDoor(ctx, policy, have); err != nil {
-		return err
-	}`,
-		new: "",
+		old: "b.shut(ctx, policy, have)",
+		new: "b.settled(ctx, policy)",
 		by:  "./queue TestLoweringUnderFlowLosesNothing",
 	},
 	{

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -89,10 +90,8 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	metadata[jsapi.MetaCreated] = strconv.FormatInt(about.Created.UnixNano(), 10)
 	before, _ := metadata[jsapi.MetaRestored].(string)
 	metadata[jsapi.MetaRestored] = strings.TrimSpace(before + " " + r.at)
-	for key, value := range map[string]any{"num_replicas": r.replicas, "max_bytes": -1,
-		"metadata": metadata} {
-		about.Config[key] = value
-	}
+	maps.Copy(about.Config, map[string]any{"num_replicas": r.replicas, "max_bytes": -1,
+		"metadata": metadata})
 	delete(about.Config, "placement")
 	var opened struct {
 		Deliver string `json:"deliver_subject"`

@@ -146,16 +146,11 @@ func IsRefusal(err error) bool {
 
 // HasCode reports whether JetStream answered with one of these codes.
 func HasCode(err error, codes ...int) bool {
-	have := 0
-	var ours *Refusal
-	var theirs *jetstream.APIError
-	switch {
-	case errors.As(err, &ours):
-		have = ours.ErrCode
-	case errors.As(err, &theirs):
-		have = int(theirs.ErrorCode)
+	if ours, is := errors.AsType[*Refusal](err); is {
+		return slices.Contains(codes, ours.ErrCode)
 	}
-	return slices.Contains(codes, have)
+	theirs, is := errors.AsType[*jetstream.APIError](err)
+	return is && slices.Contains(codes, int(theirs.ErrorCode))
 }
 
 type PubAck struct {
