@@ -212,7 +212,8 @@ func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 3 {
 		t.Errorf("scanned %+v, %v", all, err)
 	}
-	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{Key: "a"}, 1, 100); err != nil || len(all) != 3 {
+	all, err := b.StoredJobs(ctx, "stripe", JobFilter{Key: "a"}, 1, 100)
+	if err != nil || len(all) != 3 {
 		t.Errorf("listed %+v, %v", all, err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})

@@ -100,7 +100,8 @@ func TestDeadLetters(t *testing.T) {
 		if _, err := b.Letters(bad).List(ctx, 0, 10); !errors.Is(err, ErrNotFound) {
 			t.Errorf("list %q: %v", bad, err)
 		}
-		if _, err := b.Letters(bad).DiscardSome(ctx, DeadLetterFilter{}); !errors.Is(err, ErrNotFound) {
+		_, err := b.Letters(bad).DiscardSome(ctx, DeadLetterFilter{})
+		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("discard %q: %v", bad, err)
 		}
 	}
@@ -111,7 +112,8 @@ func TestDeadLetters(t *testing.T) {
 	if err := b.Letters("stripe").Discard(ctx, 3); !errors.Is(err, ErrNotFound) {
 		t.Errorf("discarded twice: %v", err)
 	}
-	if n, err := b.Letters("stripe").DiscardSome(ctx, DeadLetterFilter{Through: 4}); err != nil || n != 3 {
+	n, err := b.Letters("stripe").DiscardSome(ctx, DeadLetterFilter{Through: 4})
+	if err != nil || n != 3 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	if ids := letterIDs(t, b, "stripe"); fmt.Sprint(ids) != "[5]" {

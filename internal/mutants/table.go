@@ -3553,14 +3553,14 @@ func (Synced)`,
 
 	{
 		name: "queues-saved-before-what-is-known-of-jobs", file: "queue/kept.go",
-		old: "return 1\n",
-		new: "return 3\n",
+		old: "1: {t.Partitions",
+		new: "3: {t.Partitions",
 		by:  "./queue/backup TestARestoreIsComplete",
 	},
 	{
 		name: "schedules-saved-after-the-queues", file: "queue/kept.go",
-		old: "return 2\n",
-		new: "return 4\n",
+		old: "n.schedules(): 2",
+		new: "n.schedules(): 4",
 		by:  "./queue/backup TestARestoreIsComplete",
 	},
 	{
