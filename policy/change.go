@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Keeping returns the policy with the partitions of before unless it names its own: they cannot
-// change, even if the default has.
+// Keeping returns the policy with the partitions of before, which cannot change, unless it names
+// its own.
 func (p Policy) Keeping(before Policy) Policy {
 	if p.HasQueue() && p.OutflowTotal.IsZero() && p.together() < 0 {
 		p.Partitions = cmp.Or(p.Partitions, before.Partitions)
@@ -14,9 +14,9 @@ func (p Policy) Keeping(before Policy) Policy {
 	return p
 }
 
-// CheckChange returns why a live policy cannot become another, an [*InvalidError], or nil.
-// Algorithm, partitions and having a queue are fixed: other partitions would split keys, and jobs
-// without a queue would never start. Both policies should be valid.
+// CheckChange returns why a live policy cannot become another, as an [*InvalidError]. Algorithm,
+// partitions and having a queue are fixed: other partitions would split keys, and jobs without a
+// queue never start.
 func CheckChange(before, after Policy) error {
 	before, after = before.WithDefaults(), after.WithDefaults()
 	var problems []Problem

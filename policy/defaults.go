@@ -10,14 +10,14 @@ import (
 
 const day = Duration(24 * time.Hour)
 
-// DefaultPeak is the default peak as a multiple of the outflow. In a second it leaves 1.5 % of the
-// outflow for catching up, including the 2 ms of law 2.
+// DefaultPeak is the peak as a multiple of the outflow. In a second it leaves 1.5 % for catching
+// up, with the 2 ms of law 2.
 const DefaultPeak = 1.0125
 
 // PeakRatio returns the peak as a multiple of the outflow.
 func (p Policy) PeakRatio() float64 { return peakRatio(p.Peak, p.Outflow) }
 
-// PeakTotalRatio returns the peak of all buckets together as a multiple of their outflow.
+// PeakTotalRatio is PeakRatio of all buckets together.
 func (p Policy) PeakTotalRatio() float64 { return peakRatio(p.PeakTotal, p.OutflowTotal) }
 
 func peakRatio(peak, outflow algorithms.Rate) float64 {
@@ -27,8 +27,8 @@ func peakRatio(peak, outflow algorithms.Rate) float64 {
 	return max(1, peak.PerSecond()/outflow.PerSecond())
 }
 
-// WithDefaults returns the policy with all defaults, as documented at its fields, and without the
-// redundant queue: false of a door policy. It is idempotent, and accepts invalid policies.
+// WithDefaults returns the policy with all defaults, without a door policy's redundant queue:
+// false. It is idempotent, and accepts invalid policies.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
 	case LeakingBucket:

@@ -8,13 +8,12 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Changes lists the differing fields of two documents in order, such as "outflow 20/s → 50/s".
+// Changes lists differing fields, such as "outflow 20/s → 50/s".
 type Changes []string
 
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
-// Diff lists the fields that differ; a missing field is "none". Policies are compared with their
-// defaults. Invalid documents may compare as equal.
+// Diff lists the differing fields, of policies with their defaults; a missing one is "none".
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
@@ -39,7 +38,7 @@ func Diff[T Policy | Override](before, after T) Changes {
 	return changes
 }
 
-// Fields lists the fields of a policy that is made or deleted, such as "outflow 20/s".
+// Fields lists the fields of a policy, such as "outflow 20/s".
 func Fields(p Policy) (fields Changes) {
 	for _, f := range flatten(p) {
 		fields = append(fields, f.Place+" "+f.Text)
@@ -47,7 +46,7 @@ func Fields(p Policy) (fields Changes) {
 	return fields
 }
 
-// flatten lists fields such as "retry.backoff" and "limits[1].key" as text.
+// flatten lists fields such as "limits[1].key" as text.
 func flatten(document any) []strict.Leaf {
 	if p, ok := document.(Policy); ok {
 		document = p.WithDefaults()

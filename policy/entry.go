@@ -4,32 +4,30 @@ import "time"
 
 // Entry is a stored policy with its metadata.
 type Entry struct {
-	Policy   Policy    // with defaults
-	Revision uint64    // of the record; higher is newer
-	Stored   time.Time // storage time of the record
-	Retired  bool      // takes no new jobs, and ends when its queue is empty
-	Deleting bool      // retired, and its record goes with its stream
-	Paused   bool      // by an operator
-	Source   string    // of the content: SourceAPI or SourceFile
-	// of the target: it determines where the target may be, and whether it may use the drainer's
-	// files
+	Policy   Policy // with defaults
+	Revision uint64 // of the record
+	Stored   time.Time
+	Retired  bool   // takes no new jobs
+	Deleting bool   // retired, and removed with its stream
+	Paused   bool   // by an operator
+	Source   string // SourceAPI or SourceFile
+	// of the target: decides where the target may be, and whether it may use the drainer's files
 	TargetSource string
-	// set of the last file with the policy; empty: none
+	// of the last file with the policy; empty: none
 	Set string
-	// nil: unchanged since its creation, or unknown
+	// nil: unchanged or unknown
 	Last *LastChange
 }
 
-// LastChange is the last change of a policy's content.
 type LastChange struct {
 	At      time.Time `json:"at"`      // by the writer's clock
 	Changed Changes   `json:"changed"` // at most [MaxTold] fields
 }
 
-// MaxTold is the number of fields in a [LastChange].
+// MaxTold bounds a [LastChange].
 const MaxTold = 10
 
-// Next returns the last change after a policy becomes another; c if they are equal.
+// Next returns the last change once a policy becomes another, or c if they are equal.
 func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 	changed := Diff(before, after)
 	if len(changed) == 0 {
@@ -39,11 +37,11 @@ func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
-// Entries holds all policies by name.
+// Entries has all policies by name.
 type Entries map[string]Entry
 
 // Sources of a policy's content.
 const (
-	SourceAPI  = "api"  // the API, or a program
-	SourceFile = "file" // a configuration file
+	SourceAPI  = "api" // or a program
+	SourceFile = "file"
 )

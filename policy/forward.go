@@ -7,12 +7,10 @@ import (
 	"strings"
 )
 
-// Forward lists the headers that producers may forward, in any case; nil: all that can be
-// forwarded.
+// Forward lists headers that producers may forward, in any case; nil: all.
 type Forward []string
 
-// neverForwarded are headers of a hop: of a connection (RFC 9110, 7.6.1), a proxy, or a NATS
-// server.
+// of a hop: a connection (RFC 9110, 7.6.1), a proxy, or a NATS server
 var neverForwarded = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "HTTP2-Settings", "Keep-Alive",
 	"Status", "TE", "Trailer",
@@ -21,8 +19,8 @@ var neverForwarded = []string{
 
 var neverForwardedPrefixes = []string{"Nats-", "Penstock-", "Proxy-", "X-Forwarded-"}
 
-// NeverForwarded reports whether a header can never be forwarded, in any case. Underscores count as
-// hyphens, because CGI and WSGI do not distinguish them.
+// NeverForwarded reports whether a header can never be forwarded. Underscores count as hyphens,
+// because CGI and WSGI do not distinguish them.
 func NeverForwarded(name string) bool {
 	name = strings.ReplaceAll(name, "_", "-")
 	return among(neverForwarded, name) ||
@@ -36,11 +34,11 @@ func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
 
-// overriding are headers that some frameworks take as the method or path.
+// Some frameworks take these as the method or path.
 var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
 	"X-Original-URL", "X-Rewrite-URL"}
 
-// Forwards reports whether a producer may forward a header. Headers that could bypass methods or
+// Forwards reports whether a producer may forward a header. Those that could bypass methods or
 // path_prefix must be listed.
 func (t *HTTPTarget) Forwards(name string) bool {
 	narrowed := t.Methods != nil || t.PathPrefix != nil
@@ -70,11 +68,11 @@ func (f Forward) check(c *checker, field string) {
 var (
 	tokenPattern  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 	methodPattern = regexp.MustCompile(`^[A-Z]{1,32}$`)
-	// prefixPattern excludes escapes, so that prefixes compare literally.
+	// without escapes, so that prefixes compare literally
 	prefixPattern = regexp.MustCompile(`^(/[A-Za-z0-9._~!$&'()*+,=:@-]+)+/?$`)
 )
 
-// NeverMethod reports whether no job can have the method: CONNECT requests a tunnel.
+// NeverMethod refuses CONNECT, which requests a tunnel.
 func NeverMethod(method string) bool { return method == "CONNECT" }
 
 func (t *HTTPTarget) checkProducers(c *checker) {
@@ -113,8 +111,7 @@ func (t *HTTPTarget) AllowsMethod(method string) bool {
 	return !NeverMethod(method) && (t.Methods == nil || slices.Contains(t.Methods, method))
 }
 
-// AllowsPath reports whether an escaped path is the prefix or below it. Paths with dot segments
-// were rejected before.
+// AllowsPath reports whether an escaped path without dot segments is the prefix or below it.
 func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	if t.PathPrefix == nil {
 		return true
@@ -123,8 +120,7 @@ func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	return escaped == prefix || strings.HasPrefix(escaped, prefix+"/")
 }
 
-// CheckPrefix rejects a target among the subjects of the installation with this prefix, unless it
-// is another policy's jobs.
+// CheckPrefix rejects a target among the installation's own subjects, except another policy's jobs.
 func (p Policy) CheckPrefix(prefix string) []Problem {
 	if p.Target == nil || p.Target.NATS == nil {
 		return nil

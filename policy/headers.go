@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// TargetHeaders are added to each request by the drainer. They are for credentials, so the values
-// come from files on its machine, and only policies of the operator's file have them.
+// TargetHeaders are added to requests by the drainer. They are for credentials: the values come
+// from its files, and only policies of the operator's file have them.
 type TargetHeaders map[string]HeaderFile
 
-// HeaderFile is the file of a header's value, without its last line break. It is reread when it
-// changes.
+// HeaderFile is a file with a header's value, reread when it changes.
 type HeaderFile struct {
-	File string `json:"file"` // an absolute path
+	File string `json:"file"` // absolute
 }
 
-// FromFiles returns the given fields that read files of the drainers.
+// FromFiles returns the given fields that read drainers' files.
 func (t *HTTPTarget) FromFiles() (fields []string) {
 	for _, f := range []struct {
 		name  string
@@ -102,7 +101,6 @@ func (t ClientTLS) check(c *checker, field string) {
 	}
 }
 
-// file checks the name of a file on the drainers' machines.
 func (c *checker) file(field, name string) {
 	switch {
 	case name == "":

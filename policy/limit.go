@@ -11,23 +11,22 @@ import (
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
-// Limit is one of a policy's limits: a rule, and the key it counts by.
+// Limit is a rule and the key it counts by.
 type Limit struct {
-	// Name identifies the limit and its state when the list changes: 1 to 32 of a-z, 0-9 and -. It
-	// is required if there are several.
+	// Name identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are
+	// several.
 	Name string `json:"name,omitempty"`
-	// Key is the template of the counted key: "{key}" is the request's key, "{ip}" the client's
-	// address; a text without either, such as "global", counts all requests together. Limits on
-	// starts count by "{key}", the default, or "global", which needs one partition.
+	// Key is a template of the counted key: "{key}" is the request's key, "{ip}" the client's
+	// address; a text without either counts all requests together. Limits on starts count by
+	// "{key}" (default) or "global", which needs one partition.
 	Key string `json:"key"`
-	// Cost names another cost that a limit on starts counts: with tokens, the header
-	// Penstock-Cost-Tokens.
+	// Cost names another cost for a limit on starts: tokens is the header Penstock-Cost-Tokens.
 	Cost string `json:"cost,omitempty"`
-	// Shadow lets the limit decide, independently of the others, without holding anything back; its
-	// refusals and delays are counted.
+	// Shadow lets the limit decide without holding anything back; its refusals and delays are
+	// counted.
 	Shadow bool `json:"shadow,omitempty"`
-	// Shared names a limit on starts that several policies share. They have the same rule and one
-	// partition each. A file defines it under shared_limits; see [Limit.CheckAsShared].
+	// Shared names a limit on starts of several policies with the same rule and one partition each:
+	// see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
 	Rule
 }
@@ -36,7 +35,7 @@ type Limits []Limit
 
 func (l Limit) Together() bool { return l.Key == KeyGlobal }
 
-// together returns the index of the limit for all keys, or −1.
+// together returns the index of the limit for all keys, or -1.
 func (p Policy) together() int {
 	if !p.Paced() {
 		return -1
@@ -44,7 +43,7 @@ func (p Policy) together() int {
 	return slices.IndexFunc(p.Limits, Limit.Together)
 }
 
-// KeyGlobal is the [Limit.Key] of a limit for all keys together.
+// KeyGlobal is the [Limit.Key] that counts all keys together.
 const KeyGlobal = "global"
 
 // Placeholders of [Limit.Key].
@@ -53,13 +52,12 @@ const (
 	PlaceholderIP  = "{ip}"
 )
 
-// maxTemplate is the length of a key template in bytes.
 const (
 	MaxLimits   = 8
 	maxTemplate = 256
 )
 
-// AllLimits returns the limits at the door, or the policy's own rule by key.
+// AllLimits returns the limits at the door, or the policy's own rule.
 func (p Policy) AllLimits() Limits {
 	if p.Door() && len(p.Limits) > 0 {
 		return p.Limits
@@ -109,7 +107,7 @@ func (l Limit) Most() int64 {
 	return l.Limit
 }
 
-// Takes returns the units that a job takes: its cost of the limit's name, or its plain cost.
+// Takes returns the units that a job takes.
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	if n, given := costs[l.Cost]; given && l.Cost != "" {
 		return n
@@ -117,13 +115,13 @@ func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	return cost
 }
 
-// BeyondLimits returns the limit on starts that can never let a job of these costs start, the
-// excessive cost, and the limit's maximum; empty if none.
+// BeyondLimits returns the limit on starts that a job of these costs exceeds, the name of the cost,
+// and the most it may be; empty: none.
 func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
 	}
-	for i := range p.Limits { // enforced ones, without copying them
+	for i := range p.Limits { // enforced ones, without a copy
 		if l := &p.Limits[i]; !l.Shadow && l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
@@ -145,8 +143,7 @@ func (l Limit) Expand(key, ip string) string {
 // ByIP reports whether the limit needs the client's address.
 func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
 
-// Share returns an n-th of the limit, for n processes that decide independently: at least 1 unit,
-// and one per 366 days.
+// Share returns an n-th of the limit, at least 1 unit, for n processes that decide alone.
 func (l Limit) Share(n int) Limit {
 	if n <= 1 {
 		return l
@@ -211,11 +208,10 @@ func (r Rule) Fixed() algorithms.FixedWindow {
 	return rule
 }
 
-// OnRedis reports why the limits cannot be kept in Redis, whose scripts know neither zones nor
-// months.
+// OnRedis reports limits that Redis cannot keep: its scripts know neither zones nor months.
 func (p Policy) OnRedis() (problems []Problem) {
 	if p.Paced() {
-		return nil // limits on starts are not kept there
+		return nil // not kept there
 	}
 	for i, l := range p.AllLimits() {
 		if l.Algorithm != FixedWindow || !l.Fixed().ByCalendar() {
@@ -234,11 +230,11 @@ func (p Policy) OnRedis() (problems []Problem) {
 	return problems
 }
 
-// OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one decision must
-// be in one slot.
+// OnCluster reports limits that a Redis Cluster cannot keep: the keys of a decision must be in one
+// slot.
 func (p Policy) OnCluster() []Problem {
 	if p.Paced() {
-		return nil // limits on starts are not kept there
+		return nil
 	}
 	var problems []Problem
 	enforced := p.Enforced()
@@ -325,7 +321,7 @@ func (p Policy) checkStartLimits(c *checker) {
 
 const leastWindowMargin = Duration(time.Millisecond)
 
-// shortestWindow returns the shortest window of the limits; 0: none.
+// shortestWindow returns 0 without windows.
 func (p Policy) shortestWindow() (shortest Duration) {
 	for _, l := range p.Limits {
 		if l.Window > 0 && (shortest == 0 || l.Window < shortest) {
@@ -338,8 +334,8 @@ func (p Policy) shortestWindow() (shortest Duration) {
 // leastWindow leaves an eighth for the margin.
 const leastWindow = 8 * leastWindowMargin
 
-// checkStarts checks a limit on starts. The queue holds waiting jobs, so a leaking bucket here has
-// no capacity.
+// checkStarts checks a limit on starts. Jobs wait in the queue, so a leaking bucket has no capacity
+// here.
 func (l Limit) checkStarts(c *checker) {
 	switch {
 	case l.Shared == "":

@@ -6,19 +6,19 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// MaxWeight is the largest weight of a key, and of a policy.
+// MaxWeight bounds the weight of a key or policy.
 const MaxWeight = 1000
 
-// Override holds the settings of one key. Nil fields follow the policy.
+// Override has the settings of one key. Nil fields follow the policy.
 type Override struct {
 	Outflow *algorithms.Rate `json:"outflow,omitempty"`
-	// default: the policy's ratio to the outflow
+	// default: in the policy's ratio to the outflow
 	Peak  *algorithms.Rate `json:"peak,omitempty"`
 	Burst *int64           `json:"burst,omitempty"`
-	// 0: unlimited, even if the policy has a limit
+	// 0: no limit
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
-	// Weight is the key's share of the policy's turns under outflow_total and limits for all keys:
-	// 1 (default) to 1000.
+	// Weight is the key's share of turns under outflow_total and limits for all keys, 1 (default)
+	// to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // by an operator
 }
@@ -38,13 +38,13 @@ func (o Override) outflow(p Policy) algorithms.Rate {
 	return p.Outflow
 }
 
-// IsZero reports whether the override changes nothing.
+// IsZero reports whether nothing is overridden.
 func (o Override) IsZero() bool { return o == Override{} }
 
-// ParseOverride reads an override like [Parse]; [Override.Validate] checks it against a policy.
+// ParseOverride reads an override like [Parse].
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
-// Validate reports all problems of the override for a key of the policy.
+// Validate reports the problems of the override for a key of the policy.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Parse reads a policy from JSON, strictly: it rejects unknown and repeated fields, wrong types,
-// durations without a unit, zeros that would mean the default, and text after the object, all in an
-// [*InvalidError]. See [Policy.WithDefaults] and [Policy.Validate] for the rest.
+// Parse reads a policy from JSON. It rejects unknown and repeated fields, wrong types, durations
+// without a unit, zeros that would mean the default, and trailing text, in an [*InvalidError]. See
+// [Policy.WithDefaults] and [Policy.Validate].
 func Parse(data []byte) (Policy, error) { return parse[Policy](data) }
 
 func parse[T any](data []byte) (document T, err error) {
@@ -29,8 +29,8 @@ func read(data []byte, into any) (problems []Problem) {
 	return problems
 }
 
-// Read combines [Parse], [Policy.WithDefaults] and [Policy.Validate]. An unreadable field is not
-// reported as missing as well.
+// Read is [Parse], [Policy.WithDefaults] and [Policy.Validate]. It does not report an unreadable
+// field as missing, too.
 func Read(data []byte) (Policy, error) {
 	var p Policy
 	unread := read(data, &p)
@@ -46,7 +46,7 @@ func Read(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// given returns the fields of a struct that are set, by JSON name.
+// given returns the fields that are set, by JSON name.
 func given(document any) map[string]bool {
 	names := map[string]bool{}
 	for field, value := range reflect.ValueOf(document).Fields() {

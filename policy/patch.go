@@ -2,8 +2,8 @@ package policy
 
 import "encoding/json"
 
-// Patch applies a JSON merge patch (RFC 7396), as strict as [Parse], and returns the policy with
-// its defaults; null restores a default. Use [Policy.Validate] to check the result.
+// Patch applies a JSON merge patch (RFC 7396) as strictly as [Parse], and returns the policy with
+// its defaults; null restores a default.
 func (p Policy) Patch(patch []byte) (Policy, error) {
 	if _, err := Parse(patch); err != nil {
 		return Policy{}, err
@@ -11,8 +11,7 @@ func (p Policy) Patch(patch []byte) (Policy, error) {
 	return patched(p.WithDefaults(), patch, Parse)
 }
 
-// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value. Use
-// [Override.Validate] to check the result.
+// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value.
 func (o Override) Patch(patch []byte) (Override, error) {
 	if _, err := ParseOverride(patch); err != nil {
 		return Override{}, err

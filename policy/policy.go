@@ -1,5 +1,4 @@
 // Package policy defines policies: an algorithm with its numbers, a queue and a target.
-// Configuration files, JetStream and all processes use this form.
 package policy
 
 import (
@@ -21,20 +20,18 @@ const (
 	SlidingCounter Algorithm = "sliding_counter"
 )
 
-// DefaultSet is the set of a file that names none.
+// DefaultSet is the set of files that name none.
 const DefaultSet = "default"
 
-// Duration is a time.Duration as text with units up to days and weeks ("30s", "1d").
+// Duration is a time.Duration with text in units up to weeks ("30s", "1d").
 type Duration time.Duration
 
-// Rule is an algorithm with its numbers. algorithmFields lists the fields of each algorithm,
-// checkNumbers has their ranges, and [Limit.Share] divides them.
+// Rule is an algorithm with its numbers. See algorithmFields, checkNumbers and [Limit.Share].
 type Rule struct {
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
-	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst the number that may
-	// start together after idleness (default 1), Capacity the most jobs it holds: waiting, backing
-	// off and running.
+	// Leaking bucket. Outflow is the rate of starts, Burst the starts together after idleness
+	// (default 1), Capacity the most jobs of a bucket: waiting, backing off and running.
 	Outflow  algorithms.Rate `json:"outflow,omitzero"`
 	Burst    int64           `json:"burst,omitempty"`
 	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
@@ -43,83 +40,81 @@ type Rule struct {
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
 	Window Duration        `json:"window,omitempty"` // the same three
 
-	// Zone is the time zone of a fixed window of days, weeks or months; default UTC.
+	// Zone is the time zone of days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
 
-	// Count selects the requests that a sliding log records: all, or those accepted, the default in
-	// one of several limits.
+	// Count selects what a sliding log records: all, or accepted requests (default in one of
+	// several limits).
 	Count Count `json:"count,omitempty"`
 }
 
-// Policy is a named rule, or several limits. JSON uses the names of the YAML file. A zero number
-// means "not given".
+// Policy is a named rule, or several limits. A zero number means "not given".
 type Policy struct {
-	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed at creation
+	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed
 	Rule
 
-	// Limits replace the rule: a request must pass all of them, and a refusal takes nothing from
-	// any. Of a leaking bucket with a queue they bound the starts, in addition to the rule, and
-	// Outflow may be left out.
+	// Limits replace the rule: a request must pass all, and a refusal takes nothing from any. For a
+	// leaking bucket with a queue they bound the starts, beside the rule or without an Outflow.
 	Limits Limits `json:"limits,omitempty"`
 
-	// Shadow makes a door policy or a meter allow everything, and count its refusals.
+	// Shadow makes a door policy or a meter count refusals and allow everything.
 	Shadow bool `json:"shadow,omitempty"`
 
 	// WindowMargin extends the windows of limits on starts, because the target counts arrivals;
 	// default 50ms, or an eighth of the shortest window.
 	WindowMargin Duration `json:"window_margin,omitempty"`
 
-	// AdaptiveRate lets each bucket learn an unknown limit of its target, below Outflow.
+	// AdaptiveRate lets buckets learn an unknown limit of their target, below Outflow.
 	AdaptiveRate *AdaptiveRate `json:"adaptive_rate,omitempty"`
 
-	// OutflowTotal is the rate of all buckets of a leaking bucket with a queue together, in fair
-	// turns. Outflow may then be left out. It needs one partition, the default in this case.
+	// OutflowTotal is the rate of all buckets together, in fair turns. Outflow may be left out. It
+	// needs one partition, the default then.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
-	// Weight is the policy's share of the turns under shared limits, and of a worker's slots, 1
-	// (default) to [MaxWeight], which its keys divide by their weights.
+	// Weight is the policy's share, 1 (default) to [MaxWeight], of turns under shared limits and of
+	// a worker's slots.
 	Weight int64 `json:"weight,omitempty"`
 
 	// Peak is the rate that no window of a second or more exceeds while a bucket catches up;
-	// default 1.25 % above Outflow. PeakTotal is the same for OutflowTotal.
+	// default 1.25 % above Outflow. PeakTotal is that of OutflowTotal.
 	Peak      algorithms.Rate `json:"peak,omitzero"`
 	PeakTotal algorithms.Rate `json:"peak_total,omitzero"`
 
 	Queue *Queue `json:"queue,omitempty"`
 
-	// OnStoreError applies while the store of limits is unavailable; default closed.
+	// OnStoreError applies without the store of limits; default closed.
 	OnStoreError OnStoreError `json:"on_store_error,omitempty"`
 
-	// Concurrency bounds the running jobs of a bucket, 0: no limit; Workers those of the policy in
-	// one drainer, default 64.
+	// Concurrency bounds a bucket's running jobs (0: no limit), Workers the policy's in one drainer
+	// (default 64).
 	Concurrency int `json:"concurrency,omitempty" zero:"meant"`
 	Workers     int `json:"workers,omitempty"`
-	// default 1; fixed at creation
+	// default 1; fixed
 	Partitions int      `json:"partitions,omitempty"`
-	Timeout    Duration `json:"timeout,omitempty"` // of one attempt, default 30s
+	Timeout    Duration `json:"timeout,omitempty"` // of an attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is how long another job with the same Idempotency-Key or Nats-Msg-Id is a
-	// repeat: 1s to 7d, default 10m. The server keeps these ids in memory, about 150 bytes each.
+	// DuplicateWindow is how long an Idempotency-Key or Nats-Msg-Id is remembered: 1s to 7d,
+	// default 10m. Each takes about 150 bytes of the server's memory.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// ResultRetention is how long ended jobs are kept, at most the last 100,000: 1s to 7d. Not
-	// given, only dead letters and ids of repeats are.
+	// ResultRetention is how long ended jobs are kept, at most 100,000: 1s to 7d. Default: only
+	// dead letters are.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
-	// PriorityStep is the waiting time that one step of priority is worth, so every job starts
-	// eventually. Not given, the highest priority always goes first. A job that has waited for the
-	// steps up to priority 9 also shares the starts equally with calls.
+	// PriorityStep is the waiting time worth a step of priority, so that every job starts. Default:
+	// the highest priority always goes first. A job that has waited for the steps up to priority 9
+	// shares the starts equally with calls.
 	PriorityStep Duration `json:"priority_step,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
-	// Callbacks names the queue policy, with the target's URL "{callback}", that posts outcomes to
-	// the URLs given by submitters. Empty: jobs may not name any.
+	// Callbacks names the queue policy, with the URL "{callback}", that posts outcomes to
+	// submitters' URLs. Empty: jobs may not name any.
 	Callbacks string `json:"callbacks,omitempty"`
-	// MaxJobs bounds the jobs in all buckets; see [Policy.QueueJobs].
+	// MaxJobs bounds the jobs of all buckets; see [Policy.QueueJobs].
 	MaxJobs int64 `json:"max_jobs,omitempty"`
-	// MaxBytes bounds the policy's stream: headers, bodies and about 30 bytes per job. Not given,
-	// it is a share of the store, if its size is known.
+	// MaxBytes bounds the policy's stream: headers, bodies and about 30 bytes per job. Default: a
+	// share of a store of known size.
 	MaxBytes Size  `json:"max_bytes,omitempty"`
 	Dead     Dead  `json:"dead,omitzero"`
 	Retry    Retry `json:"retry,omitzero"`
@@ -127,30 +122,30 @@ type Policy struct {
 
 type Count string
 
-// CountAll also records refused requests, which keeps a hammering client out.
+// CountAll records refused requests, too, which keeps a hammering client out.
 const (
 	CountAll      Count = "all"
 	CountAccepted Count = "accepted"
 )
 
-// OnStoreError is the behaviour without the store.
+// OnStoreError is what happens without the store.
 type OnStoreError string
 
-// Closed answers with an error, not a refusal. Local decides in memory, by an equal share of the
-// limit per live admitter.
+// Closed answers with an error. Local decides in memory, by an equal share of the limit per live
+// admitter.
 const (
 	Open   OnStoreError = "open"
 	Closed OnStoreError = "closed"
 	Local  OnStoreError = "local"
 )
 
-// Queue is the `queue:` field: false, or {capacity: N}; nil: not given.
+// Queue is false, or {capacity: N}; nil: not given.
 type Queue struct {
 	Off      bool  `json:"-"` // queue: false
 	Capacity int64 `json:"capacity,omitempty"`
 }
 
-// Target is where jobs go without a Go handler: exactly one of these.
+// Target receives jobs without a Go handler: one of these.
 type Target struct {
 	HTTP *HTTPTarget `json:"http,omitempty"`
 	NATS *NATSTarget `json:"nats,omitempty"`
@@ -160,42 +155,40 @@ func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Targe
 
 // NATSTarget receives each job as a request.
 type NATSTarget struct {
-	Subject string `json:"subject"` // receives each job as a request
-	// headers that producers may forward; default: as for HTTP
+	Subject string `json:"subject"`
+	// default: as for HTTP
 	Forward Forward `json:"forward,omitzero"`
 }
 
-// CallbackURL is the placeholder URL of a target whose jobs are callbacks.
+// CallbackURL is the URL of a target whose jobs are callbacks.
 const CallbackURL = "{callback}"
 
-// Calls reports whether the target's jobs are callbacks.
+// Calls reports whether the jobs are callbacks.
 func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL == CallbackURL }
 
-// HTTPTarget is the base URL of requests; a job's path is appended.
+// HTTPTarget is the base URL of requests.
 type HTTPTarget struct {
-	URL string `json:"url"` // https:// or http://, a host, and perhaps a path
+	URL string `json:"url"` // http(s)://, a host, perhaps a path
 
-	// Headers are added to each request and override forwarded ones; only for policies of the
+	// Headers override forwarded ones. They, Sign, OAuth2 and TLS are only for policies of the
 	// operator's file.
 	Headers TargetHeaders `json:"headers,omitempty"`
-	// Sign proves the origin and time of requests; only for policies of the operator's file.
+	// Sign proves the origin and time of requests.
 	Sign *Signing `json:"sign,omitempty"`
-	// OAuth2 adds an access token to each request, in Authorization; only for policies of the
-	// operator's file.
+	// OAuth2 adds an access token, in Authorization.
 	OAuth2 *OAuth2 `json:"oauth2,omitempty"`
-	// TLS of connections to the target; only for policies of the operator's file.
+	// TLS of connections to the target.
 	TLS ClientTLS `json:"tls,omitzero"`
 
-	// CostFromResponse says where an answer reports the actual costs of its job, by name.
+	// CostFromResponse is where an answer reports the actual costs, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
 
-	// RateLimitHeaders: a bucket pauses when an answer reports that the target's limit is used up;
-	// default true.
+	// RateLimitHeaders: a bucket pauses when an answer reports an exhausted limit; default true.
 	RateLimitHeaders *bool `json:"rate_limit_headers,omitempty"`
 
-	// Forward are the headers that producers may forward (default: all but those of a connection, a
-	// proxy, NATS and Penstock), Methods the methods of jobs, the default first (default: any,
-	// POST), PathPrefix the prefix of their paths (default: the URL).
+	// Forward are headers that producers may forward (default: all but those of a connection, a
+	// proxy, NATS and Penstock), Methods the jobs' methods, the default first (default: any, POST),
+	// PathPrefix the prefix of their paths.
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
@@ -205,33 +198,33 @@ func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
 	return t.RateLimitHeaders == nil || *t.RateLimitHeaders
 }
 
-// Signing names the key file on the drainer's machine.
+// Signing names a key file of the drainer.
 type Signing struct {
-	HMACFile string `json:"hmac_file"` // at least 16 bytes
+	HMACFile string `json:"hmac_file"` // of at least 16 bytes
 }
 
 // OAuth2 are client credentials (RFC 6749, section 4.4). Drainers renew tokens before they expire,
-// and when the target answers 401.
+// and after a 401.
 type OAuth2 struct {
 	TokenURL         string   `json:"token_url"`
 	ClientID         string   `json:"client_id"`
-	ClientSecretFile string   `json:"client_secret_file"` // an absolute path; reread when it changes
+	ClientSecretFile string   `json:"client_secret_file"` // absolute; reread when it changes
 	Scopes           []string `json:"scopes,omitempty"`
-	// Params are further parameters of token requests, such as audience.
+	// Params of token requests, such as audience.
 	Params map[string]string `json:"params,omitempty"`
-	TLS    ClientTLS         `json:"tls,omitzero"` // of connections to TokenURL
+	TLS    ClientTLS         `json:"tls,omitzero"` // for TokenURL
 }
 
-// ClientTLS names files, which are reread when they change.
+// ClientTLS names files, reread when they change.
 type ClientTLS struct {
-	CA   string `json:"ca,omitempty"`   // of trusted certificates; empty: the system's
-	Cert string `json:"cert,omitempty"` // of a client certificate; empty: none
+	CA   string `json:"ca,omitempty"`   // empty: the system's
+	Cert string `json:"cert,omitempty"` // empty: none
 	Key  string `json:"key,omitempty"`
 }
 
-// AdaptiveRate configures how buckets learn the limit of their target.
+// AdaptiveRate configures how buckets learn their target's limit.
 type AdaptiveRate struct {
-	// lowest rate; default a hundredth of the outflow
+	// default: a hundredth of the outflow
 	Min algorithms.Rate `json:"min,omitzero"`
 }
 
@@ -242,19 +235,18 @@ type Dead struct {
 	// MaxBytes bounds the letters; the oldest go first. Default: a share of the store, or 1GiB if
 	// its size is unknown.
 	MaxBytes Size `json:"max_bytes,omitempty"`
-	// Bodies: keep bodies, which a replay needs; default true.
+	// Bodies are kept for replays; default true.
 	Bodies *bool `json:"bodies,omitempty"`
 }
 
 func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 
-// Retry configures repeated attempts.
 type Retry struct {
 	MaxAttempts int `json:"max_attempts,omitempty"` // default 25
-	// before the second attempt, then doubled; default 1s. Half of each wait is random
+	// before the second attempt, then doubled; half of it is random; default 1s
 	Backoff Duration `json:"backoff,omitempty"`
-	// default 1h: with the other defaults a job is tried for 7 to 13 hours
+	// default 1h: then a job is tried for 7 to 13 hours
 	MaxBackoff Duration `json:"max_backoff,omitempty"`
-	// longest pause that a throttling target can request; default 1h
+	// longest pause by a throttling target; default 1h
 	MaxCooldown Duration `json:"max_cooldown,omitempty"`
 }

@@ -2,7 +2,7 @@ package policy
 
 import "strings"
 
-// Problem has the place of a field in the file ("retry.backoff"), empty for the whole policy.
+// Problem is at a field ("retry.backoff"), or of the whole policy.
 type Problem struct {
 	Field  string
 	Reason string
@@ -16,7 +16,7 @@ func (p Problem) String() string {
 	return p.Field + ": " + p.Reason
 }
 
-// InvalidError holds all problems of a policy or of a change.
+// InvalidError has all problems of a policy or a change.
 type InvalidError struct{ Problems []Problem }
 
 // Error lists the problems in one line.
@@ -28,7 +28,7 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Invalid returns an [*InvalidError], or nil without problems.
+// Invalid returns an [*InvalidError], or nil.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// MarshalJSON implements [json.Marshaler]: false when the queue is off, otherwise {"capacity": N}.
+// MarshalJSON writes false, or {"capacity": N}.
 func (q Queue) MarshalJSON() ([]byte, error) {
 	if q.Off {
 		return []byte("false"), nil
@@ -16,7 +16,7 @@ func (q Queue) MarshalJSON() ([]byte, error) {
 	}{q.Capacity})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes.
+// UnmarshalJSON undoes MarshalJSON.
 func (q *Queue) UnmarshalJSON(data []byte) error {
 	type fields Queue
 	switch {
@@ -29,8 +29,7 @@ func (q *Queue) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("%s: want false or {capacity: N}", data)
 }
 
-// HasQueue reports whether jobs wait in a stream: a leaking bucket without queue: false, and others
-// with queue: {capacity: N}.
+// HasQueue reports whether jobs wait in a stream.
 func (p Policy) HasQueue() bool {
 	if p.Algorithm == LeakingBucket {
 		return p.Queue == nil || !p.Queue.Off
@@ -38,18 +37,16 @@ func (p Policy) HasQueue() bool {
 	return p.Queue != nil && !p.Queue.Off
 }
 
-// Paced reports whether jobs start at the policy's outflow: a leaking bucket with a queue.
+// Paced reports whether jobs start at an outflow: a leaking bucket with a queue.
 func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue() }
 
-// Meter reports whether the policy is a leaking bucket without a queue, which answers checks with a
-// delay.
+// Meter reports whether checks are answered with a delay: a leaking bucket without a queue.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door: limits, and any algorithm but the leaking
-// bucket.
+// Door reports whether the policy decides at the door.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
-// QueueCapacity returns the most jobs in one bucket's queue, 0 without a queue.
+// QueueCapacity is the most jobs in a bucket; 0: no queue.
 func (p Policy) QueueCapacity() int64 {
 	switch {
 	case !p.HasQueue():
@@ -64,7 +61,7 @@ func (p Policy) QueueCapacity() int64 {
 // DefaultJobs is the default of MaxJobs.
 const DefaultJobs = 1_000_000
 
-// QueueJobs returns the most jobs in all buckets, 0 without a queue.
+// QueueJobs is the most jobs in all buckets; 0: no queue.
 func (p Policy) QueueJobs() int64 {
 	if !p.HasQueue() {
 		return 0

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// CostFromResponse maps names of costs to the places in answers that report them.
+// CostFromResponse has the places of costs in an answer, by name.
 type CostFromResponse map[string]ResponseCost
 
-// ResponseCost is a header of the answer, or a number in its JSON body by its dotted path.
+// ResponseCost is a header, or a dotted path to a number in a JSON body.
 type ResponseCost struct {
-	Header string `json:"header,omitempty"` // of the answer
-	JSON   string `json:"json,omitempty"`   // such as usage.total_tokens
+	Header string `json:"header,omitempty"`
+	JSON   string `json:"json,omitempty"` // such as usage.total_tokens
 }
 
-// check requires one place per cost, and a limit that counts it.
+// A limit must count the cost.
 func (s CostFromResponse) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {
 		from, field := s[cost], "target.http.cost_from_response."+cost
@@ -27,7 +27,7 @@ func (s CostFromResponse) check(c *checker, limits Limits) {
 	}
 }
 
-// Check reports what is wrong with the place, and in which of its fields.
+// Check reports problems of the place, by field.
 func (r ResponseCost) Check(add func(field, format string, args ...any)) {
 	switch {
 	case (r.Header == "") == (r.JSON == ""):

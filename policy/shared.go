@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// CheckAsShared reports why a limit cannot be listed under shared_limits.
+// CheckAsShared reports why a limit cannot be shared.
 func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
@@ -24,7 +24,7 @@ func (l Limit) CheckAsShared() []Problem {
 	return c.problems
 }
 
-// SharedLimits returns the limits that other policies may share.
+// SharedLimits returns the limits that policies share.
 func (p Policy) SharedLimits() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shared == "" || !p.Paced()

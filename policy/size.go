@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes, as text with binary units ("64MiB", "10GiB"). 0 means "not given".
+// Size is a number of bytes, with text in binary units ("64MiB"). 0 means "not given".
 type Size int64
 
 // Units of a [Size].
@@ -24,8 +24,7 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
 
-// ParseSize reads bytes, optionally in KiB, MiB, GiB or TiB. It rejects signs, fractions, and the
-// ambiguous MB.
+// ParseSize reads bytes, or KiB, MiB, GiB, TiB. It rejects signs, fractions and MB.
 func ParseSize(text string) (Size, error) {
 	for _, unit := range sizeUnits {
 		number, found := strings.CutSuffix(text, unit.name)
@@ -44,7 +43,7 @@ func ParseSize(text string) (Size, error) {
 	return 0, fmt.Errorf("%s: want a size such as 64MiB or 10GiB, or bytes", quote(text))
 }
 
-// String uses the largest unit with a whole number.
+// String uses the largest unit without a fraction.
 func (s Size) String() string {
 	for _, unit := range sizeUnits {
 		if s%unit.bytes == 0 && s != 0 {
@@ -57,7 +56,7 @@ func (s Size) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a number of bytes.
+// UnmarshalJSON reads text for [ParseSize] or a number.
 func (s *Size) UnmarshalJSON(data []byte) error {
 	text := string(bytes.TrimSpace(data))
 	if unquoted, err := strconv.Unquote(text); err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// The largest valid values. Durations are from a millisecond to 366 days.
+// Largest values. Durations are from a millisecond to 366 days.
 const (
 	MaxCapacity    = 1_000_000     // of a bucket without a queue
 	MaxJobs        = 10_000_000    // of a queue, and of all queues of a policy
@@ -26,23 +26,23 @@ const (
 	MaxWorkers     = 10_000
 	MaxPartitions  = 256
 	MaxAttempts    = 1000
-	MaxBytes       = 1024 * TiB // of max_bytes; the least is [MinBytes]
+	MaxBytes       = 1024 * TiB // of max_bytes
 )
 
-// MinBytes is the smallest bound for jobs or dead letters: the largest job fits.
+// MinBytes bounds max_bytes and dead.max_bytes: the largest job fits.
 const MinBytes = 2 * MiB
 
 const (
 	shortest = Duration(time.Millisecond)
 	longest  = 366 * day
 
-	// longestDrain bounds the time to empty or refill a bucket, so that waits fit a time.Duration.
+	// longestDrain keeps waits within a time.Duration.
 	longestDrain = 100 * 365 * day
 )
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-// IsName reports whether name is valid for a policy: 1 to 32 of a-z, 0-9 and -, but not dead.
+// IsName reports whether a policy may have this name.
 func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
 
 func CheckSet(name string) error {
@@ -57,13 +57,13 @@ const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 // The stream PENSTOCK_dead would clash with PENSTOCK_DEAD on some file systems.
 const reservedName = "dead"
 
-// runFields are the fields for running queued jobs.
+// fields for running jobs
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
 	"duplicate_window", "result_retention", "priority_step", "target", "callbacks", "retry",
 	"max_jobs",
 	"max_bytes", "dead"}
 
-// algorithmFields lists the fields of each algorithm without those of its queue.
+// algorithmFields lists an algorithm's fields, without its queue's.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket: {demands: []string{"capacity", "refill"}},
 	LeakingBucket: {demands: []string{"outflow", "capacity"},
@@ -88,7 +88,7 @@ var algorithmNumbers = func() (names []string) {
 var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
 	SlidingCounter}
 
-// Validate reports all problems of the policy with its defaults.
+// Validate reports all problems of the policy with defaults.
 func (p Policy) Validate() []Problem {
 	p = p.WithDefaults()
 	var c checker
@@ -274,7 +274,7 @@ func (p Policy) checkNumbers(c *checker) {
 	c.size("dead.max_bytes", p.Dead.MaxBytes)
 }
 
-// checkQueue checks the queue, or without one that no field needs it.
+// checkQueue checks the queue, or that no field needs one.
 func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	if p.Target != nil {
 		p.checkTarget(c)
@@ -370,8 +370,8 @@ func (t *NATSTarget) check(c *checker) {
 	}
 }
 
-// The URL must hold neither a password, since every process can read it, nor a query, since paths
-// are appended.
+// The URL must have no password, because every process can read it, and no query, because paths are
+// appended.
 func (t *HTTPTarget) check(c *checker) {
 	const field = "target.http.url"
 	text := t.URL
@@ -411,8 +411,7 @@ func (t *HTTPTarget) check(c *checker) {
 	}
 }
 
-// checker collects problems. Its checks skip values that were not given, and report whether a value
-// is valid.
+// checker collects problems. Its checks skip zero values, and report whether a value is valid.
 type checker struct {
 	at       string // prefix of each field
 	problems []Problem
@@ -470,7 +469,7 @@ func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow al
 	}
 }
 
-// drain bounds the time in which a full bucket drains.
+// drain bounds the time to drain a full bucket.
 func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 	if r.Validate() == nil && float64(n)*float64(r.Per)/float64(r.Count) > float64(longestDrain) {
 		c.add(field, "%s: a full bucket of %d would take more than 100 years", r, n)

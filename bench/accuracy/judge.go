@@ -6,18 +6,15 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// view is a way to compare the counter's decisions with exact ones.
+// view compares the counter's decisions with exact ones.
 type view int
 
-// The views.
 const (
-	// samePast asks of each decision whether an exact log of what the counter itself accepted had
-	// decided alike.
+	// samePast: an exact log of what the counter accepted decides.
 	samePast view = iota
-	// twoSystems lets a sliding log of accepted requests decide the same stream, with a past of its
-	// own.
+	// twoSystems: an independent sliding log decides the same stream.
 	twoSystems
-	// countingAll counts refused requests too, in the counter and in the log.
+	// countingAll counts refused requests, too.
 	countingAll
 	views
 )
@@ -26,7 +23,7 @@ func (v view) String() string {
 	return [...]string{"same past", "two systems", "counting all"}[v]
 }
 
-// wrong counts the requests that were decided differently from an exact log.
+// wrong counts decisions that differ.
 type wrong struct{ allowed, refused int64 }
 
 func (w *wrong) compare(counter, exact bool) {
@@ -42,18 +39,17 @@ func (w *wrong) add(o wrong) { w.allowed, w.refused = w.allowed+o.allowed, w.ref
 
 func (w wrong) sum() int64 { return w.allowed + w.refused }
 
-// exactLog is every instant that was recorded, ascending. The last window's are those after t −
-// window.
+// exactLog holds recorded instants, ascending.
 type exactLog struct {
 	times []int64
-	first int // of those that count
+	first int // that counts
 }
 
 func (l *exactLog) clear() { l.times, l.first = l.times[:0], 0 }
 
 func (l *exactLog) record(t int64) { l.times = append(l.times, t) }
 
-// count returns the number of requests in the window that ends at t. t must not go back.
+// count returns the requests in the window that ends at t, which must not go back.
 func (l *exactLog) count(t int64) int64 {
 	for l.first < len(l.times) && l.times[l.first] <= t-windowMicros {
 		l.first++
@@ -61,46 +57,39 @@ func (l *exactLog) count(t int64) int64 {
 	return int64(len(l.times) - l.first)
 }
 
-// isNear says that n of the limit is close to it or above.
 func isNear(n, limit int64) bool { return 5*n >= 4*limit }
 
-// keyResult is what came of one key under one limit.
 type keyResult struct {
 	rank     int
 	requests int64
-	// near counts the requests at which either count, exact or estimated, reached 80 % of the
-	// limit.
+	// near counts requests at which a count, exact or estimated, was at least 80 % of the limit.
 	near int64
-	// close counts the requests at which the exact count of all offered requests was within 20 % of
-	// the limit.
+	// close counts requests at which the exact count of offered ones was within 20 % of the limit.
 	close int64
 	wrong [views]wrong
-	// accepted and logAccepted count the requests that the counter and the sliding log let pass.
+	// passed by the counter, and by the log
 	accepted, logAccepted int64
-	// most is the most that the counter let pass in any window, wherever it begins.
+	// most is the most passed in any window.
 	most int64
-	// offered is the most that came in any window, and estimated the largest estimate of it;
-	// refused requests count.
+	// of all requests in any window: offered, and the largest estimate
 	offered, estimated int64
 }
 
-// missed says that a key offered more than the limit in some window, and a counter of all of it did
-// not see it.
+// missed: the key offered more than the limit, and a counter of all did not see it.
 func (r keyResult) missed(limit int64) bool { return r.offered > limit && r.estimated <= limit }
 
-// accused says that a counter of all that a key offers saw more than the limit, and it never was.
+// accused: a counter of all saw more than the limit, wrongly.
 func (r keyResult) accused(limit int64) bool { return r.offered <= limit && r.estimated > limit }
 
-// judge decides keys' requests under every limit. It keeps its memory from key to key.
+// judge decides keys' requests under every limit.
 type judge struct {
 	accepted exactLog
 	offered  exactLog
-	// For each request of the key: the number offered in the last window, including itself, and the
-	// counter's estimate of it, rounded down.
+	// for each request: offered in the last window, and the estimate of it, rounded down
 	counts, estimates []int64
 }
 
-// load reads a key's requests and counts the offered ones, which are the same under every limit.
+// load reads a key's requests and counts them.
 func (j *judge) load(times []int64) {
 	j.offered.clear()
 	j.counts, j.estimates = j.counts[:0], j.estimates[:0]
@@ -115,7 +104,7 @@ func (j *judge) load(times []int64) {
 	}
 }
 
-// decide plays the loaded key's requests under a limit.
+// decide plays the key's requests under a limit.
 func (j *judge) decide(limit int64, rank int) keyResult {
 	counter := algorithms.SlidingCounter{Limit: limit, Window: window}
 	log := algorithms.SlidingLog{Limit: limit, Window: window, CountAccepted: true}
@@ -150,7 +139,7 @@ func (j *judge) decide(limit int64, rank int) keyResult {
 	return r
 }
 
-// difference is the sum over the loaded key's requests of |estimate − count| ÷ count, in
+// difference is the sum of |estimate − count| ÷ count, in millionths.
 // millionths.
 func (j *judge) difference() (millionths int64) {
 	for i, count := range j.counts {
@@ -159,5 +148,4 @@ func (j *judge) difference() (millionths int64) {
 	return millionths
 }
 
-// instant is a time of the stream.
 func instant(t int64) time.Time { return time.UnixMicro(begin + t) }

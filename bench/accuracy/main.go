@@ -1,13 +1,11 @@
 // Command accuracy measures how often a sliding counter decides otherwise than an exact log, and
-// the most that each algorithm lets pass in any window. It plays the rules of package algorithms in
-// virtual time: with the same seed it writes the same bytes.
+// the most that each algorithm passes in any window. It plays package algorithms in virtual time,
+// reproducibly by seed.
 //
 //	go -C bench run ./accuracy                    # docs/accuracy.md, printed
 //	go -C bench run ./accuracy -out ../docs       # docs/accuracy.md and .svg
 //	go -C bench run ./accuracy -data ../bin       # bin/accuracy.csv: every number that counts
 //	go -C bench run ./accuracy -requests 100000 -keys 1000 -seed 7
-//
-// The page that it writes describes what is played, and who judges.
 package main
 
 import (
@@ -49,15 +47,13 @@ func run(args []string) error {
 	return err
 }
 
-// options are the command line.
 type options struct {
 	stream
-	changes int    // of one search for a worst case
-	out     string // directory of the page and the picture; empty: print only
-	data    string // directory of the numbers; empty: none
+	changes int    // of one search
+	out     string // directory; empty: print only
+	data    string // directory; empty: none
 }
 
-// measure runs all measurements and announces each.
 func (o options) measure(say func(string)) *report {
 	r := &report{stream: o.stream}
 	for _, t := range allTraffic {

@@ -7,14 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// limits are the requests per window that are tried.
+// per window
 var limits = []int64{5, 10, 50, 100, 1000, 10000}
 
-// loadEdges divides the keys by load: requests offered per window ÷ limit, in hundredths. The last
-// range has no end.
+// loadEdges divides keys by offered requests per window ÷ limit, in hundredths.
 var loadEdges = []int64{0, 25, 50, 75, 90, 110, 150, 250, 500, 1000}
 
-// loadOf is the part that a key belongs to.
 func loadOf(requests, windows, limit int64) int {
 	part := 0
 	for part+1 < len(loadEdges) && 100*requests >= loadEdges[part+1]*windows*limit {
@@ -23,25 +21,25 @@ func loadOf(requests, windows, limit int64) int {
 	return part
 }
 
-// worthRanking is the least average number of requests per window of a key that can be the worst
-// one: with three requests, one wrong decision means little.
+// worthRanking is the least mean number of requests per window of the worst key: with fewer a wrong
+// decision means little.
 const worthRanking = 4
 
-// tally is what came of many keys under one limit.
+// tally sums many keys under one limit.
 type tally struct {
 	keys, nearKeys int64
 	requests       int64
-	ofNearKeys     int64 // requests of keys that ever came near
-	near, close    int64 // as in keyResult
+	ofNearKeys     int64
+	near, close    int64
 	wrong          [views]wrong
 	accepted       int64
 	logAccepted    int64
 	most           int64
-	// aboveKeys offered more than the limit in some window; for missed and accused see keyResult.
-	// mostMissed is the most that a missed key offered.
+	// aboveKeys offered more than the limit; for missed and accused see keyResult. mostMissed is
+	// the most offered by a missed key.
 	aboveKeys, missed, accused, mostMissed int64
 
-	// the key with the largest share wrong given the same past, of those worth ranking
+	// the key with the largest share wrong given the same past
 	worst keyResult
 }
 
@@ -67,7 +65,6 @@ func (t *tally) addKey(r keyResult, limit, windows int64) {
 	t.add(sum)
 }
 
-// add is commutative.
 func (t *tally) add(o tally) {
 	t.keys, t.nearKeys = t.keys+o.keys, t.nearKeys+o.nearKeys
 	t.requests, t.ofNearKeys = t.requests+o.requests, t.ofNearKeys+o.ofNearKeys
@@ -85,7 +82,7 @@ func (t *tally) add(o tally) {
 	}
 }
 
-// worse says that more of a's requests than of b's were decided wrongly, given the same past.
+// worse compares the shares wrong given the same past.
 func worse(a, b keyResult) bool {
 	left, right := a.wrong[samePast].sum()*b.requests, b.wrong[samePast].sum()*a.requests
 	if b.requests == 0 || left == right {
@@ -94,13 +91,13 @@ func worse(a, b keyResult) bool {
 	return left > right
 }
 
-// outcome is what came of one traffic.
+// outcome is one traffic's.
 type outcome struct {
 	traffic traffic
-	// byLimit is one tally per limit, and byLoad the same parted by load.
+	// per limit, and per limit and load
 	byLimit []tally
 	byLoad  [][]tally
-	// difference is the sum of |estimate − count| ÷ count over all requests, in millionths.
+	// sum of |estimate − count| ÷ count, in millionths
 	difference, requests int64
 }
 
@@ -123,8 +120,7 @@ func (o *outcome) add(other outcome) {
 	o.difference, o.requests = o.difference+other.difference, o.requests+other.requests
 }
 
-// measure judges a stream of one traffic under all limits. Keys share no state, so they are played
-// one after another instead of in the order of their requests.
+// measure judges a stream under all limits. Keys share no state, so they are played one by one.
 func (s stream) measure(t traffic) outcome {
 	shares := s.shares()
 	outcomes := make([]outcome, runtime.GOMAXPROCS(0))
@@ -161,7 +157,7 @@ func (s stream) measure(t traffic) outcome {
 	return whole
 }
 
-// mulDiv is a·b/c rounded down, of numbers that are not negative. The result must fit.
+// mulDiv is a·b/c rounded down, for non-negative numbers.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

@@ -14,10 +14,9 @@ import (
 //go:embed page.md
 var pageText string
 
-// shownLimit is the limit of the tables and plots that show one only.
+// of tables and plots with one limit
 const shownLimit = 100
 
-// page is docs/accuracy.md.
 func (r *report) page() ([]byte, error) {
 	t, err := template.New("page").Funcs(r.words()).Parse(pageText)
 	if err != nil {
@@ -30,7 +29,6 @@ func (r *report) page() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// words are what the page's text can ask for.
 func (r *report) words() template.FuncMap {
 	return template.FuncMap{
 		"requests": func() string { return paper.Grouped(r.stream.requests) },
@@ -50,8 +48,7 @@ func (r *report) words() template.FuncMap {
 			v, viewErr := viewNamed(view)
 			return percent(t.wrong[v].sum(), t.requests), errors.Join(err, viewErr)
 		},
-		// One in how many requests must belong to such a key, with all others decided correctly,
-		// for 0.003 % wrong decisions overall.
+		// the share of such keys that gives 0.003 % wrong overall
 		"oneIn": func(traffic string, limit, from int64, view string) (string, error) {
 			t, err := r.tallyAtLoad(traffic, limit, from)
 			v, viewErr := viewNamed(view)
@@ -127,7 +124,6 @@ func (r *report) tallyAtLoad(name string, limit, from int64) (tally, error) {
 	return r.outcomes[i].byLoad[k][part], nil
 }
 
-// worstRatio is the most ÷ limit of an algorithm in an interval.
 func (r *report) worstRatio(name string, limit, length int64) (string, error) {
 	for _, w := range r.worst {
 		if w.subject.name == name && w.limit == limit && w.length == length {

@@ -19,16 +19,13 @@ const (
 )
 
 var (
-	// lineColors belong to allTraffic, barColors to barLengths.
 	lineColors = []color.Color{paper.Ink, paper.RGB(0x3a9a6b), paper.RGB(0xe0a030), paper.Limit}
 	barColors  = []color.Color{paper.RGB(0xa9c1e8), paper.RGB(0x5f8fd0), paper.Ink}
 )
 
-// barLengths are places in lengths that the bars show: a hundredth of a window, half of one, and a
-// window.
+// a hundredth, a half and a whole window
 var barLengths = []int{1, 3, 4}
 
-// draw makes the picture.
 func (r *report) draw(file string) error {
 	plots, err := r.plots()
 	if err != nil {
@@ -37,8 +34,6 @@ func (r *report) draw(file string) error {
 	return paper.WriteSVG(file, plots, plotWidth, plotHeight, vg.Centimeter)
 }
 
-// plots draws the decisions that differ from a log's, by limit and by load, and the most that each
-// algorithm lets pass.
 func (r *report) plots() ([][]*plot.Plot, error) {
 	systems, err := r.limitPlot("decided otherwise than by a log fed the same stream", twoSystems)
 	if err != nil {
@@ -66,7 +61,6 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// addLine draws a curve with its name.
 func addLine(p *plot.Plot, name string, points plotter.XYs, of color.Color, dashed bool) error {
 	line, marks, err := plotter.NewLinePoints(points)
 	if err != nil {
@@ -82,8 +76,7 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, of color.Color, dash
 	return nil
 }
 
-// limitPlot shows, by limit, shares of all requests (dashed) and of the requests of keys near their
-// limit.
+// limitPlot shows shares of all requests (dashed) and of those of keys near their limit.
 func (r *report) limitPlot(title string, v view) (*plot.Plot, error) {
 	p := newPlot(title, "limit per window", "%")
 	var names []string
@@ -112,8 +105,7 @@ func (r *report) limitPlot(title string, v view) (*plot.Plot, error) {
 	return p, nil
 }
 
-// loadPlot shows wrong decisions by load, given the same past and with all requests counted, for
-// steady and for bursty traffic.
+// loadPlot shows wrong decisions by load, for steady and bursty traffic.
 func (r *report) loadPlot() (*plot.Plot, error) {
 	p := newPlot(fmt.Sprintf("decided wrongly by what the key offers, limit %d", shownLimit),
 		"offered ÷ limit, from", "%")
@@ -139,8 +131,7 @@ func (r *report) loadPlot() (*plot.Plot, error) {
 	return p, nil
 }
 
-// worstPlot shows the most ÷ limit that each algorithm let pass, as bars for intervals of some
-// lengths.
+// worstPlot shows the most ÷ limit of each algorithm, by interval.
 func (r *report) worstPlot() (*plot.Plot, error) {
 	p := newPlot(fmt.Sprintf("the most that ever passed ÷ limit, limit %d", shownLimit), "", "")
 	width := vg.Points(14)

@@ -10,14 +10,12 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// report is everything that was measured.
 type report struct {
 	stream   stream
 	outcomes []outcome
 	worst    []worstCase
 }
 
-// write writes the page and the picture.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -34,8 +32,7 @@ func (r *report) write(dir string) error {
 	return nil
 }
 
-// numbers is every number that was counted, in lines of three kinds, told apart by their part; each
-// leaves the columns of the others empty.
+// numbers has lines of three kinds by their part; each leaves the others' columns empty.
 func (r *report) numbers() paper.Table {
 	head := []string{"part", "subject", "limit", "offered_from", "interval_us"}
 	counted := len(head)
@@ -68,7 +65,6 @@ func (r *report) numbers() paper.Table {
 	return lines
 }
 
-// tallyColumns are the columns written for a tally.
 var tallyColumns = []struct {
 	name  string
 	value func(tally) int64

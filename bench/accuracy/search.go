@@ -6,29 +6,27 @@ import (
 	"sync"
 )
 
-// mostSearched is the largest limit whose worst case is searched for at random too: of a leaking
-// bucket every unit is asked for by itself, which takes too long with more of them.
+// the largest limit searched at random, because a leaking bucket is asked for each unit
 const mostSearched = 100
 
-// move is one step of a history: wait, then ask for units.
+// move waits and then asks for units.
 type move struct {
 	wait  waiting
-	extra int64 // microseconds beyond
+	extra int64 // µs beyond
 	units int64
 }
 
-// waiting is the event that a move waits for.
 type waiting int
 
 const (
-	forNothing waiting = iota // but the extra time
-	forEdge                   // the last microsecond of a window of the clock
-	forRoom                   // until one unit could pass
+	forNothing waiting = iota // only the extra time
+	forEdge                   // last µs of a window
+	forRoom                   // until a unit could pass
 	waitings
 )
 
 const (
-	moves    = 12 // of a history that is sought
+	moves    = 12 // of a history
 	searches = 5  // from new beginnings
 )
 
@@ -48,7 +46,7 @@ func randomMove(random *rand.Rand, limit int64) move {
 	return m
 }
 
-// play carries moves out on a fresh key, and appends what passes to the history.
+// play plays moves on a fresh key.
 func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	k := s.fresh(limit)
 	var at, wait int64
@@ -65,8 +63,8 @@ func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	return history
 }
 
-// search is a hill climb: it applies the given number of changes, one move at a time, to a random
-// history, and keeps a change if no less passes in an interval of the given length.
+// search climbs hills: it changes one move of a random history at a time, and keeps changes after
+// which no less passes in an interval.
 func (s subject) search(random *rand.Rand, changes int, limit, length int64) (best int64) {
 	var history []passed
 	for range searches {
@@ -91,22 +89,20 @@ func (s subject) search(random *rand.Rand, changes int, limit, length int64) (be
 	return best
 }
 
-// worstCase is the most that a rule with a limit passed in an interval.
+// worstCase is the most passed in an interval.
 type worstCase struct {
 	subject       subject
 	limit, length int64
 	constructed   int64
-	found         int64 // by search; 0 when none was made
-	bound         int64 // that is stated
+	found         int64 // by search
+	bound         int64 // stated
 }
 
 func (w worstCase) most() int64 { return max(w.constructed, w.found) }
 
-// ratio returns the passed units divided by the limit.
 func (w worstCase) ratio() float64 { return float64(w.most()) / float64(w.limit) }
 
-// worstCases attacks every subject under every limit for every length, with the given number of
-// changes per search.
+// worstCases attacks every subject under every limit and length.
 func worstCases(seed uint64, changes int) []worstCase {
 	cases := make([]worstCase, 0, len(subjects)*len(limits)*len(lengths))
 	for _, s := range subjects {

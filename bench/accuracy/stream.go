@@ -7,27 +7,24 @@ import (
 	"time"
 )
 
-// window is the window of every limit. Its length does not matter: all other times are multiples of
-// it.
+// window is every limit's. All times are multiples of it.
 const window = time.Minute
 
 const windowMicros = int64(window / time.Microsecond)
 
-// begin is the instant 0 of all streams, in Unix microseconds: the start of a window of the clock.
+// begin is instant 0 in Unix microseconds, the start of a window.
 var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// traffic is the arrival pattern of a key's requests. A bursty key alternates between sending and
-// silence, both exponentially distributed; one of each lasts a window on average.
+// traffic is an arrival pattern. A bursty key alternates between sending and silence, both
+// exponential with a mean cycle of a window.
 type traffic struct {
 	name string
-	// burst is the rate while the key sends, in multiples of its mean rate. 1 is steady: a Poisson
-	// process.
+	// burst is the rate while sending, in multiples of the mean; 1: a Poisson process.
 	burst int64
 }
 
 var allTraffic = []traffic{{"steady", 1}, {"bursts 4×", 4}, {"bursts 16×", 16}, {"bursts 64×", 64}}
 
-// stream describes the offered load: a number of requests, of keys, and of windows.
 type stream struct {
 	requests, windows int64
 	keys              int
@@ -36,9 +33,8 @@ type stream struct {
 
 func (s stream) duration() int64 { return s.windows * windowMicros }
 
-// shares returns the number of requests of each key by Zipf's law with exponent 1: the key of rank
-// r makes one r-th of the first key's requests. Integer arithmetic gives every machine the same
-// result.
+// shares distributes requests by Zipf's law with exponent 1, in integers for equal results
+// everywhere.
 func (s stream) shares() []int64 {
 	const unit = 1 << 32
 	var whole int64
@@ -55,8 +51,8 @@ func (s stream) shares() []int64 {
 	return shares
 }
 
-// arrivals appends a key's n instants in microseconds, ascending, to an empty slice. They depend on
-// the seed, the traffic and the key's rank alone, so keys can be drawn in any order.
+// arrivals appends a key's instants in µs, ascending. They depend only on the seed, the traffic and
+// the rank.
 func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[0:], s.seed)
@@ -64,7 +60,7 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	binary.LittleEndian.PutUint64(seed[16:], uint64(rank))
 	random := rand.New(rand.NewChaCha8(seed))
 	if t.burst == 1 {
-		// given their number, the instants of a Poisson process are uniformly distributed
+		// a Poisson process's instants are uniform, given their number
 		for range n {
 			into = append(into, random.Int64N(s.duration()))
 		}
@@ -77,7 +73,7 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	}
 	slices.Sort(into)
 	i, before := 0, int64(0)
-	for k, sent := range into { // from time spent sending to time
+	for k, sent := range into { // from sending time to time
 		for sent-before >= phases[i].length {
 			before += phases[i].length
 			i++
@@ -87,10 +83,8 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	return into
 }
 
-// phase is a period in which a key sends.
 type phase struct{ start, length int64 }
 
-// phases returns a key's phases, the first one within the first window, and their total length.
 func (t traffic) phases(random *rand.Rand, duration int64) (phases []phase, total int64) {
 	mean := float64(windowMicros) / float64(t.burst)
 	silence := float64(windowMicros) - mean

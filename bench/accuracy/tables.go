@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// byLimitTable is the counter against an exact log with the same past.
 func (r *report) byLimitTable() paper.Table {
 	table := paper.Table{{"traffic", "limit", "wrongly allowed", "wrongly refused",
 		"requests of keys that come near",
@@ -30,7 +29,6 @@ func (r *report) byLimitTable() paper.Table {
 	return table
 }
 
-// viewTable is the same decisions in each view.
 func (r *report) viewTable() paper.Table {
 	table := paper.Table{{"traffic", "limit", "same past: allowed", "refused",
 		"two systems: allowed", "refused",
@@ -48,8 +46,7 @@ func (r *report) viewTable() paper.Table {
 	return table
 }
 
-// sourceTable tells, per key and not per request, whether a counter of all offered requests
-// classifies the key correctly.
+// sourceTable tells, per key, whether a counter of all requests classifies it correctly.
 func (r *report) sourceTable() paper.Table {
 	table := paper.Table{{"traffic", "limit", "keys above the limit in some window",
 		"never refused", "the most these offered ÷ limit",
@@ -70,7 +67,6 @@ func (r *report) sourceTable() paper.Table {
 	return table
 }
 
-// byLoadTable is the share decided wrongly by what keys offer, under the limit that is shown.
 func (r *report) byLoadTable() paper.Table {
 	head := []string{"offered ÷ limit", "keys", "requests"}
 	for _, v := range []view{samePast, countingAll} {
@@ -81,7 +77,7 @@ func (r *report) byLoadTable() paper.Table {
 	table := paper.Table{head}
 	shown := shownIndex()
 	for part := range loadEdges {
-		t := r.outcomes[0].byLoad[shown][part] // keys and requests are the same in all traffic
+		t := r.outcomes[0].byLoad[shown][part] // the same in all traffic
 		line := []string{loadName(part), paper.Grouped(t.keys),
 			percent(t.requests, r.stream.requests)}
 		for _, v := range []view{samePast, countingAll} {
@@ -104,7 +100,6 @@ func shownIndex() int {
 	panic("the limit that is shown is none of those that are tried")
 }
 
-// loadName is a part of the keys by load.
 func loadName(part int) string {
 	from := ratio(loadEdges[part], 100, 2)
 	if part+1 == len(loadEdges) {
@@ -113,7 +108,6 @@ func loadName(part int) string {
 	return from + " to " + ratio(loadEdges[part+1], 100, 2)
 }
 
-// worstTable is the most ÷ limit in any window, under every limit.
 func (r *report) worstTable() paper.Table {
 	head := []string{"algorithm", "documented: most in any time T"}
 	for _, limit := range limits {
@@ -131,7 +125,6 @@ func (r *report) worstTable() paper.Table {
 	return table
 }
 
-// worstIntervals is the most ÷ limit by the length of the interval, under the limit that is shown.
 func (r *report) worstIntervals() paper.Table {
 	head := []string{"algorithm"}
 	for _, length := range lengths {
@@ -149,7 +142,6 @@ func (r *report) worstIntervals() paper.Table {
 	return table
 }
 
-// worstOf is a case by its places in subjects, limits and lengths.
 func (r *report) worstOf(subject, limit, length int) worstCase {
 	return r.worst[(subject*len(limits)+limit)*len(lengths)+length]
 }
@@ -173,8 +165,7 @@ func ratio(a, b int64, digits int) string {
 	return strconv.FormatFloat(quotient(a, b), 'f', digits, 64)
 }
 
-// percent writes a share with some three digits; 0 is none at all, and of nothing there is no
-// share.
+// percent writes about three digits.
 func percent(part, whole int64) string {
 	share := 100 * quotient(part, whole)
 	switch {

@@ -7,11 +7,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// passed is a number of units at an instant, in microseconds of the stream.
+// passed is a number of units at an instant, in µs.
 type passed struct{ at, units int64 }
 
-// most is the most units in any interval of a length, wherever it begins; half open, so that what
-// lies a length apart is not in one interval.
+// most is the most units in any half-open interval of a length.
 func most(history []passed, length int64) (most int64) {
 	slices.SortFunc(history, func(a, b passed) int { return cmp.Compare(a.at, b.at) })
 	var sum int64
@@ -27,14 +26,12 @@ func most(history []passed, length int64) (most int64) {
 	return most
 }
 
-// key is one key of a rule under attack.
 type key interface {
-	// ask asks for up to n units at an instant, appends to the history what passes, and returns the
-	// wait until one more could.
+	// ask asks for up to n units and returns the wait until another could pass.
 	ask(history []passed, at, n int64) ([]passed, int64)
 }
 
-// counted is a key whose units count when they are allowed.
+// counted counts units when they are allowed.
 type counted[S any] struct {
 	rule  algorithms.Rule[S]
 	state S
@@ -51,7 +48,7 @@ func (k *counted[S]) ask(history []passed, at, n int64) ([]passed, int64) {
 	return history, k.rule.Peek(k.state, instant(at), 1).RetryAfter.Microseconds()
 }
 
-// departing is a key of a leaking bucket whose units count when they go ahead.
+// departing counts a leaking bucket's units when they leave.
 type departing struct {
 	rule  algorithms.LeakingBucket
 	state algorithms.LeakingBucketState
@@ -68,11 +65,9 @@ func (k *departing) ask(history []passed, at, n int64) ([]passed, int64) {
 	return history, k.rule.Peek(k.state, instant(at), 1).RetryAfter.Microseconds()
 }
 
-// subject is a rule under attack, with its counts.
 type subject struct {
 	name, short string
-	// The most in any time t ≤ window that the rule's documentation states, in its words and in
-	// units.
+	// the stated bound for any t ≤ window, as text and in units
 	stated string
 	bound  func(limit, t int64) int64
 	fresh  func(limit int64) key
@@ -114,13 +109,11 @@ func leakingBucket(limit int64) algorithms.LeakingBucket {
 	return algorithms.LeakingBucket{Capacity: limit, Outflow: perWindow(limit)}
 }
 
-// lengths are the intervals over which the maximum is searched, in microseconds. The first one is a
-// single instant.
+// lengths of intervals in µs, the first of which is an instant
 var lengths = []int64{1, windowMicros / 100, windowMicros / 4, windowMicros / 2, windowMicros}
 
-// greedy is the constructed worst case: a key that was idle asks for everything in the last
-// microsecond of a window of the clock, and from then on for more at every instant at which more
-// could pass.
+// greedy is the worst case: an idle key asks for everything in the last microsecond of a window,
+// and from then on whenever more could pass.
 func (s subject) greedy(limit int64) (history []passed) {
 	k := s.fresh(limit)
 	at := windowMicros - 1
@@ -132,8 +125,8 @@ func (s subject) greedy(limit int64) (history []passed) {
 	return history
 }
 
-// patient asks for everything in the last microsecond of a window, and once again as late as an
-// interval of the given length allows.
+// patient asks for everything in a window's last microsecond, and again as late as an interval
+// allows.
 func (s subject) patient(limit, length int64) (history []passed) {
 	k := s.fresh(limit)
 	history, _ = k.ask(history, windowMicros-1, limit)
@@ -143,7 +136,6 @@ func (s subject) patient(limit, length int64) (history []passed) {
 	return history
 }
 
-// constructed is the most that the constructed histories pass in an interval.
 func (s subject) constructed(limit, length int64) int64 {
 	return max(most(s.greedy(limit), length), most(s.patient(limit, length), length))
 }

@@ -1,4 +1,4 @@
-// Package build builds the programs that measurements run, from the module that this one measures.
+// Package build builds programs for measurements from this repository.
 package build
 
 import (
@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Admitter builds the admitter into a directory, and returns its file.
+// Admitter returns the built admitter's file.
 func Admitter(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(dir, "admitter"), Programs(ctx, dir, "./cmd/admitter")
 }
 
-// Programs builds packages into a directory.
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/penstock-mq/penstock")

@@ -1,6 +1,6 @@
-// Command callers shows what becomes of a strict API's clients: ten processes call it through
-// OpenAI's SDK, four calls at a time each, first directly and then through Penstock's outbound
-// proxy. The API allows 20 requests in any second and answers others with 429.
+// Command callers calls a strict API through OpenAI's SDK from ten processes with four calls each,
+// first directly and then through Penstock's outbound proxy. The API answers more than 20 requests
+// in any second with 429.
 //
 //	make demo                             # its second act
 //	go -C bench run ./callers -out ../docs   # and drawn as docs/callers.svg
@@ -33,13 +33,13 @@ import (
 )
 
 const (
-	limit     = 20 // of the API, in any second
+	limit     = 20 // in any second
 	outflow   = 19 // leaves 5 % for the network
 	processes = 10
-	atOnce    = 4 // calls of one process
+	atOnce    = 4
 )
 
-// config is the admitter's; its policy has no target, so it is for calls alone.
+// without a target: for calls alone
 const config = `policies:
   - {name: openai, algorithm: leaking_bucket, outflow: %d/s, capacity: 1000}
 outbound:
@@ -68,10 +68,9 @@ func main() {
 	}
 }
 
-// tally is what one process, or all, got.
 type tally struct{ Answers, Failed int64 }
 
-// be is one of the processes: it calls until the time is over, and prints its tally.
+// be calls until the time is over, and prints its tally.
 func be(ctx context.Context, url string, length time.Duration) error {
 	client := openai.NewClient(option.WithBaseURL(url), option.WithAPIKey("sk-of-the-caller"))
 	ctx, cancel := context.WithTimeout(ctx, length)
@@ -97,16 +96,14 @@ func be(ctx context.Context, url string, length time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(tally{answers.Load(), failed.Load()})
 }
 
-// api is the strict API.
 type api struct {
 	mu      sync.Mutex
 	began   time.Time
-	came    []time.Duration // all requests
+	came    []time.Duration
 	passed  []time.Duration
 	refused int
 }
 
-// ServeHTTP implements [http.Handler].
 func (a *api) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if !a.take() {
@@ -116,12 +113,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			`"code":"rate_limit_exceeded"}}`)
 		return
 	}
-	time.Sleep(50 * time.Millisecond) // an answer takes a while
+	time.Sleep(50 * time.Millisecond)
 	fmt.Fprint(w, `{"id":"c","object":"chat.completion","model":"gpt-5","choices":[{"index":0,`+
 		`"finish_reason":"stop","message":{"role":"assistant","content":"Hello!"}}]}`)
 }
 
-// take reports whether a request that comes now is within the limit.
 func (a *api) take() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +131,6 @@ func (a *api) take() bool {
 	return true
 }
 
-// scene is what happened on one way to the API.
 type scene struct {
 	name string
 	*api
@@ -181,7 +176,6 @@ func run(ctx context.Context, length time.Duration, admitter, out string) (err e
 	return nil
 }
 
-// proxy starts an admitter in front of the API, and returns the URL to call instead.
 func proxy(ctx context.Context, dir, admitter, url string) (string, func(), error) {
 	file := filepath.Join(dir, "callers.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, config, outflow, url), 0o600); err != nil {
@@ -200,7 +194,6 @@ func proxy(ctx context.Context, dir, admitter, url string) (string, func(), erro
 	return "http://" + ready["outbound"] + "/openai", p.Kill, nil
 }
 
-// play has the processes call the API, by way of what lead returns.
 func play(ctx context.Context, name string, length time.Duration,
 	lead func(url string) (string, func(), error)) (scene, error) {
 
@@ -211,7 +204,7 @@ func play(ctx context.Context, name string, length time.Duration,
 	}
 	server := &http.Server{Handler: s.api, ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close()
-	go func() { _ = server.Serve(listener) }() // until Close
+	go func() { _ = server.Serve(listener) }()
 	url, end, err := lead("http://" + listener.Addr().String())
 	if err != nil {
 		return s, err

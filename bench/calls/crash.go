@@ -13,17 +13,15 @@ import (
 )
 
 const (
-	lease   = 5 * time.Second // the default
+	lease   = 5 * time.Second
 	callers = 20
 )
 
-// drainer is an admitter with --drain.
 type drainer struct {
 	http    string
 	process *proctest.Process
 }
 
-// owns reports whether a drainer owns the policy paced.
 func (d drainer) owns(ctx context.Context) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.http+"/metrics", nil)
 	if err != nil {
@@ -39,7 +37,7 @@ func (d drainer) owns(ctx context.Context) bool {
 		strings.Contains(string(text), `penstock_partitions_owned{policy="paced"} 1`)
 }
 
-// crash kills the owner of a bucket in which calls wait. It returns the page's lines.
+// crash kills the owner of a bucket with waiting calls, and returns the page's lines.
 func crash(ctx context.Context, url string, drainers []drainer) (string, error) {
 	for !drainers[0].owns(ctx) && !drainers[1].owns(ctx) {
 		if err := ctx.Err(); err != nil {
@@ -56,7 +54,7 @@ func crash(ctx context.Context, url string, drainers []drainer) (string, error) 
 		all.Go(func() {
 			for calling.Err() == nil {
 				began := time.Now()
-				err := get(ctx, url) // the last one ends, too
+				err := get(ctx, url) // the last one, too
 				mu.Lock()
 				if longest = max(longest, time.Since(began)); err != nil {
 					failed++

@@ -1,7 +1,6 @@
-// Command calls measures the proxy for outbound calls: what it adds to a request, and to the first
-// chunk of a stream, beside a plain httputil.ReverseProxy, how exactly ten processes share a rate,
-// judged by the target, and how long calls wait when the owner of their bucket is killed. It is a
-// measurement, not a test: it marks what misses its goal and exits 0 all the same.
+// Command calls measures the outbound proxy beside a plain httputil.ReverseProxy: what it adds to a
+// request and to a stream's first chunk, how exactly ten processes share a rate, and how long calls
+// wait when their bucket's owner is killed. It marks missed goals and exits 0.
 //
 //	go -C bench run ./calls                 # printed
 //	go -C bench run ./calls -out ../docs    # and written to docs/bench-calls.md
@@ -35,16 +34,16 @@ import (
 
 const (
 	rounds   = 5
-	requests = 2000                  // of each way and round
-	streams  = 500                   // likewise
-	at       = 4                     // at once
-	within   = 20 * time.Millisecond // the first chunk of a stream
+	requests = 2000 // of each way and round
+	streams  = 500
+	at       = 4
+	within   = 20 * time.Millisecond // between chunks of a stream
 
-	rate      = 200 // per second
+	rate      = 200
 	processes = 10
-	workers   = 8 // of a process
+	workers   = 8
 	lasts     = 30 * time.Second
-	settles   = 2 * time.Second // until the beginning counts
+	settles   = 2 * time.Second // before the measurement
 )
 
 func main() {
@@ -65,7 +64,6 @@ func main() {
 	}
 }
 
-// plain serves a reverse proxy without Penstock.
 func plain(upstream string) error {
 	to, err := url.Parse(upstream)
 	if err != nil {
@@ -82,7 +80,6 @@ func plain(upstream string) error {
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
 }
 
-// client asks a proxy as fast as it answers, until it is stopped.
 func client(ctx context.Context, to string) error {
 	fmt.Println("ready")
 	var all sync.WaitGroup
@@ -120,7 +117,7 @@ func get(ctx context.Context, from string) error {
 	return nil
 }
 
-// target is the upstream, which judges.
+// target is the upstream and judges.
 type target struct {
 	mu   sync.Mutex
 	seen []time.Time
@@ -131,7 +128,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/stream") {
 		fmt.Fprintln(w, time.Now().UnixNano())
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(5 * time.Millisecond) // a proxy that waits for the next chunk shows
+		time.Sleep(5 * time.Millisecond) // shows a proxy that waits for the next chunk
 		_, _ = io.WriteString(w, "last")
 		return
 	}
@@ -141,7 +138,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"ok":true}`)
 }
 
-// judge returns the mean rate and the most requests in any second.
+// judge returns the mean rate and the most in any second.
 func (t *target) judge() (mean float64, worst int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +172,6 @@ policies:
   - {name: paced, algorithm: leaking_bucket, outflow: %[3]d/s, peak: %[4]d/s, capacity: 10000}
 `
 
-// begin starts a program of ours, which is ready.
 func begin(ctx context.Context, running *[]*proctest.Process, name string,
 	args ...string) (map[string]string, error) {
 
@@ -208,7 +204,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	t := &target{}
-	go func() { _ = http.Serve(listener, t) }() // it ends with the process
+	go func() { _ = http.Serve(listener, t) }()
 	upstream := "http://" + listener.Addr().String()
 
 	var running []*proctest.Process
@@ -316,21 +312,18 @@ func missed(yes bool) string {
 	return ""
 }
 
-// way is one way to the target, with the latencies of its requests.
 type way struct {
 	name, url string
 	took      []time.Duration
 }
 
-// whole is how long a request takes.
 func whole(ctx context.Context, url string) (time.Duration, error) {
 	began := time.Now()
 	err := get(ctx, url)
 	return time.Since(began), err
 }
 
-// firstChunk is how long the first chunk of a stream takes from the target, which is in this
-// process, too.
+// firstChunk is measured from the target, in this process.
 func firstChunk(ctx context.Context, url string) (time.Duration, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/stream", nil)
 	if err != nil {
@@ -350,7 +343,6 @@ func firstChunk(ctx context.Context, url string) (time.Duration, error) {
 	return took, err
 }
 
-// latencies measures the ways in turns.
 func latencies(ctx context.Context, ways []way, requests int,
 	measure func(ctx context.Context, url string) (time.Duration, error)) error {
 
@@ -384,7 +376,6 @@ func latencies(ctx context.Context, ways []way, requests int,
 	return nil
 }
 
-// table shows the ways, what the proxies add to the second, and what is above a goal.
 func table(ways []way, most50, most99, most time.Duration) string {
 	var b strings.Builder
 	fmt.Fprint(&b, "| | p50 | p99 | p50 added | p99 added |\n|---|---|---|---|---|\n")

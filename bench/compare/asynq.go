@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// async is asynq, which has no limit that processes share. Each worker gets its part of it.
+// async is asynq. It has no limit shared by processes: each worker gets its part.
 type async struct {
 	dir string
 	store
@@ -46,7 +46,6 @@ func (a *async) open(context.Context) error {
 	return nil
 }
 
-// add has no bulk: asynq adds tasks one at a time.
 func (a *async) add(ctx context.Context, n int, _ bool) (time.Duration, error) {
 	return side(ctx, n, func(number int) error {
 		_, err := a.queue.EnqueueContext(ctx, asynq.NewTask("job", body(number)))
@@ -54,7 +53,7 @@ func (a *async) add(ctx context.Context, n int, _ bool) (time.Duration, error) {
 	})
 }
 
-// side has 64 callers add jobs one at a time.
+// side has 64 callers add jobs.
 func side(ctx context.Context, n int, add func(number int) error) (time.Duration, error) {
 	begin := time.Now()
 	var next atomic.Int64
@@ -74,7 +73,7 @@ func side(ctx context.Context, n int, add func(number int) error) (time.Duration
 }
 
 func (a *async) pause(context.Context) error {
-	// A queue that nothing was ever added to cannot be paused, and one that is paused not again.
+	// A queue that was never used, or is already paused, cannot be paused.
 	if _, err := a.queue.Enqueue(asynq.NewTask("job", body(0)), asynq.TaskID("first")); err != nil {
 		return err
 	}
@@ -94,12 +93,10 @@ func (a *async) left(context.Context) (int, error) {
 
 func (a *async) work(url string) *exec.Cmd { return child(roleAsynq, workSpec{a.Addr(), url}) }
 
-// victim is any: all of them are alike.
 func (a *async) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil
 }
 
-// workAsynq is a worker process.
 func workAsynq(spec workSpec) error {
 	limiter := rate.NewLimiter(limit/crew, 1)
 	config := asynq.Config{Concurrency: 10 * slots, LogLevel: asynq.FatalLevel}
@@ -118,10 +115,9 @@ func workAsynq(spec workSpec) error {
 		return err
 	}
 	fmt.Println("ready")
-	select {} // until it is killed
+	select {} // killed
 }
 
-// post sends a job to the target.
 func post(ctx context.Context, url string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -138,7 +134,7 @@ func post(ctx context.Context, url string, body []byte) error {
 	return nil
 }
 
-// childCommand is the first argument of this program as a worker; the role and its JSON follow.
+// childCommand is followed by a role and its JSON.
 const (
 	childCommand = "child"
 	roleAsynq    = "asynq"
@@ -146,11 +142,11 @@ const (
 	rolePenstock = "penstock"
 )
 
-// workSpec configures a worker: its server, and the URL that jobs are posted to; empty: not posted.
+// workSpec has the server and the URL to post to; empty: none.
 type workSpec struct{ Server, URL string }
 
 func child(role string, spec workSpec) *exec.Cmd {
-	text, _ := json.Marshal(spec) // it is strings
+	text, _ := json.Marshal(spec)
 	return exec.Command(os.Args[0], childCommand, role, string(text))
 }
 

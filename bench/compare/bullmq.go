@@ -24,11 +24,11 @@ var bullPackage []byte
 //go:embed bullmq/bullmq.mjs
 var bullScript []byte
 
-// bull is BullMQ with its documented limiter: max jobs per duration in milliseconds.
+// bull is BullMQ with its documented limiter: max jobs per duration.
 type bull struct {
 	dir           string
 	max, duration int
-	is            string // its version
+	is            string
 
 	store
 	port string
@@ -105,7 +105,7 @@ func (b *bull) resume(ctx context.Context) error {
 	return err
 }
 
-// left asks Redis itself, because a node for each question would take the processors.
+// left asks Redis: a node per question would take the processors.
 func (b *bull) left(ctx context.Context) (int, error) {
 	var sum int64
 	for state, count := range map[string]func(context.Context, string) *redis.IntCmd{
@@ -127,11 +127,10 @@ func (b *bull) work(url string) *exec.Cmd {
 		spec["concurrency"] = slots
 		spec["limiter"] = map[string]int{"max": b.max, "duration": b.duration}
 	}
-	text, _ := json.Marshal(spec) // it is strings and numbers
+	text, _ := json.Marshal(spec)
 	return b.command(context.Background(), "work", string(text))
 }
 
-// victim is any: all of them are alike.
 func (b *bull) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil
 }

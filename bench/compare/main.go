@@ -1,8 +1,7 @@
-// Command compare drains one backlog with four worker processes of each of several job queues, and
-// shows how they keep a limit that all of them share: every start as a dot on time, what one
-// killed worker does to that, and what the rest costs. Programs, settings and versions are what
-// docs/compare.md says; it is a measurement, and no test. It needs redis-server, node, npm and the
-// npm registry; River is left out where PostgreSQL is not installed.
+// Command compare drains a backlog with four worker processes of each of several job queues, and
+// shows how they keep a shared limit, what a killed worker does to that, and what the rest costs.
+// See docs/compare.md. It needs redis-server, node, npm and the npm registry, and PostgreSQL for
+// River.
 //
 //	go -C bench run ./compare                 # everything, printed
 //	go -C bench run ./compare -out ../docs    # and written to docs/compare.md and docs/compare.svg
@@ -22,11 +21,10 @@ import (
 	"time"
 )
 
-// options are the command line.
 type options struct {
-	jobs int            // of the backlog that is drained at the limit
-	many int            // jobs that are added, kept, and drained without a limit
-	only *regexp.Regexp // names of systems
+	jobs int            // drained at the limit
+	many int            // added, kept and drained without a limit
+	only *regexp.Regexp // of systems
 	out  string         // directory; empty: print only
 }
 
@@ -47,7 +45,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// Children die with the thread that started them, so it must live as long as we do.
+	// Children die with the thread that started them.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {
@@ -81,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 	return write(o.out, results, o)
 }
 
-// leastJobs leaves half of the jobs waiting when a worker is killed.
+// leastJobs leaves half of them waiting when a worker is killed.
 const leastJobs = 10 * limit
 
 func parseOptions(args []string) (o options, err error) {

@@ -12,27 +12,26 @@ import (
 )
 
 const (
-	// takes is how long a request takes while a worker is killed.
+	// of a request, while a worker is killed
 	takes = 100 * time.Millisecond
-	// doomed is when it is killed, after the first start.
+	// the kill, after the first start
 	doomed = 3 * time.Second
-	// comeBack is how long is waited for jobs of the killed worker.
+	// patience for the killed worker's jobs
 	comeBack = 3 * time.Minute
 )
 
-// result is the measurement of one system.
 type result struct {
 	name, setting, version string
 	first                  bool
 
 	paced  []arrival
 	killed []arrival
-	jobs   int  // that were to arrive while a worker was killed
-	back   bool // all of them had ended in time
+	jobs   int  // when a worker was killed
+	back   bool // all had ended in time
 
-	one, bulk, free float64 // jobs per second: added one at a time, in bulk, and started
-	memory          float64 // bytes per waiting job, of all processes together
-	onDisk          bool    // what waits is not in memory
+	one, bulk, free float64 // jobs per second: added one at a time, added in bulk, drained
+	memory          float64 // bytes per waiting job, of all processes
+	onDisk          bool    // not in memory
 }
 
 func measure(ctx context.Context, s system, o options) (r result, err error) {
@@ -57,7 +56,6 @@ func measure(ctx context.Context, s system, o options) (r result, err error) {
 	return r, r.load(ctx, s, o.many)
 }
 
-// hire starts the workers.
 func hire(ctx context.Context, s system, url string) (all []*proctest.Process, err error) {
 	for range crew {
 		p, err := start(ctx, s.work(url))
@@ -76,8 +74,7 @@ func dismiss(all []*proctest.Process) {
 	}
 }
 
-// paced drains a backlog at the limit. If kill is set, it kills a worker on the way, which is not
-// restarted.
+// paced drains a backlog at the limit. kill: it kills a worker on the way.
 func paced(ctx context.Context, s system, t *target, jobs int,
 	kill bool) (_ []arrival, ended bool, err error) {
 	t.begin(0)
@@ -117,7 +114,7 @@ func paced(ctx context.Context, s system, t *target, jobs int,
 	return t.arrived(), ended, err
 }
 
-// load adds many jobs, measures their cost while they wait, and drains them at full speed.
+// load adds many jobs, measures the memory of waiting ones, and drains them unlimited.
 func (r *result) load(ctx context.Context, s system, many int) error {
 	s.unlimited()
 	if err := s.pause(ctx); err != nil {
@@ -147,7 +144,7 @@ func (r *result) load(ctx context.Context, s system, many int) error {
 		return err
 	}
 	r.bulk = float64(many-alone) / took.Seconds()
-	for pid, now := range resident(everybody) { // who gave memory back meanwhile has no part in it
+	for pid, now := range resident(everybody) { // processes that returned memory do not count
 		r.memory += float64(max(0, now-before[pid])) / float64(many)
 	}
 	begin := time.Now()
@@ -165,16 +162,15 @@ func (r *result) load(ctx context.Context, s system, many int) error {
 	return err
 }
 
-// resident is the memory that processes have, by their ids, where the system tells.
 func resident(pids []int) map[int]int64 {
 	bytes := map[int]int64{}
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		fields := strings.Fields(string(text))
 		if err != nil || len(fields) < 2 {
-			continue // there is none but on Linux
+			continue // only on Linux
 		}
-		pages, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes a number
+		pages, _ := strconv.ParseInt(fields[1], 10, 64)
 		bytes[pid] = pages * int64(os.Getpagesize())
 	}
 	return bytes

@@ -22,17 +22,16 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// penstock is this repository's: an admitter with the server inside it, and workers in Go.
+// penstock is an admitter with its server, and workers in Go.
 type penstock struct {
 	dir      string
 	admitter *proctest.Process
-	http     string // where it answers
+	http     string
 	nats     string
-	policy   string // that is used now: the paced one until load begins
+	policy   string // the paced one until load begins
 	client   http.Client
 }
 
-// The policies: one with the limit, and one without.
 const (
 	policyPaced = "paced"
 	policyFree  = "free"
@@ -70,7 +69,6 @@ policies:
 	return nil
 }
 
-// ask sends a request to the management API or the door, and reads the answer into a value.
 func (p *penstock) ask(ctx context.Context, method, path string, body io.Reader, into any) error {
 	request, err := http.NewRequestWithContext(ctx, method, p.http+path, body)
 	if err != nil {
@@ -160,7 +158,7 @@ func (p *penstock) work(url string) *exec.Cmd {
 	return child(rolePenstock, workSpec{p.nats, url})
 }
 
-// victim is the one that owns the queue: the others only lend it their workers.
+// victim is the queue's owner; the others only lend it workers.
 func (p *penstock) victim(ctx context.Context,
 	crew []*proctest.Process) (*proctest.Process, error) {
 	var answer struct {
@@ -192,7 +190,6 @@ func (p *penstock) close() {
 	}
 }
 
-// workPenstock is a worker process.
 func workPenstock(spec workSpec) error {
 	nc, err := nats.Connect(spec.Server, nats.MaxReconnects(-1))
 	if err != nil {

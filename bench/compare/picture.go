@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// drawAll makes the picture: the starts of each system and setting, and the limit.
 func drawAll(file string, results []result) error {
 	var plots []*plot.Plot
 	for _, r := range results {
@@ -22,7 +21,6 @@ func drawAll(file string, results []result) error {
 	return paper.WriteStarts(file, plots)
 }
 
-// times returns the instants of arrivals.
 func times(all []arrival) []time.Duration {
 	at := make([]time.Duration, len(all))
 	for i, a := range all {
@@ -31,5 +29,4 @@ func times(all []arrival) []time.Duration {
 	return at
 }
 
-// plain is a text without the marks of Markdown.
 func plain(text string) string { return strings.ReplaceAll(text, "`", "") }

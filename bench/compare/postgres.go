@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/pgtest"
 )
 
-// postgres is a PostgreSQL server with a pool of connections.
 type postgres struct {
 	*pgtest.Server
 	pool *pgxpool.Pool

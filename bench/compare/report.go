@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// perSecond returns arrivals per second from the first to the last.
 func perSecond(all []arrival) float64 {
 	if len(all) < 2 {
 		return 0
@@ -21,7 +20,6 @@ func perSecond(all []arrival) float64 {
 	return float64(len(all)-1) / (all[len(all)-1].at - all[0].at).Seconds()
 }
 
-// standstill returns the longest time without an arrival.
 func standstill(all []arrival) (longest time.Duration) {
 	for i := 1; i < len(all); i++ {
 		longest = max(longest, all[i].at-all[i-1].at)
@@ -29,7 +27,7 @@ func standstill(all []arrival) (longest time.Duration) {
 	return longest
 }
 
-// fate returns the numbers of jobs that never arrived and of those that arrived more than once.
+// fate counts jobs that never arrived, and those that arrived more than once.
 func fate(all []arrival, jobs int) (never, again int) {
 	came := make([]int, jobs)
 	for _, a := range all {
@@ -112,7 +110,6 @@ func table(results []result) paper.Table {
 //go:embed page.md
 var page string
 
-// write makes the page and its picture.
 func write(dir string, results []result, o options) error {
 	made, err := template.New("page").Parse(page)
 	if err != nil {

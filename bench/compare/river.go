@@ -18,15 +18,15 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// rivers is River, which has no limit that processes share. Each worker gets its part of it.
+// rivers is River. It has no limit shared by processes: each worker gets its part.
 type rivers struct {
 	dir string
 	postgres
 	client *river.Client[pgx.Tx]
-	free   bool // from the limit
+	free   bool
 }
 
-// riverQueue is the name of a queue: jobs of a dead worker stay in theirs for an hour.
+// riverQueue is new each time: a dead worker's jobs stay for an hour.
 func riverQueue(free bool) string {
 	if free {
 		return "free"
@@ -56,7 +56,6 @@ func (r *rivers) open(ctx context.Context) error {
 	return err
 }
 
-// numbered is a job with the text of [body].
 type numbered struct {
 	Body string `json:"body"`
 }
@@ -86,7 +85,7 @@ func (r *rivers) add(ctx context.Context, n int, bulk bool) (time.Duration, erro
 	return time.Since(begin), nil
 }
 
-// pause writes what QueuePause does, which fails for a queue that no worker has had yet.
+// pause writes what QueuePause does, which fails for an unused queue.
 func (r *rivers) pause(ctx context.Context) error {
 	_, err := r.pool.Exec(ctx, `
 		INSERT INTO river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())
@@ -109,15 +108,13 @@ func (r *rivers) unlimited() { r.free = true }
 
 func (r *rivers) work(url string) *exec.Cmd { return child(roleRiver, workSpec{r.At, url}) }
 
-// victim is any: all of them are alike.
 func (r *rivers) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil
 }
 
-// servers is none: jobs are in files, and what the server has of memory is its cache of them.
+// servers is empty: jobs are in files, and the server's memory is its cache.
 func (r *rivers) servers(context.Context) ([]int, error) { return nil, nil }
 
-// runner runs jobs.
 type runner struct {
 	river.WorkerDefaults[numbered]
 	limiter *rate.Limiter
@@ -134,7 +131,6 @@ func (r *runner) Work(ctx context.Context, job *river.Job[numbered]) error {
 	return post(ctx, r.url, []byte(job.Args.Body))
 }
 
-// workRiver is a worker process.
 func workRiver(spec workSpec) error {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, spec.Server)
@@ -158,5 +154,5 @@ func workRiver(spec workSpec) error {
 		return err
 	}
 	fmt.Println("ready")
-	select {} // until it is killed
+	select {} // killed
 }

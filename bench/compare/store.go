@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// store is a Redis that keeps nothing on disk, for one system.
 type store struct {
 	*redistest.Server
 	client *redis.Client
@@ -38,12 +37,12 @@ func (s *store) servers(ctx context.Context) ([]int, error) {
 	return []int{pid}, err
 }
 
-// unlimited changes nothing: in these systems a limit is the workers'.
+// unlimited changes nothing: the workers limit.
 func (s *store) unlimited() {}
 
 func (s *store) close() {
 	if s.Server != nil {
-		_ = s.client.Close() // its connections end with the server
+		_ = s.client.Close()
 		s.Stop()
 	}
 }

@@ -12,40 +12,38 @@ import (
 )
 
 const (
-	// limit is the number of jobs that may start in a second over all workers.
+	// starts in a second over all workers
 	limit = 100
-	// crew is the number of worker processes.
+	// worker processes
 	crew = 4
-	// slots is a worker's concurrency.
+	// concurrency of a worker
 	slots = 10
-	// bodyBytes is the size of a job's text without its number.
+	// of a job's text
 	bodyBytes = 100
 )
 
-// system is a job queue under test: its server and the operations measured. Workers are separate
-// processes.
+// system is a job queue with the operations measured. Workers are separate processes.
 type system interface {
 	name() string
-	setting() string // of the limit
-	version() string // known when it is open
-	// first reports whether this is the first setting of the system: what does not depend on that
-	// is measured once.
+	setting() string
+	version() string // once open
+	// first reports whether this is the system's first setting: the others repeat less.
 	first() bool
 
 	open(ctx context.Context) error
-	// add puts n jobs into the queue one at a time, 64 callers at once, or in bulk.
+	// add adds n jobs one at a time, by 64 callers, or in bulk.
 	add(ctx context.Context, n int, bulk bool) (took time.Duration, err error)
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
-	left(ctx context.Context) (int, error) // jobs that have not ended
-	// unlimited has all calls from now on be about a queue whose starts nothing limits.
+	left(ctx context.Context) (int, error) // not ended
+	// unlimited makes later calls use a queue without a limit.
 	unlimited()
-	// work is the command of a worker that posts each job's number to a URL at the limit; without a
-	// URL it does nothing with jobs, and knows no limit.
+	// work is the command of a worker that posts jobs' numbers to a URL at the limit, or, without
+	// one, does nothing at no limit.
 	work(url string) *exec.Cmd
-	// victim returns which worker does most harm when it is killed.
+	// victim is the worker whose death does most harm.
 	victim(ctx context.Context, crew []*proctest.Process) (*proctest.Process, error)
-	servers(ctx context.Context) ([]int, error) // process ids
+	servers(ctx context.Context) ([]int, error)
 	close()
 }
 
@@ -63,14 +61,13 @@ func systems(dir string) []system {
 	return all
 }
 
-// start starts a worker, which says when it is ready.
 func start(ctx context.Context, cmd *exec.Cmd) (*proctest.Process, error) {
 	p, err := proctest.Open(cmd)
 	if err != nil {
 		return nil, err
 	}
 	go func() {
-		for range p.Lines { // what nobody reads must not hold it up
+		for range p.Lines { // unread lines must not block it
 		}
 	}()
 	if _, err := p.Ready(ctx); err != nil {
@@ -80,7 +77,6 @@ func start(ctx context.Context, cmd *exec.Cmd) (*proctest.Process, error) {
 	return p, nil
 }
 
-// body is the text of a job.
 func body(number int) []byte {
 	return fmt.Appendf(nil, `{"number":%d,"text":"%0*d"}`, number, bodyBytes, 0)
 }
@@ -91,7 +87,7 @@ func numberOf(body []byte) (int, error) {
 	return job.Number, err
 }
 
-// until asks every 20 ms, at most for a time, and reports whether it was so.
+// until polls every 20 ms.
 func until(ctx context.Context, most time.Duration, done func() (bool, error)) (bool, error) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// target is the server that jobs are posted to: it notes when, by one clock for all workers.
+// target records when jobs are posted, by one clock.
 type target struct {
 	url   string
 	began time.Time
 	http  *http.Server
 
 	mu       sync.Mutex
-	takes    time.Duration // to answer
+	takes    time.Duration
 	arrivals []arrival
 }
 
@@ -32,11 +32,11 @@ func newTarget() (*target, error) {
 	}
 	t := &target{url: "http://" + l.Addr().String() + "/", began: time.Now()}
 	t.http = &http.Server{Handler: t}
-	go func() { _ = t.http.Serve(l) }() // until close
+	go func() { _ = t.http.Serve(l) }()
 	return t, nil
 }
 
-func (t *target) close() { _ = t.http.Close() } // nobody is left to ask it
+func (t *target) close() { _ = t.http.Close() }
 
 func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Since(t.began)
@@ -59,14 +59,12 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin forgets what has arrived; requests take so long from now on.
 func (t *target) begin(takes time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.takes, t.arrivals = takes, nil
 }
 
-// arrived returns what has arrived, in order.
 func (t *target) arrived() []arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()

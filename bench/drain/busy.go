@@ -8,16 +8,14 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// busySeed gives all rows the same neighbour.
 const busySeed = 1
 
-// busy is what makes a machine busy: a target there, and a neighbour that takes its processors.
+// busy loads a machine: a target, and a neighbour that takes its processors.
 type busy struct {
 	target, neighbour *process
 	url               string
 }
 
-// startBusy makes the machine busy for about a time.
 func (b *bench) startBusy(ctx context.Context, about time.Duration) (*busy, error) {
 	target, err := b.startChild(ctx, "target", roleTarget, nil)
 	if err != nil {
@@ -31,7 +29,6 @@ func (b *bench) startBusy(ctx context.Context, about time.Duration) (*busy, erro
 	return &busy{target, neighbour, target.ready["url"]}, nil
 }
 
-// startNeighbour has a neighbour take the processors now and then.
 func (b *bench) startNeighbour(ctx context.Context, about time.Duration) (*process, error) {
 	return b.startChild(ctx, "neighbour", roleNeighbour,
 		neighbourSpec{Seed: busySeed, Time: about + patience})
@@ -42,11 +39,11 @@ func (b *busy) stop() {
 	b.target.Kill()
 }
 
-// busyShare is the part of the pipeline's own maximum that a rate may ask for.
+// busyShare is the largest part of the pipeline's maximum that a rate may be.
 const busyShare = 0.75
 
-// busyRows measures, alongside a neighbour, the rates that the pipeline can reach with an HTTP
-// target on the same machine.
+// busyRows measures, beside a neighbour, rates that the pipeline reaches with a target on the same
+// machine.
 func (b *bench) busyRows(ctx context.Context) (rows []row, figures []figure, err error) {
 	most, err := b.pipeline(ctx)
 	if err != nil {
@@ -69,7 +66,7 @@ func (b *bench) busyRows(ctx context.Context) (rows []row, figures []figure, err
 	return rows, figures, nil
 }
 
-// pipeline measures the maximum rate of jobs from a full queue to the target.
+// pipeline measures the maximum rate from a full queue to the target.
 func (b *bench) pipeline(ctx context.Context) (float64, error) {
 	const policy, jobs = "unpaced", 40_000
 	b.say("busy: the most that the pipeline starts")
@@ -102,7 +99,7 @@ func (b *bench) pipeline(ctx context.Context) (float64, error) {
 	if len(at) < jobs {
 		return 0, fmt.Errorf("%d of %d jobs started", len(at), jobs)
 	}
-	most := paceOf(at[jobs/10:jobs-jobs/10], 1).measured // without its beginning and its end
+	most := paceOf(at[jobs/10:jobs-jobs/10], 1).measured // without both ends
 	b.say("busy: the pipeline starts %s/s at most", paper.Grouped(int(most)))
 	return most, nil
 }

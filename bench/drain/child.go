@@ -28,10 +28,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
-// childCommand is the first argument of this program in a role; the role and its JSON follow.
+// childCommand is followed by a role and its JSON.
 const childCommand = "child"
 
-// The roles.
 const (
 	roleDrainer    = "drainer"
 	roleBystander  = "bystander"
@@ -64,7 +63,7 @@ func decodeAnd[T any](spec []byte, run func(T) error) error {
 	return run(s)
 }
 
-// obey carries out the parent's lines until there is no parent any more.
+// obey carries out the parent's lines until the parent is gone.
 func obey(orders map[string]func(value string) (string, error)) error {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -82,20 +81,19 @@ func obey(orders map[string]func(value string) (string, error)) error {
 	return lines.Err()
 }
 
-// jobBytes is the size of every job's body.
+// of a body
 const jobBytes = 128
 
-// mark is the beginning of a job's body, which identifies the job at its start.
+// mark begins a job's body and identifies the job.
 type mark struct {
-	Published int64 // reading of the shared clock
+	Published int64 // by the shared clock
 	Group     uint32
 	Key       uint32
-	Number    uint32 // in its key
+	Number    uint32
 }
 
-// start is a recorded start.
 type start struct {
-	At int64 // reading of the shared clock when the last check before the handler had passed
+	At int64 // of the last check, by the shared clock
 	mark
 }
 
@@ -120,23 +118,22 @@ func readMark(body []byte) (m mark, err error) {
 	}, nil
 }
 
-// drainerSpec configures a drainer process.
 type drainerSpec struct {
 	URL    string
 	Policy string
-	Starts int   // about how many it will record
+	Starts int   // expected
 	Target bool  // the policy has one
-	Memory int64 // budget for jobs that wait, in bytes; 0: the default
-	Watch  bool  // it says every second how much of its heap is live
+	Memory int64 // in bytes; 0: the default
+	Watch  bool  // report the live heap every second
 
-	// file for the processor profile from the beginning to the first dump; empty: none
+	// processor profile until the first dump; empty: none
 	Profile string
 }
 
-// runDrainer is a drainer process: the library with a handler that records its start and calls the
-// policy's target, if there is one. It announces the number of partitions it owns. Commands: dump
-// writes the starts to a file, count prints a group's number of jobs, returned the number of starts
-// that came back before they began, heap the bytes in use; profile writes a heap profile.
+// runDrainer is the library with a handler that records its start and calls the policy's target. It
+// prints the number of partitions it owns. Commands: dump writes the starts to a file, count prints
+// a group's jobs, returned the starts that were undone, heap the bytes in use; profile writes a
+// heap profile.
 func runDrainer(spec drainerSpec) error {
 	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1),
 		nats.PingInterval(2*time.Second))
@@ -241,17 +238,15 @@ func runDrainer(spec drainerSpec) error {
 	return <-ended
 }
 
-// announce prints the number of partitions this process owns, for the parent.
 func announce(_ string, partitions int) { fmt.Println("owned", partitions) }
 
-// bystanderSpec configures a bystander process.
 type bystanderSpec struct {
 	Interval time.Duration
-	Wakes    int // about how many it will record
+	Wakes    int // expected
 }
 
-// runBystander is an empty timer loop, which observes the machine's stalls. dump writes its wake-up
-// times.
+// runBystander is an empty timer loop, which observes the machine's stalls. dump writes its
+// wake-ups.
 func runBystander(spec bystanderSpec) error {
 	var mu sync.Mutex
 	wakes := make([]int64, 0, spec.Wakes)
@@ -280,7 +275,7 @@ func runBystander(spec bystanderSpec) error {
 	})
 }
 
-// runTarget is an HTTP server that answers every request at once.
+// runTarget answers every request at once.
 func runTarget() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -296,7 +291,6 @@ func runTarget() error {
 	return <-ended
 }
 
-// dump writes records of a fixed size.
 func dump(file string, records any) (err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -310,7 +304,6 @@ func dump(file string, records any) (err error) {
 	return w.Flush()
 }
 
-// load reads what dump wrote.
 func load[T any](file string) ([]T, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -324,9 +317,9 @@ func load[T any](file string) ([]T, error) {
 	return records, nil
 }
 
-// heapInUse is what the heap holds after everything unreachable is gone.
+// heapInUse collects garbage first.
 func heapInUse() uint64 {
-	for range 2 { // finalizers and pools need two
+	for range 2 { // for finalizers and pools
 		runtime.GC()
 	}
 	debug.FreeOSMemory()
@@ -335,15 +328,14 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// liveHeap is what the last collection found in use. It is read without another one.
+// liveHeap is from the last collection.
 func liveHeap() uint64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	return live[0].Value.Uint64()
 }
 
-// profileProcessor begins a processor profile, when there is a file for it; end may be called more
-// than once.
+// profileProcessor writes a processor profile if file is not empty. end may be repeated.
 func profileProcessor(file string) (end func() error, err error) {
 	if file == "" {
 		return func() error { return nil }, nil

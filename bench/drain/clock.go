@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic reads the clock that all processes of one host share, in nanoseconds.
+// monotonic reads the host's clock in nanoseconds, the same in all processes.
 func monotonic() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // the clock exists everywhere
+		panic(err)
 	}
 	return t.Nano()
 }
 
-// clockOffset turns instants that Go took in this process into readings of the shared clock.
+// clockOffset converts this process's times to the shared clock.
 type clockOffset struct {
 	instant time.Time
 	reading int64

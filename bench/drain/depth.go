@@ -17,33 +17,28 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What waits in the measurement of depth, and how long each of its states is watched.
 const (
 	depthPolicy = "deep"
 	depthKeys   = 1000
 	depthBytes  = 1 << 10
 	shallowJobs = 10_000
 	watchFor    = 15 * time.Second
-	// mostLate is the goal for the p99 of lateness, unless it is higher with few jobs.
+	// mostLate is the goal for the p99 of lateness, if it is not higher with few jobs.
 	mostLate = 20 * time.Millisecond
-	// madeUp is how much of its lateness a bucket makes up in a second.
-	madeUp = 4500 * time.Microsecond
-	// mostDepth is the policy's max_jobs.
-	mostDepth = 10_000_000
-	// depthLease is the drainers', by default.
+	// madeUp is the lateness that a bucket makes up in a second.
+	madeUp     = 4500 * time.Microsecond
+	mostDepth  = 10_000_000
 	depthLease = 5 * time.Second
 )
 
-// filling is the phase in which jobs are submitted at full speed.
+// in which jobs are submitted at full speed
 const filling = "filling"
 
-// The groups of jobs in it.
 const (
 	groupDeep uint32 = iota
 	groupProbe
 )
 
-// depths is a run of the measurement of depth.
 type depths struct {
 	*penstock
 	spec    drainerSpec
@@ -52,30 +47,28 @@ type depths struct {
 	samples []sample
 	phases  []phase
 	starts  []start
-	filled  int // jobs so far
+	filled  int
 	beside  *bystander
 
-	shallowP99 [2]time.Duration // lateness with few jobs, and net of stalls
+	shallowP99 [2]time.Duration // with few jobs, and net of stalls
 }
 
-// sample is what the processes hold at one moment.
 type sample struct {
 	at              int64
-	server, drainer float64 // bytes of memory that are the process's
-	heap            float64 // bytes that the drainer's last collection found in use
+	server, drainer float64 // bytes of memory
+	heap            float64 // bytes in use after the last collection
 	jobs            float64 // waiting
 }
 
-// phase is a part of the time, with what submitting took in it.
+// phase is a part of the run.
 type phase struct {
 	name     string
 	from, to int64
-	acks     []time.Duration // from publishing to the acknowledgement, sorted
+	acks     []time.Duration // from publish to acknowledgement, sorted
 }
 
-// depth measures a policy with a deep backlog: memory, lateness, submissions, questions and a
-// takeover, each compared with the same policy and few jobs. A thousand keys start one job a second
-// each throughout, so the lateness of each shows the effect of the depth.
+// depth compares a policy's memory, lateness, submissions, questions and takeover with a deep
+// backlog and with few jobs. A thousand keys start one job a second each.
 func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	b.say("depth: %d jobs of %d bytes, %d keys at 1/s", b.deep, depthBytes, depthKeys)
 	p, err := b.startPenstock(ctx, fmt.Sprintf(
@@ -124,10 +117,8 @@ func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	return figures, d.draw(filepath.Join(b.out, b.depthPage()+".svg"))
 }
 
-// usualDepth is the default number of waiting jobs.
 const usualDepth = 1_000_000
 
-// depthPage is what the files of a run begin with.
 func (b *bench) depthPage() string {
 	if b.deep == usualDepth {
 		return "bench-depth"
@@ -135,7 +126,6 @@ func (b *bench) depthPage() string {
 	return fmt.Sprintf("bench-depth-%d", b.deep)
 }
 
-// depthCommand is make's target of the depth, and the jobs that it is given.
 func (b *bench) depthCommand() string {
 	if b.deep == usualDepth {
 		return "bench-depth"
@@ -143,7 +133,6 @@ func (b *bench) depthCommand() string {
 	return fmt.Sprintf("bench-depth JOBS=%d", b.deep)
 }
 
-// watch takes a sample every second.
 func (d *depths) watch(ctx context.Context) {
 	for pass(ctx, time.Second) == nil {
 		s := sample{at: monotonic()}
@@ -163,7 +152,6 @@ func (d *depths) watch(ctx context.Context) {
 	}
 }
 
-// shallow and deep watch the policy with few jobs and with all.
 func (d *depths) shallow(ctx context.Context) ([]figure, error) {
 	if err := d.add(ctx, shallowJobs*2); err != nil {
 		return nil, err
@@ -206,9 +194,8 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 			value: server / float64(d.b.deep), unit: "bytes"}), nil
 }
 
-// makeUp waits until the buckets have made up for the lateness of the filling, for five minutes at
-// most. Until then their starts come faster than one a second, so the first ones of a phase look
-// late.
+// makeUp waits, at most five minutes, until the lateness of the filling is made up. Until then
+// starts are faster than one a second, so a phase's first ones look late.
 func (d *depths) makeUp(ctx context.Context) error {
 	starts, err := d.penstock.starts(ctx)
 	if err != nil {
@@ -223,7 +210,6 @@ func (d *depths) makeUp(ctx context.Context) error {
 	return pass(ctx, takes)
 }
 
-// add publishes jobs of all keys in turn.
 func (d *depths) add(ctx context.Context, n int) error {
 	subjects := make([]string, depthKeys)
 	for i := range subjects {
@@ -243,7 +229,6 @@ func (d *depths) add(ctx context.Context, n int) error {
 	return stored(ctx, d.js, d.refused)
 }
 
-// fillUp publishes the rest.
 func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
 	from, n := monotonic(), d.b.deep-d.filled
 	if err := d.add(ctx, n); err != nil {
@@ -258,7 +243,7 @@ func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
 		paper.Grouped(d.b.deep)), float64(n)/took.Seconds())}, nil
 }
 
-// arrivedLate waits until the valve holds all that was published: a new job is known to it.
+// arrivedLate waits until the valve knows a new job.
 func (d *depths) arrivedLate(ctx context.Context) error {
 	ack, err := d.js.Publish(ctx, d.broker.Names().Jobs(depthPolicy, "last"),
 		mark{Group: groupProbe}.body())
@@ -268,12 +253,12 @@ func (d *depths) arrivedLate(ctx context.Context) error {
 	return until(ctx, 10*patience, "all has arrived", func() (bool, error) {
 		a, err := d.broker.AskValve(ctx, depthPolicy, 0,
 			job.Question{Op: job.OpExpect, Jobs: []uint64{ack.Sequence}})
-		// an owner under load may be slow to answer
+		// a loaded owner may be slow
 		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
 	})
 }
 
-// observe publishes single jobs to keys that have none, one after another, for a while.
+// observe publishes single jobs to idle keys, one after another.
 func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figure, error) {
 	d.b.say("depth: watching %s", name)
 	ph := phase{name: name, from: monotonic()}
@@ -318,7 +303,7 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 	}
 	for i, late := range [][]time.Duration{late, net} {
 		p99, f := paper.Quantile(late, 0.99), &figures[4+i]
-		if judged { // as punctual as with few jobs, but for what a machine varies
+		if judged { // except for the machine's variation
 			*f = f.atMost(float64(max(mostLate, d.shallowP99[i]*3/2).Milliseconds()))
 		}
 		d.shallowP99[i] = p99
@@ -326,9 +311,8 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 	return figures, nil
 }
 
-// lateIn returns the lateness of starts in a phase, relative to one a second from the key's first
-// start, without stalls of the machine, and the times from publish to start of idle keys. Both are
-// sorted.
+// lateIn returns the lateness of starts in a phase, from the key's first start and without stalls,
+// and the delays of idle keys' jobs, both sorted.
 func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Duration) {
 	for _, s := range latenesses(starts, ph.from, ph.to, stalls) {
 		late = append(late, s.late)
@@ -343,7 +327,7 @@ func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Durat
 	return late, delays
 }
 
-// awake is the first instant from one on that no stall covers.
+// awake is the first instant from at that no stall covers.
 func awake(stalls []stall, at int64) int64 {
 	i, _ := slices.BinarySearchFunc(stalls, at, func(s stall, t int64) int {
 		return cmp.Compare(s.to, t+1)
@@ -354,15 +338,13 @@ func awake(stalls []stall, at int64) int64 {
 	return at
 }
 
-// lateStart is a start with its lateness.
 type lateStart struct {
 	at   int64
 	late time.Duration
 }
 
-// latenesses returns the lateness of each start from from to to. A key's schedule is the earliest
-// one that no start precedes. Stalls delay the starts that fall into them, and those that follow
-// until the delay is made up.
+// latenesses returns the lateness of each start in a period. A key's schedule is the earliest that
+// no start precedes. A stall delays starts until its delay is made up.
 func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart) {
 	of := map[uint32][]start{}
 	for _, s := range starts {
@@ -377,7 +359,7 @@ func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart
 			origin = min(origin, ideal(s))
 		}
 		slices.SortFunc(starts, func(a, b start) int { return cmp.Compare(a.Number, b.Number) })
-		excused := int64(0) // lateness
+		excused := int64(0)
 		for _, s := range starts {
 			due := origin + int64(s.Number)*int64(time.Second)
 			excused = awake(stalls, due+max(0, excused-int64(madeUp))) - due
@@ -387,7 +369,6 @@ func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart
 	return all
 }
 
-// questions measures what operators ask.
 func (d *depths) questions(ctx context.Context) (figures []figure, err error) {
 	for _, q := range []struct {
 		what string
@@ -413,7 +394,7 @@ func (d *depths) questions(ctx context.Context) (figures []figure, err error) {
 
 const firstStarts = "takeover after a crash: until all keys have started a job"
 
-// takeover kills the drainer and has another one take its place.
+// takeover replaces a killed drainer.
 func (d *depths) takeover(ctx context.Context) ([]figure, error) {
 	d.b.say("depth: takeover")
 	starts, err := d.penstock.starts(ctx)
@@ -447,7 +428,7 @@ func (d *depths) takeover(ctx context.Context) ([]figure, error) {
 	return []figure{{part: "depth", what: firstStarts, value: all.Seconds(), unit: "s"}}, nil
 }
 
-// begun starts the drainer that takes over. Samples go on meanwhile.
+// begun starts the successor; samples continue.
 func (d *depths) begun(ctx context.Context) error {
 	d.spec.URL = d.url
 	next, err := d.b.startChild(ctx, "successor", roleDrainer, d.spec)
@@ -460,7 +441,7 @@ func (d *depths) begun(ctx context.Context) error {
 	return nil
 }
 
-// rawPull measures how long a plain consumer takes to pull the stored jobs, without a drainer.
+// rawPull measures how long a plain consumer takes to pull the stored jobs.
 func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	d.dismiss()
 	stream, err := d.js.Stream(ctx, d.broker.Names().Stream(depthPolicy))
@@ -474,12 +455,12 @@ func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true,
-		AckWait: 24 * time.Hour, // nothing is acknowledged, nor to be delivered again meanwhile
+		AckWait: 24 * time.Hour, // nothing is redelivered
 	})
 	if err != nil {
 		return 0, fmt.Errorf("make a consumer: %w", err)
 	}
-	// Some of the stored jobs may still go: the dead drainer's last acknowledgements.
+	// The dead drainer's last acknowledgements may still remove some.
 	from, done := time.Now(), make(chan struct{}, 1)
 	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		if meta, err := m.Metadata(); err == nil && meta.NumPending == 0 {

@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	manyKeys  = 10_000 // with a few jobs each
+	manyKeys  = 10_000
 	fewJobs   = 5      // see publishFew
 	bigKey    = 10_000 // jobs of one key
-	idleRate  = 200    // jobs a second to keys that have none
+	idleRate  = 200    // jobs a second to idle keys
 	aloneKeys = 100_000
 )
 
-// The groups of jobs in the run with many keys.
 const (
 	groupBig uint32 = iota
 	groupFew
 	groupIdle
 )
 
-// isolation measures how much the jobs of some keys delay those of others.
+// isolation measures how much the jobs of some keys delay others'.
 func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	var figures []figure
 	for _, busy := range []bool{false, true} {
@@ -45,13 +44,12 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	return figures, nil
 }
 
-// manyKeys runs ten thousand keys at one job per second, their phases spread over the second,
-// alongside a key with a long queue, and publishes single jobs to other keys. If busy is set, a
-// neighbour takes the processors now and then.
+// manyKeys runs ten thousand keys at one job per second, spread over the second, beside a key with
+// a long queue, and publishes single jobs to other keys; busy: beside a neighbour.
 func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d, busy: %v", manyKeys, fewJobs,
 		bigKey, busy)
-	const limit = 50 // ms, of the 99th percentiles
+	const limit = 50 // ms, of p99
 	if busy {
 		neighbour, err := b.startNeighbour(ctx, patience)
 		if err != nil {
@@ -137,10 +135,9 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 		milliseconds("isolation", what+"bystander's longest stall", stall)), nil
 }
 
-// publishFew gives each of many keys its jobs, key after key over one second, so that this is when
-// they start: two at first, so that one waits, and the rest in the next second. All at once are
-// more than two processors publish, store and deliver in a second, and then it would be measured
-// how far behind the server's deliveries are.
+// publishFew gives each key its jobs over one second, which spreads their starts: two at first, so
+// that one waits, and the rest in the next second. All at once would measure the server's
+// deliveries.
 func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	begin := time.Now()
 	for second, numbers := range [][]uint32{{0, 1}, {2, 3, 4}} {
@@ -161,7 +158,7 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	return stored(ctx, p.js, p.refused)
 }
 
-// publishIdle publishes single jobs, each to its own key, and returns their number.
+// publishIdle publishes single jobs, each to its own key.
 func (p *penstock) publishIdle(ctx context.Context, policy string,
 	during time.Duration) (int, error) {
 	begin := time.Now()
@@ -178,7 +175,7 @@ func (p *penstock) publishIdle(ctx context.Context, policy string,
 	return n, stored(ctx, p.js, p.refused)
 }
 
-// keepTime waits until an instant, unless it is less than a timer's accuracy away.
+// keepTime waits until an instant, if a timer is accurate enough.
 func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
 	if wait := time.Until(at); wait >= time.Millisecond {
 		return pass(ctx, wait)
@@ -186,7 +183,7 @@ func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
 	return ctx.Err()
 }
 
-// started waits until the drainer has started n jobs of a group.
+// started waits for n starts of a group.
 func (p *penstock) started(ctx context.Context, group uint32, n int) error {
 	return until(ctx, patience, fmt.Sprintf("%d jobs of group %d started", n,
 		group), func() (bool, error) {
@@ -195,9 +192,8 @@ func (p *penstock) started(ctx context.Context, group uint32, n int) error {
 	})
 }
 
-// isolationOf tells the times from publishing to starting of the jobs of idle keys, and how much
-// later than one, two, … seconds after their key's first job the others started. What stalls took
-// of these times is left out. Both sorted.
+// isolationOf returns, sorted and without stalls, the delays of idle keys' jobs, and how late the
+// others started by one per second from their key's first.
 func isolationOf(starts []start, stalls []stall) (delays, late []time.Duration) {
 	first := make([]int64, manyKeys)
 	for _, s := range starts {
@@ -221,7 +217,7 @@ func isolationOf(starts []start, stalls []stall) (delays, late []time.Duration) 
 	return delays, late
 }
 
-// aloneKeys measures the start rate of a hundred thousand keys with one job each, all due at once.
+// aloneKeys measures the start rate of 100,000 keys with one due job each.
 func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error) {
 	b.say("isolation: %d keys with one job each, partitions: %d", aloneKeys, partitions)
 	const policy = "keys"

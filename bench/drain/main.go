@@ -1,6 +1,6 @@
-// Command drain measures Penstock's drain: how exactly jobs start at their rate, how little one
-// key's backlog delays others, how many jobs a second pass unpaced, and what a waiting job costs in
-// memory. It is a measurement, not a test: it marks what misses its goal and exits 0 all the same.
+// Command drain measures how exactly jobs start at their rate, how little one key's backlog delays
+// others, how many jobs a second pass unpaced, and the memory of a waiting job. It marks missed
+// goals and exits 0.
 //
 //	go -C bench run ./drain                          # everything, printed
 //	go -C bench run ./drain -out ../docs             # and written to docs/bench-drain*
@@ -10,9 +10,8 @@
 //	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
 //	go -C bench run ./drain -only depth -deep 10000000 -out ../docs   # docs/bench-depth-10000000*
 //
-// It builds the admitter, starts real processes on loopback ports with a temporary directory for
-// everything, and leaves nothing behind. Drainers, bystanders, neighbours and targets are this
-// program again, in another role. For what the columns mean see docs/benchmarks.md.
+// It starts real processes on loopback ports in a temporary directory. Some of them are this
+// program in another role. See docs/benchmarks.md for the columns.
 package main
 
 import (
@@ -35,34 +34,32 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// parts are what can be measured, in this order.
+// in this order
 var parts = []string{"rate", "busy", "isolation", "throughput", "memory"}
 
-// partDepth is measured only when it is asked for: see [bench.depth].
+// only on request: see [bench.depth]
 const partDepth = "depth"
 
-// options are the command line.
 type options struct {
 	only     []string
 	rates    []int
 	drainers []int
 	busy     []setting
-	duration time.Duration // of one row's measurement
-	jobs     int           // of the throughput's queue
-	waiting  []int         // jobs, when memory is measured
-	deep     int           // jobs, when depth is measured
-	budget   int64         // of the drainer's memory then, in bytes; 0: the default
-	out      string        // directory of the page and the picture; empty: print only
-	data     string        // directory of the numbers; empty: none
+	duration time.Duration // of one row
+	jobs     int           // queued for the throughput
+	waiting  []int         // jobs, for memory
+	deep     int           // jobs, for depth
+	budget   int64         // in bytes, for depth; 0: the default
+	out      string        // directory; empty: print only
+	data     string        // directory; empty: none
 	profile  string        // directory; empty: none
 }
 
-// bench is one run of the program.
 type bench struct {
 	options
-	self     string // this program
-	admitter string // built
-	dir      string // temporary, for everything
+	self     string
+	admitter string
+	dir      string // temporary
 	progress io.Writer
 }
 
@@ -83,7 +80,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// Children die with the thread that started them, so it must live as long as we do.
+	// Children die with the thread that started them.
 	runtime.LockOSThread()
 	b := &bench{progress: os.Stderr}
 	if b.options, err = parseOptions(args); err != nil {
@@ -131,7 +128,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// measure runs the selected measurements in order. A failed one does not stop the others.
+// measure runs the selected measurements and returns their failures.
 func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	if slices.Contains(b.only, "rate") {
 		for _, rate := range b.rates {
@@ -179,7 +176,6 @@ func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	return failed
 }
 
-// profileFile is where a profile goes; empty: nowhere.
 func (b *bench) profileFile(name string) string {
 	if b.profile == "" {
 		return ""

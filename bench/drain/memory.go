@@ -11,7 +11,7 @@ import (
 
 const memoryKeys = 1000
 
-// memory measures the memory of a waiting job in the drainer process that owns it.
+// memory measures a waiting job's memory in its drainer.
 func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	const policy = "slow"
 	p, err := b.startPenstock(ctx,
@@ -25,7 +25,7 @@ func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: memoryKeys}, 1, 1); err != nil {
 		return nil, err
 	}
-	// Each key's first job starts at once and is gone. What comes then waits for a day.
+	// Each key's first job starts at once; the others wait for a day.
 	if err := p.fill(ctx, policy, memoryKeys, memoryKeys); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,6 @@ func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	return figures, nil
 }
 
-// heap is what the drainer's heap holds.
 func (p *penstock) heap(ctx context.Context) (float64, error) {
 	text, err := p.drainers[0].ask(ctx, "heap", "")
 	if err != nil {
@@ -77,12 +76,12 @@ func (p *penstock) heap(ctx context.Context) (float64, error) {
 	return n, nil
 }
 
-// arrived waits until the valve of a policy with one partition holds a job.
+// arrived waits until the valve of the only partition holds a job.
 func (p *penstock) arrived(ctx context.Context, policy string, seq uint64) error {
 	return until(ctx, patience, fmt.Sprintf("job %d has arrived", seq), func() (bool, error) {
 		a, err := p.broker.AskValve(ctx, policy, 0,
 			job.Question{Op: job.OpExpect, Jobs: []uint64{seq}})
-		// an owner under load may be slow to answer
+		// a loaded owner may be slow
 		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
 	})
 }

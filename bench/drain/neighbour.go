@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// A neighbour is a process that takes the processors now and then, as another one on the same host
+// A neighbour takes all processors now and then, as a process on the same host would, mostly for a
+// few milliseconds.
 // would: all of them together, mostly for a few milliseconds, sometimes for longer.
 const (
-	// neighbourShare is the part of the time that it takes.
+	// of the time
 	neighbourShare = 0.02
-	longOneIn      = 4 // of its thefts
+	longOneIn      = 4
 )
 
-// How long they last, at least and at most.
+// lengths of thefts
 var (
 	shortTheft = [2]time.Duration{2 * time.Millisecond, 10 * time.Millisecond}
 	longTheft  = [2]time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
 )
 
-// neighbourSpec configures a neighbour process.
 type neighbourSpec struct {
 	Seed uint64
-	Time time.Duration // for how long it comes back at most
+	Time time.Duration // at most
 }
 
-// theft is a period in which the neighbour occupies the processors.
 type theft struct{ begin, end time.Duration }
 
-// thefts are a seed's, in order, from the neighbour's beginning.
+// thefts returns a seed's thefts, from the beginning.
 func thefts(seed uint64, during time.Duration) (all []theft) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	between := func(from, to time.Duration) time.Duration {
@@ -54,12 +53,11 @@ func thefts(seed uint64, during time.Duration) (all []theft) {
 	}
 }
 
-// runNeighbour is a neighbour process: one thread per processor, all of which occupy their
-// processors at the same instants.
+// runNeighbour occupies all processors at the same instants, a thread each.
 func runNeighbour(spec neighbourSpec) error {
 	debug.SetGCPercent(-1)
-	processors := runtime.NumCPU()     // those that it may use
-	runtime.GOMAXPROCS(processors + 2) // who wakes finds one that is free
+	processors := runtime.NumCPU()
+	runtime.GOMAXPROCS(processors + 2) // more, so that threads wake at once
 	all := thefts(spec.Seed, spec.Time)
 	begin := monotonic() + int64(100*time.Millisecond)
 	failed := make(chan error, processors)

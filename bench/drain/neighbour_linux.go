@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seize binds this thread to the i-th of the process's processors, as a real-time thread or, where
-// that is not permitted, with the highest priority.
+// seize binds this thread to the i-th processor, in real time if permitted, otherwise with the
+// highest priority.
 func seize(i int) error {
 	var allowed, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -29,9 +29,8 @@ func seize(i int) error {
 	return beforeOthers()
 }
 
-// beforeOthers has the scheduler prefer this thread.
 func beforeOthers() error {
-	const firstInFirstOut = 1 // SCHED_FIFO of the kernel's sched.h
+	const firstInFirstOut = 1 // SCHED_FIFO in sched.h
 	err := unix.SchedSetAttr(0,
 		&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: firstInFirstOut, Priority: 1}, 0)
 	if err != nil {
@@ -43,7 +42,7 @@ func beforeOthers() error {
 	return err
 }
 
-// sleepUntil blocks this thread until a reading of the shared clock.
+// sleepUntil blocks until a time of the shared clock.
 func sleepUntil(reading int64) {
 	at := unix.NsecToTimespec(reading)
 	for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil) != nil {

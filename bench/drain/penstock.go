@@ -19,15 +19,14 @@ import (
 
 const (
 	mostDrainers = 8
-	// mostWaiting is the policy's max_jobs.
-	mostWaiting = 1_000_000
-	// partitions of a policy, unless it says otherwise: the default, and what drainers share.
+	mostWaiting  = 1_000_000
+	// of a policy: the default, and for several drainers
 	partitions, shared = 1, 8
-	// inFlight is the number of publishes awaiting acknowledgement.
+	// unacknowledged publishes
 	inFlight = 8192
 )
 
-// penstock is a running installation: the admitter with the server inside it, and drainers.
+// penstock is an admitter with its server, and drainers.
 type penstock struct {
 	b        *bench
 	dir      string
@@ -37,10 +36,9 @@ type penstock struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	broker   *queue.Broker
-	refused  chan error // of publishes
+	refused  chan error
 }
 
-// startPenstock starts an admitter with policies as a configuration file lists them.
 func (b *bench) startPenstock(ctx context.Context, policies ...string) (*penstock, error) {
 	dir, err := os.MkdirTemp(b.dir, "run-")
 	if err != nil {
@@ -79,7 +77,6 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 	return nil
 }
 
-// newPublisher returns a JetStream client for concurrent publishes, and the channel of refusals.
 func newPublisher(nc *nats.Conn) (jetstream.JetStream, chan error, error) {
 	refused := make(chan error, 1)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(inFlight),
@@ -95,7 +92,7 @@ func newPublisher(nc *nats.Conn) (jetstream.JetStream, chan error, error) {
 	return js, refused, nil
 }
 
-// send publishes a job and does not wait for the acknowledgement.
+// send publishes a job without waiting.
 func send(js jetstream.JetStream, subject string, m mark) error {
 	m.Published = monotonic()
 	if _, err := js.PublishAsync(subject, m.body(), jetstream.WithStallWait(patience)); err != nil {
@@ -104,7 +101,6 @@ func send(js jetstream.JetStream, subject string, m mark) error {
 	return nil
 }
 
-// stored waits until all that was sent is stored.
 func stored(ctx context.Context, js jetstream.JetStream, refused chan error) error {
 	select {
 	case <-js.PublishAsyncComplete():
@@ -121,7 +117,7 @@ func stored(ctx context.Context, js jetstream.JetStream, refused chan error) err
 	}
 }
 
-// fill publishes n jobs over the keys in turn and returns when they are stored.
+// fill stores n jobs over the keys in turn.
 func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
 	subject func(job.Key) string, n, keys int) error {
 	subjects := make([]string, keys)
@@ -139,14 +135,13 @@ func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
 
 func keyName(i int) string { return "key-" + strconv.Itoa(i) }
 
-// fill publishes n jobs of a queue policy over the keys in turn and returns when they are stored.
 func (p *penstock) fill(ctx context.Context, policy string, n, keys int) error {
 	return fill(ctx, p.js, p.refused, func(k job.Key) string {
 		return p.broker.Names().Jobs(policy, k)
 	}, n, keys)
 }
 
-// drain starts drainer processes and waits until they share the policy's partitions.
+// drain starts drainers and waits until they share the partitions.
 func (p *penstock) drain(ctx context.Context, spec drainerSpec, drainers, partitions int) error {
 	spec.URL = p.url
 	for i := range drainers {
@@ -160,14 +155,13 @@ func (p *penstock) drain(ctx context.Context, spec drainerSpec, drainers, partit
 		sum, least := 0, partitions
 		for _, d := range p.drainers {
 			text, _ := d.heard("owned")
-			n, _ := strconv.Atoi(text) // nothing heard: 0
+			n, _ := strconv.Atoi(text) // nothing yet: 0
 			sum, least = sum+n, min(least, n)
 		}
 		return sum == partitions && least >= partitions/drainers, nil
 	})
 }
 
-// starts collects what the drainers have recorded.
 func (p *penstock) starts(ctx context.Context) ([]start, error) {
 	var all []start
 	for i, d := range p.drainers {
@@ -184,7 +178,7 @@ func (p *penstock) starts(ctx context.Context) ([]start, error) {
 	return all, nil
 }
 
-// returned returns the number of starts that came back from their workers.
+// returned counts undone starts.
 func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	for _, d := range p.drainers {
 		text, err := d.ask(ctx, "returned", "")
@@ -200,7 +194,7 @@ func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	return sum, nil
 }
 
-// drained waits until a policy holds at most left jobs, up to a deadline.
+// drained waits until a policy holds at most left jobs.
 func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 	most time.Duration) error {
 	return until(ctx, most, fmt.Sprintf("%s holds %d jobs", policy, left), func() (bool, error) {
@@ -209,7 +203,7 @@ func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 	})
 }
 
-// cpu is the processor time that the server and the drainers have used.
+// of the server and the drainers
 func (p *penstock) cpu() (sum time.Duration, err error) {
 	for _, process := range append([]*process{p.admitter}, p.drainers...) {
 		t, err := usage.CPU(process.Cmd.Process.Pid)
@@ -221,7 +215,6 @@ func (p *penstock) cpu() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// dismiss ends the drainers.
 func (p *penstock) dismiss() {
 	for _, d := range p.drainers {
 		d.Kill()
@@ -229,7 +222,6 @@ func (p *penstock) dismiss() {
 	p.drainers = nil
 }
 
-// stop ends all processes and removes their data.
 func (p *penstock) stop() {
 	if p.nc != nil {
 		p.nc.Close()
@@ -238,5 +230,5 @@ func (p *penstock) stop() {
 	if p.admitter != nil {
 		p.admitter.Kill()
 	}
-	_ = os.RemoveAll(p.dir) // the directory around it goes too, in the end
+	_ = os.RemoveAll(p.dir)
 }

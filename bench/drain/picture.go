@@ -15,15 +15,12 @@ import (
 const (
 	plotWidth  = 11 * vg.Centimeter
 	plotHeight = 5 * vg.Centimeter
-	titleSize  = 10 // points
-	// teeth are the departures that a comb shows.
-	teeth = 40
-	// points are the most that a curve has.
-	points = 300
+	titleSize  = 10
+	teeth      = 40
+	points     = 300
 )
 
-// draw makes the picture: for each row its departures as a comb, its rate over time and its starts
-// in any second.
+// draw shows each row's departures, rate, and starts in any second.
 func (r *report) draw(file string) error {
 	var plots [][]*plot.Plot
 	for _, row := range r.rows {
@@ -48,10 +45,10 @@ func (r row) title(what string) string {
 	return fmt.Sprintf("%s, %s: %s", r.setting, beside, what)
 }
 
-// seconds is when a start was, from the beginning of the measurement.
+// seconds since the beginning
 func (r row) seconds(at int64) float64 { return float64(at-r.from) / 1e9 }
 
-// combPlot shows the first departures above, and below where a perfect drain would have put them.
+// combPlot shows the first departures above a perfect drain's.
 func (r row) combPlot() *plot.Plot {
 	p := paper.NewPlot(titleSize, r.title("departures"), "ms", "")
 	p.HideY()
@@ -66,14 +63,12 @@ func (r row) combPlot() *plot.Plot {
 	return p
 }
 
-// comb draws a vertical stroke for each instant.
 type comb struct {
 	at         []float64
 	from, upTo float64
 	color      color.Color
 }
 
-// Plot implements [plot.Plotter].
 func (c comb) Plot(canvas draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&canvas)
 	style := draw.LineStyle{Color: c.color, Width: vg.Points(0.8)}
@@ -82,12 +77,10 @@ func (c comb) Plot(canvas draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// DataRange implements [plot.DataRanger].
 func (c comb) DataRange() (xmin, xmax, ymin, ymax float64) {
 	return c.at[0], c.at[len(c.at)-1], 0, 1
 }
 
-// ratePlot shows the rate between every few starts.
 func (r row) ratePlot() (*plot.Plot, error) {
 	p := paper.NewPlot(titleSize, r.title("rate"), "s", "starts/s")
 	step := max(1, r.rate/10, (len(r.at)-1)/points)
@@ -100,7 +93,7 @@ func (r row) ratePlot() (*plot.Plot, error) {
 	return p, r.addCurve(p, curve, float64(r.rate), paper.Ideal)
 }
 
-// countPlot shows the maximum number of starts in the second up to each start, and its bound.
+// countPlot shows the starts in the second up to each start, and the bound.
 func (r row) countPlot() (*plot.Plot, error) {
 	p := paper.NewPlot(titleSize, r.title("in one second"), "s", "starts")
 	step := max(1, len(r.at)/points)
@@ -123,7 +116,6 @@ func (r row) countPlot() (*plot.Plot, error) {
 	return p, r.addCurve(p, curve, limit, paper.Limit)
 }
 
-// addCurve draws a curve and a level to compare it with.
 func (r row) addCurve(p *plot.Plot, curve plotter.XYs, level float64, of color.Color) error {
 	if len(curve) == 0 {
 		return nil

@@ -14,26 +14,25 @@ import (
 )
 
 const (
-	// patience is how long a child may take for what takes a moment.
+	// for answers of children
 	patience = 60 * time.Second
-	// glance is how often is looked whether something has happened.
+	// polling interval
 	glance = 10 * time.Millisecond
 )
 
-// process is a child: the admitter, or this program in another role. It writes lines of a word and
+// process is a child. It reads and writes lines of a word and a value.
 // a value, and reads lines.
 type process struct {
 	*proctest.Process
 	name  string
 	in    io.WriteCloser
-	ready map[string]string // what it said when it was ready
+	ready map[string]string // of its ready line
 
 	mu   sync.Mutex
-	said map[string]string // what it said last, by first word
+	said map[string]string // last values by word
 }
 
-// start starts a child and waits until it says that it is ready. It must be called by the main
-// goroutine.
+// start waits until a child is ready. Only the main goroutine may call it.
 func (b *bench) start(ctx context.Context, name, program string,
 	args ...string) (p *process, err error) {
 	cmd := exec.Command(program, args...)
@@ -61,7 +60,6 @@ func (b *bench) start(ctx context.Context, name, program string,
 	return p, nil
 }
 
-// startChild starts this program in a role.
 func (b *bench) startChild(ctx context.Context, name, role string, spec any) (*process, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -70,7 +68,7 @@ func (b *bench) startChild(ctx context.Context, name, role string, spec any) (*p
 	return b.start(ctx, name, b.self, childCommand, role, string(text))
 }
 
-// heard returns what the child said last after a word.
+// heard returns the last value of a word.
 func (p *process) heard(word string) (value string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +76,7 @@ func (p *process) heard(word string) (value string, ok bool) {
 	return value, ok
 }
 
-// await waits until the child has said a word, and forgets it.
+// await waits for a word and forgets it.
 func (p *process) await(ctx context.Context, word string) (value string, err error) {
 	err = until(ctx, patience, fmt.Sprintf("%s says %q", p.name, word), func() (bool, error) {
 		p.mu.Lock()
@@ -98,7 +96,7 @@ func (p *process) await(ctx context.Context, word string) (value string, err err
 	return value, err
 }
 
-// ask tells the child a line and waits for its answer, which begins with the line's first word.
+// ask sends a line and waits for an answer with the same word.
 func (p *process) ask(ctx context.Context, word, value string) (string, error) {
 	if _, err := fmt.Fprintf(p.in, "%s %s\n", word, value); err != nil {
 		return "", fmt.Errorf("tell %s to %s: %w", p.name, word, err)
@@ -106,7 +104,6 @@ func (p *process) ask(ctx context.Context, word, value string) (string, error) {
 	return p.await(ctx, word)
 }
 
-// until waits until done says so, at most for a time.
 func until(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -125,7 +122,6 @@ func until(ctx context.Context, most time.Duration, what string, done func() (bo
 	}
 }
 
-// pass lets time pass.
 func pass(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -15,23 +15,21 @@ import (
 )
 
 const (
-	// settling is how long starts go on before they are measured; settlingBusy is it where more
-	// goes on than starts, so that what publishing the backlog made late is made up by then.
+	// starts are not measured at first, longer when busy: what publishing delayed is made up
 	settling     = 2 * time.Second
 	settlingBusy = 6 * time.Second
-	// lasting is for how much longer than that the backlog is there, for slow publishing and slow
+	// the backlog exceeds the measurement by this
 	// ends.
 	lasting = 10 * time.Second
 )
 
-// setting is one rate with one number of drainers, measured as one row.
+// setting is measured as one row.
 type setting struct {
 	rate, drainers int
-	peak, burst    int  // 0: the default
-	busy           bool // with an HTTP target, beside a neighbour
+	peak, burst    int  // 0: default
+	busy           bool // with a target and a neighbour
 }
 
-// ratio is the peak as a multiple of the rate.
 func (s setting) ratio() float64 {
 	if s.peak == 0 {
 		return policy.DefaultPeak
@@ -39,16 +37,15 @@ func (s setting) ratio() float64 {
 	return float64(s.peak) / float64(s.rate)
 }
 
-// mostIn1s returns the bound of law 2 for any second.
+// mostIn1s is law 2's bound for any second.
 func (s setting) mostIn1s() int {
 	return int(math.Floor(s.ratio()*1.002*float64(s.rate)+1e-9)) + max(s.burst, 1)
 }
 
-// makesUp returns the share of time that stalls may take while the rate is kept: the part of the
+// makesUp is the share of stalls at which the rate is kept.
 // peak that the tolerance of 10 ms leaves.
 func (s setting) makesUp() float64 { return max(0, s.ratio()*1.002/1.010-1) }
 
-// setting as people write it, and as it is given on the command line.
 func (s setting) String() string {
 	text := fmt.Sprintf("%d/s", s.rate)
 	if s.peak != 0 {
@@ -60,8 +57,7 @@ func (s setting) String() string {
 	return text
 }
 
-// parseSetting parses an outflow, a peak and a burst separated by /; missing and 0 mean the
-// default.
+// parseSetting parses outflow/peak/burst; missing and 0 mean the default.
 func parseSetting(text string) (s setting, ok bool) {
 	numbers := []*int{&s.rate, &s.peak, &s.burst}
 	parts := strings.Split(text, "/")
@@ -78,10 +74,8 @@ func parseSetting(text string) (s setting, ok bool) {
 	return s, s.rate >= 1 && s.rate <= mostRate && (s.peak == 0 || s.peak >= s.rate)
 }
 
-// mostRate is the highest outflow that is measured.
 const mostRate = 20_000
 
-// policy is a queue policy of the setting, with a target if it has a URL.
 func (s setting) policy(name string, capacity, partitions int, target string) string {
 	text := fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d, "+
 		"partitions: %d", name, s.rate, capacity, partitions)
@@ -97,27 +91,26 @@ func (s setting) policy(name string, capacity, partitions int, target string) st
 	return text + "}"
 }
 
-// row is the result of a setting.
 type row struct {
 	setting
 
 	pace         pace
-	net          float64 // error in percent, without what the machine's stalls explain
+	net          float64 // in percent, except for stalls
 	in1s, in100  int
-	gap          [3]time.Duration // p50, p99, max
+	gap          [3]time.Duration // p50, p99, maximum
 	late         [2]time.Duration // p50, p99
-	cpu          time.Duration    // per 1000 jobs; negative: not known
+	cpu          time.Duration    // per 1000 jobs; negative: unknown
 	bystanderGap time.Duration    // p99
 	stall        time.Duration    // longest
-	stalled      float64          // of the time, by those that count
-	returned     float64          // of the starts, that came back from their worker first
+	stalled      float64          // share of the time
+	returned     float64          // share of starts undone
 
-	at   []int64 // the starts
+	at   []int64 // starts
 	from int64
 }
 
-// missed says which goals a row does not reach; none when it is as it must be. A busy row must be
-// right as it is, as long as its peak can make up for the stalls.
+// missed returns the goals that a row misses. A busy row must be exact while its peak can make up
+// for the stalls.
 func (r row) missed() (which []string) {
 	wrong := r.net
 	if r.busy && r.stalled <= r.makesUp() {
@@ -135,7 +128,6 @@ func (r row) missed() (which []string) {
 	return which
 }
 
-// rate measures one row.
 func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 	const policy = "paced"
 	settle, owned, target := settling, shared, ""
@@ -222,7 +214,6 @@ func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 	return r, nil
 }
 
-// instants are when starts were, in order.
 func instants(starts []start) []int64 {
 	at := make([]int64, len(starts))
 	for i, s := range starts {
@@ -232,7 +223,6 @@ func instants(starts []start) []int64 {
 	return at
 }
 
-// rowOf computes a row from the starts and the bystander's wakes of the time that was measured.
 func rowOf(s setting, at, wakes []int64, interval time.Duration) row {
 	rate := float64(s.rate)
 	r := row{setting: s, at: at, pace: paceOf(at, rate)}
@@ -252,13 +242,11 @@ func rowOf(s setting, at, wakes []int64, interval time.Duration) row {
 	return r
 }
 
-// bystander is a process with an empty timer loop.
 type bystander struct {
 	process  *process
 	interval time.Duration
 }
 
-// watchMachine starts a bystander that records for about a time.
 func (b *bench) watchMachine(ctx context.Context,
 	interval, about time.Duration) (*bystander, error) {
 	p, err := b.startChild(ctx, "bystander", roleBystander,
@@ -269,7 +257,6 @@ func (b *bench) watchMachine(ctx context.Context,
 	return &bystander{p, interval}, nil
 }
 
-// wakes are the instants at which the bystander woke.
 func (b *bystander) wakes(ctx context.Context, dir string) ([]int64, error) {
 	file := filepath.Join(dir, "wakes")
 	if _, err := b.process.ask(ctx, "dump", file); err != nil {

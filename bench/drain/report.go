@@ -16,15 +16,14 @@ import (
 )
 
 //go:embed page.md
-var explained string // how bench-drain measures, and what its columns mean
+var explained string
 
-// figure is one number that was measured.
 type figure struct {
 	part, what string
 	value      float64
 	unit       string
 	goal       float64
-	direction  int // of the goal: 1 at least, -1 at most, 0 none
+	direction  int // of the goal: 1 at least, -1 at most
 }
 
 func milliseconds(part, what string, d time.Duration) figure {
@@ -63,7 +62,6 @@ func (f figure) verdict() string {
 	return "MISSED"
 }
 
-// number writes about four digits.
 func number(x float64) string {
 	switch abs := max(x, -x); {
 	case abs >= 1000:
@@ -74,16 +72,15 @@ func number(x float64) string {
 	return strconv.FormatFloat(x, 'f', 3, 64)
 }
 
-// report is everything that was measured.
 type report struct {
 	machine string
-	name    string // of its files
-	command string // of make; its first word is also the heading that says what the columns mean
+	name    string // of files
+	command string // of make; its first word is the heading in page.md
 	rows    []row
 	figures []figure
 }
 
-// rowColumns are the table's columns: a heading for people, a name for programs, and the value.
+// headings for people and programs
 var rowColumns = []struct {
 	heading, name string
 	value         func(row) string
@@ -139,7 +136,6 @@ var rowColumns = []struct {
 	}},
 }
 
-// given is a number that a policy may leave out.
 func given(n int) string {
 	if n == 0 {
 		return ""
@@ -149,7 +145,6 @@ func given(n int) string {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.3f", float64(d)/1e6) }
 
-// table is the report's rows with their headings; the figures with theirs.
 func (r *report) rowTable(heading func(i int) string) paper.Table {
 	lines := paper.Table{nil}
 	for i := range rowColumns {
@@ -177,7 +172,6 @@ func (r *report) figureTable() paper.Table {
 func people(i int) string   { return rowColumns[i].heading }
 func programs(i int) string { return rowColumns[i].name }
 
-// print writes the tables for a terminal.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintln(w, r.machine)
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
@@ -192,7 +186,6 @@ func (r *report) print(w io.Writer) error {
 	return nil
 }
 
-// write writes the page and the picture.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -208,13 +201,11 @@ func (r *report) write(dir string) error {
 	return nil
 }
 
-// writeData writes the numbers for programs.
 func (r *report) writeData(dir string) error {
 	return errors.Join(r.rowTable(programs).WriteCSV(dir, r.name+".csv"),
 		r.figureTable().WriteCSV(dir, r.name+"-figures.csv"))
 }
 
-// markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Made by `make %s` on %s.", r.command, r.machine)

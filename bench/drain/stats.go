@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Times here are readings of the shared clock in nanoseconds, in ascending order.
+// Times are by the shared clock in nanoseconds, ascending.
 
-// pace is a row's measured rate.
+// pace is a measured rate.
 type pace struct {
 	starts   int
-	measured float64 // starts per second
-	missing  float64 // of the time, by how much it was too long for its starts; negative: too short
-	span     float64 // seconds from the first start to the last
+	measured float64 // per second
+	missing  float64 // seconds too long for the starts; negative: too short
+	span     float64 // from the first start to the last, in seconds
 }
 
-// paceOf compares starts with a rate. The ends of the time are starts, so that no start is cut in
-// two.
+// paceOf compares starts with a rate. The period begins and ends with a start.
 func paceOf(at []int64, rate float64) pace {
 	if len(at) < 2 {
 		return pace{starts: len(at)}
@@ -28,11 +27,11 @@ func paceOf(at []int64, rate float64) pace {
 		span: span}
 }
 
-// err is the error of the rate, in percent.
+// in percent
 func (p pace) err(rate float64) float64 { return (p.measured/rate - 1) * 100 }
 
-// net returns the error in percent that the given seconds of stalls do not explain: lost time is
-// excused up to the length of the stalls, excess speed never.
+// net returns the error in percent that the given seconds of stalls do not explain. They excuse
+// lost time, not speed.
 func (p pace) net(rate, stalled float64) float64 {
 	if p.missing <= 0 {
 		return p.err(rate)
@@ -40,7 +39,7 @@ func (p pace) net(rate, stalled float64) float64 {
 	return -100 * max(0, p.missing-stalled) / p.span
 }
 
-// most is the largest number of instants in any half-open window.
+// most is the largest number in any half-open window.
 func most(at []int64, window time.Duration) (n int) {
 	for i, j := 0, 0; j < len(at); j++ {
 		for at[j]-at[i] >= int64(window) {
@@ -51,7 +50,6 @@ func most(at []int64, window time.Duration) (n int) {
 	return n
 }
 
-// gaps are the times between neighbours, sorted.
 func gaps(at []int64) []time.Duration {
 	var g []time.Duration
 	for i := 1; i < len(at); i++ {
@@ -61,13 +59,11 @@ func gaps(at []int64) []time.Duration {
 	return g
 }
 
-// fitTime is what the ideal schedule is fitted to.
+// for fitting the ideal schedule
 const fitTime = time.Second
 
-// lateness compares starts with the ideal schedule of a rate, fitted at their beginning: of all
-// schedules with one start every 1/rate, the latest one for which no start of the first second is
-// early (of the first two starts, when there are fewer). Sorted; negative values are starts before
-// their time.
+// lateness compares starts with a schedule of one every 1/rate: the latest for which no start of
+// the first second (or of the first two) is early. The result is sorted; negative: early.
 func lateness(at []int64, rate float64) []time.Duration {
 	if len(at) == 0 {
 		return nil
@@ -88,9 +84,8 @@ func lateness(at []int64, rate float64) []time.Duration {
 	return late
 }
 
-// caughtUp returns the first start in the period that was at most 10 ms late by the schedule from
-// the very first start, so that making up earlier lateness is not measured. It returns the period's
-// beginning if there is none in its first half.
+// caughtUp returns the first start at most 10 ms late by the schedule of the very first, or the
+// period's beginning if there is none in its first half. So earlier lateness is not measured.
 func caughtUp(at []int64, rate float64, from, to int64) int64 {
 	for k, t := range at {
 		due := float64(at[0]) + float64(k)*1e9/rate
@@ -101,14 +96,13 @@ func caughtUp(at []int64, rate float64, from, to int64) int64 {
 	return from
 }
 
-// stallLimit is the lateness above which a loop did not merely wake a little late.
+// more than a slightly late wake-up
 const stallLimit = 5 * time.Millisecond
 
-// stall is a period without wake-ups, by the shared clock.
+// stall is a period without wake-ups.
 type stall struct{ from, to int64 }
 
-// stalls returns the longest lateness that a timer loop of the interval observed, and the stalls
-// above stallLimit.
+// stalls returns a timer loop's longest lateness, and those above stallLimit.
 func stalls(wakes []int64, interval time.Duration) (longest time.Duration, all []stall) {
 	for i := 1; i < len(wakes); i++ {
 		due := wakes[i-1] + int64(interval)
@@ -121,7 +115,6 @@ func stalls(wakes []int64, interval time.Duration) (longest time.Duration, all [
 	return longest, all
 }
 
-// lost is how much of a time stalls took.
 func lost(all []stall, from, to int64) (sum time.Duration) {
 	first, _ := slices.BinarySearchFunc(all, from, func(s stall, t int64) int {
 		return cmp.Compare(s.to, t)
@@ -135,7 +128,6 @@ func lost(all []stall, from, to int64) (sum time.Duration) {
 	return sum
 }
 
-// within are the instants from one to another.
 func within(at []int64, from, to int64) []int64 {
 	i, _ := slices.BinarySearch(at, from)
 	j, _ := slices.BinarySearch(at, to)

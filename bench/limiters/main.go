@@ -1,13 +1,10 @@
-// Command limiters compares Penstock's rate limiters with those that Go programs commonly use, in
-// memory and in Redis: the time and the allocations of a decision, and the memory per key. It is a
-// measurement, not a test: it marks what misses its goal and exits 0 all the same. It needs
+// Command limiters compares Penstock's rate limiters with common ones for Go, in memory and in
+// Redis: time, allocations, and memory per key. It marks missed goals and exits 0. It needs
 // redis-server and redis-benchmark.
 //
 //	go -C bench run ./limiters                 # everything, printed
 //	go -C bench run ./limiters -out ../docs    # and written to docs/bench-limiters.md
 //	go -C bench run ./limiters -rounds 1 -time 50ms
-//
-// The page that it writes describes what is compared, and what the columns mean.
 package main
 
 import (
@@ -25,7 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// parts are what can be measured, in this order.
 var parts = []struct {
 	name    string
 	measure func(*bench, context.Context) ([]table, error)
@@ -34,15 +30,13 @@ var parts = []struct {
 	{"redis", (*bench).redis},
 }
 
-// options are the command line.
 type options struct {
 	only   []string
 	rounds int
-	length time.Duration // of each measurement in a round
+	length time.Duration // of a measurement in a round
 	out    string        // directory; empty: print only
 }
 
-// bench is one run of the program.
 type bench struct{ options }
 
 func main() {

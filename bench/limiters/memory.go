@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// keySet is which keys are asked for.
 type keySet struct {
 	title  string
 	keys   int
-	suffix string // of each key
-	goal   bool   // whether Penstock's ratio has one
+	suffix string
+	goal   bool
 }
 
 var keySets = []keySet{
@@ -25,7 +24,7 @@ var keySets = []keySet{
 		goal: true},
 }
 
-// names returns the keys in an order without pattern, which is another one with each seed.
+// names returns the keys in a random order by seed.
 func (k keySet) names(seed uint64) []string {
 	all := make([]string, k.keys)
 	for i, n := range rand.New(rand.NewPCG(seed, 0)).Perm(k.keys) {
@@ -34,13 +33,10 @@ func (k keySet) names(seed uint64) []string {
 	return all
 }
 
-// coreCounts are the numbers of cores used by callers.
 var coreCounts = []int{1, 2}
 
-// heapKeys are the numbers of keys held when the memory per key is measured.
 var heapKeys = []int{100_000, 1_000_000}
 
-// memory compares what keeps its state in this process.
 func (b *bench) memory(ctx context.Context) ([]table, error) {
 	all := contestants()
 	measured := make([][]timing, len(keySets)) // by contestant
@@ -77,7 +73,7 @@ func (b *bench) memory(ctx context.Context) ([]table, error) {
 	return append(tables, heapTable(all, held)), nil
 }
 
-// timeOne measures a new limiter that has seen every key, on each number of cores.
+// timeOne measures a limiter that knows every key, by cores.
 func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requests []string) (
 	samples []sample, err error) {
 
@@ -86,7 +82,7 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 		return nil, err
 	}
 	if err = fill(ctx, l, first); err == nil {
-		runtime.GC() // not later, while time is taken
+		runtime.GC() // not while time is taken
 		for _, cores := range coreCounts {
 			var s sample
 			if s, err = timeDecisions(ctx, l, requests, cores, b.length); err != nil {
@@ -101,7 +97,7 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 	return samples, err
 }
 
-// fill asks a limiter once per key, with strings of its own, as a server's requests have.
+// fill asks once per key, with strings of its own, like a server's.
 func fill(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names {
 		if err := l.decide(ctx, strings.Clone(name)); err != nil {
@@ -111,11 +107,10 @@ func fill(ctx context.Context, l openLimiter, names []string) error {
 	return nil
 }
 
-// batch is the number of decisions between two readings of the clock.
+// decisions between two readings of the clock
 const batch = 2000
 
-// timeDecisions asks a limiter for the given time from one goroutine per core. They go through the
-// same requests from distant offsets, at least one batch each.
+// timeDecisions asks from one goroutine per core, through the same requests from distant offsets.
 func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int,
 	length time.Duration) (
 	sample, error) {
@@ -159,8 +154,7 @@ func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores 
 	return sample{ns: float64(took) / float64(n), allocs: float64(allocated) / float64(n)}, nil
 }
 
-// heapPerKey returns the heap bytes that each contestant uses per key, without the key itself, by
-// number of keys; none for contestants without keys.
+// heapPerKey returns heap bytes per key, without the key, by contestant and number of keys.
 func heapPerKey(ctx context.Context, all []contestant) ([][]float64, error) {
 	held := make([][]float64, len(all))
 	for _, keys := range heapKeys {
@@ -197,10 +191,9 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// heap returns the bytes in use.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // for what the finalizers of the first have let go of
+	runtime.GC() // for finalizers of the first
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms/memstore"
 )
 
-// openLimiter is one that decides. Every decision is on one unit, and must allow it.
+// openLimiter decides on one unit, and must allow it.
 type openLimiter struct {
 	decide func(ctx context.Context, key string) error
 	close  func() error
@@ -34,21 +34,21 @@ func must(allowed bool, err error) error {
 	return err
 }
 
-// contestant is a limiter of the comparison, with limits so large that no request is refused.
+// contestant has limits so large that no request is refused.
 type contestant struct {
 	name, algorithm string
 	ours            bool
-	goals           bool // has goals: it is ours, and its state has a constant size
-	unkeyed         bool // has one state in all: is measured with one key, and is no peer
+	goals           bool // ours, with a state of constant size
+	unkeyed         bool // one state: measured with one key, and no peer
 	open            func(keys int) (openLimiter, error)
 }
 
-// isPeer reports whether Penstock's limiters are compared with c.
+// isPeer reports whether ours are compared with c.
 func (c contestant) isPeer() bool { return !c.ours && !c.unkeyed }
 
 const (
-	plenty    = 1_000_000_000 // units at once
-	perSecond = 1_000_000     // the fastest rate that every contestant takes
+	plenty    = 1_000_000_000
+	perSecond = 1_000_000 // the fastest rate that all take
 	window    = time.Hour
 )
 
@@ -74,8 +74,7 @@ func contestants() []contestant {
 		}},
 		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter,
 			error) {
-			// A log cannot hold plenty: so its window is short, the shorter the more often a key is
-			// asked for.
+			// A log cannot hold plenty, so its window is short.
 			window := time.Second
 			if keys == 1 {
 				window = 10 * time.Millisecond
@@ -107,7 +106,7 @@ func openRate(int) (openLimiter, error) {
 	}, nothing}, nil
 }
 
-// openRates is the usual map of x/time/rate limiters, one per key. It never evicts.
+// openRates is the usual map of x/time/rate limiters, without eviction.
 func openRates(int) (openLimiter, error) {
 	var (
 		mu       sync.Mutex
@@ -146,7 +145,7 @@ func openThrottled(int) (openLimiter, error) {
 	if err != nil {
 		return openLimiter{}, fmt.Errorf("open throttled: %w", err)
 	}
-	// two callers of one key use up the usual ten, which is an error
+	// two callers of a key use up the usual ten
 	one.SetMaxCASAttemptsLimit(math.MaxInt)
 	return openLimiter{func(ctx context.Context, key string) error {
 		limited, _, err := one.RateLimitCtx(ctx, key, 1)

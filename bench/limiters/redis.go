@@ -6,12 +6,10 @@ import (
 	"fmt"
 )
 
-// redisTurn is the factor by which a limiter in Redis is measured longer than one in memory, for
-// enough samples in the last percentile.
+// redisTurn lengthens measurements, for samples in the last percentile.
 const redisTurn = 4
 
-// redisKeySet is which keys are asked for in Redis, and the least ratio to the peer that is the
-// goal.
+// with the least ratio to the peer
 type redisKeySet struct {
 	keySet
 	least float64
@@ -22,7 +20,6 @@ var redisKeySets = []redisKeySet{
 	{keySet{title: "One key", keys: 1}, 8},
 }
 
-// redis compares what keeps its state in Redis.
 func (b *bench) redis(ctx context.Context) (_ []table, err error) {
 	server, err := startRedis()
 	if err != nil {
@@ -50,7 +47,6 @@ func (b *bench) redis(ctx context.Context) (_ []table, err error) {
 	return append(tables, flood, weightTable(weighed)), nil
 }
 
-// redisSpeed measures how fast limiters decide, and how fast Redis itself could.
 func (b *bench) redisSpeed(ctx context.Context, server *redisServer,
 	version string) ([]table, error) {
 	all := redisContestants(server.Addr())

@@ -17,30 +17,26 @@ import (
 	"time"
 )
 
-// ceiling is the rate at which Redis decides when a C client sends it an algorithm's commands and
-// does nothing else.
+// ceiling is the rate at which Redis decides when a C client only sends an algorithm's commands.
 type ceiling struct {
 	algorithm string
 	replays   []*replay
 }
 
-// replay is a command that Penstock sent, sent again and again by redis-benchmark.
+// replay is a command of Penstock's, repeated by redis-benchmark.
 type replay struct {
 	command   scriptCall
-	pipeline  int       // commands that are under way on a connection
-	perSecond []float64 // keys that were decided on; by round
-	times     int       // to send the command in a round
+	pipeline  int       // commands in flight per connection
+	perSecond []float64 // keys decided, by round
+	times     int
 }
 
-// pipelines are without and with pipelining.
 var pipelines = []int{1, 16}
 
-// pilot is the number of commands sent to estimate their duration, and the minimum in general: the
-// commands in flight with pipelining.
+// pilot commands estimate the duration
 const pilot = 16 * callers
 
-// ceilings records what each of Penstock's algorithms sends: a call for one key, and one for as
-// many keys as its calls have on average under load.
+// ceilings records each algorithm's call for one key, and for as many as a call has under load.
 func (b *bench) ceilings(ctx context.Context, server *redisServer,
 	all []contestant) ([]*ceiling, error) {
 	var made []*ceiling
@@ -68,8 +64,8 @@ func newCeiling(algorithm string, commands ...scriptCall) *ceiling {
 	return c
 }
 
-// record listens to what the server is sent, by one caller and then by all. To be listened to slows
-// Redis down, and the number of keys in a call is another one then, so it is measured before.
+// record listens to the server under one caller and under all. Listening slows Redis, so the number
+// of keys in a call is measured before.
 func (b *bench) record(ctx context.Context, server *redisServer,
 	c contestant) (one, many scriptCall, err error) {
 	set := redisKeySets[0].keySet
@@ -102,7 +98,6 @@ func (b *bench) record(ctx context.Context, server *redisServer,
 	return one, many, err
 }
 
-// askInTurn asks for a few names, one after the other.
 func askInTurn(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names[:10] {
 		if err := l.decide(ctx, name); err != nil {
@@ -112,7 +107,6 @@ func askInTurn(ctx context.Context, l openLimiter, names []string) error {
 	return nil
 }
 
-// listen returns the calls of loaded scripts that Redis gets while something is done.
 func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scriptCall, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", s.Addr())
@@ -155,16 +149,15 @@ func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scri
 	return calls, conn.Close()
 }
 
-// lastWord marks the end of a recording.
 const lastWord = "penstock-limiters-recorded-this"
 
-// scriptCall is a command that calls a script: EVALSHA hash number-of-keys key … argument …
+// scriptCall is EVALSHA hash number-of-keys key … argument …
 type scriptCall struct {
 	words []string
 	keys  int
 }
 
-// parseCall reads a line of MONITOR: time [database client] "word" "word" …
+// parseCall reads a line of MONITOR.
 func parseCall(line string) (scriptCall, bool) {
 	_, text, ok := strings.Cut(line, "] ")
 	if !ok {
@@ -189,7 +182,6 @@ func parseCall(line string) (scriptCall, bool) {
 	return scriptCall{words, keys}, err == nil && keys > 0 && len(words) >= 3+keys
 }
 
-// nearest is the first of the calls whose number of keys is nearest to a number.
 func nearest(calls []scriptCall, keys float64) (scriptCall, error) {
 	if len(calls) == 0 {
 		return scriptCall{}, errors.New("no script was called")
@@ -201,8 +193,7 @@ func nearest(calls []scriptCall, keys float64) (scriptCall, error) {
 
 var keyName = regexp.MustCompile(`key-[0-9]+`)
 
-// randomized returns the command with keys that redis-benchmark replaces each time, and without the
-// time after which the call does nothing.
+// randomized has keys that redis-benchmark replaces, and no deadline.
 func (c scriptCall) randomized() []string {
 	words := slices.Clone(c.words)
 	for i := 3; i < 3+c.keys; i++ {
@@ -214,7 +205,6 @@ func (c scriptCall) randomized() []string {
 	return words
 }
 
-// measure takes a turn for each replay.
 func (c *ceiling) measure(ctx context.Context, server *redisServer, length time.Duration) error {
 	if err := server.reset(ctx); err != nil {
 		return err
@@ -236,7 +226,6 @@ func (c *ceiling) measure(ctx context.Context, server *redisServer, length time.
 	return nil
 }
 
-// run sends the command the given number of times and returns its rate per second.
 func (r *replay) run(ctx context.Context, server *redisServer, times int) (float64, error) {
 	host, port, err := net.SplitHostPort(server.Addr())
 	if err != nil {
@@ -260,7 +249,7 @@ func (r *replay) run(ctx context.Context, server *redisServer, times int) (float
 	return parseRate(string(out))
 }
 
-// parseRate reads the requests per second from what redis-benchmark prints with --csv.
+// parseRate reads --csv output.
 func parseRate(text string) (float64, error) {
 	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {

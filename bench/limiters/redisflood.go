@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// flooding is the measurement of a limiter that refuses.
 type flooding struct {
 	refusals int
 	elapsed  time.Duration
-	calls    int64 // of scripts, the one that used up the limit included
+	calls    int64 // of scripts
 }
 
-// flood measures what refusing costs.
+// flood measures refusals.
 func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	all := floodContestants(server.Addr())
 	measured := make([][]flooding, len(all))
@@ -31,7 +30,7 @@ func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	return floodTable(all, measured), nil
 }
 
-// floodOne has each caller ask at least once, so there are refusals even where a machine is busy.
+// floodOne has each caller ask at least once.
 func (b *bench) floodOne(ctx context.Context, server *redisServer,
 	c contestant) (f flooding, err error) {
 	if err := server.reset(ctx); err != nil {

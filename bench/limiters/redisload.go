@@ -11,14 +11,12 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// callers is the number of concurrent goroutines.
 const callers = 64
 
-// serving is one measurement of a limiter in Redis.
 type serving struct {
-	perSecond float64       // decisions
-	p50, p99  time.Duration // of one decision
-	perCall   float64       // decisions for each call of a script
+	perSecond float64
+	p50, p99  time.Duration
+	perCall   float64 // decisions
 }
 
 func (s turns) perSecond() float64 {
@@ -34,10 +32,9 @@ func (s turns) p99() float64 {
 	return paper.MedianBy(s, func(x serving) float64 { return float64(x.p99) })
 }
 
-// turns is what the rounds measured of one limiter in one setting. Times are in nanoseconds.
+// turns has rounds of one limiter in one setting, in nanoseconds.
 type turns []serving
 
-// serve measures a new limiter under load.
 func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
 	set keySet) (s serving, err error) {
 	if err := server.reset(ctx); err != nil {
@@ -50,14 +47,14 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
 	defer func() { err = errors.Join(err, l.close()) }()
 	requests := set.names(1)
 	if _, err := load(ctx, l, requests, b.length); err != nil {
-		// opens connections, and sees the keys
+		// opens connections, and learns the keys
 		return s, err
 	}
 	before, err := server.scriptCalls(ctx)
 	if err != nil {
 		return s, err
 	}
-	runtime.GC() // not later, while time is taken
+	runtime.GC() // not while time is taken
 	start := time.Now()
 	took, err := load(ctx, l, requests, b.length*redisTurn)
 	if err != nil {
@@ -76,8 +73,7 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
 	}, nil
 }
 
-// load asks a limiter for as long as told and returns how long each decision took. Callers go
-// through the same requests, from places far apart.
+// load returns each decision's time. Callers go through the same requests from distant offsets.
 func load(ctx context.Context, l openLimiter, requests []string,
 	length time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -115,7 +111,7 @@ func load(ctx context.Context, l openLimiter, requests []string,
 	return slices.Concat(took[:]...), nil
 }
 
-// firstCause returns the original error in preference to the cancellations that it caused.
+// firstCause prefers the original error to the cancellations that it caused.
 func firstCause(failed []error) (cause error) {
 	for _, err := range failed {
 		if err != nil && (cause == nil || errors.Is(cause, context.Canceled)) {
@@ -125,7 +121,6 @@ func firstCause(failed []error) (cause error) {
 	return cause
 }
 
-// askEach asks a limiter once for each name, by as many callers as elsewhere.
 func askEach(ctx context.Context, l openLimiter, names []string) error {
 	var (
 		wait   sync.WaitGroup

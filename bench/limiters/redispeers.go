@@ -16,13 +16,11 @@ import (
 )
 
 const (
-	// policy is part of the names of Penstock's keys in Redis.
 	policy   = "api"
 	peerName = "go-redis/redis_rate"
 )
 
-// redisContestants use the limits of package memstore, which are large enough that no request is
-// refused.
+// redisContestants refuse nothing.
 func redisContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
@@ -62,7 +60,7 @@ func redisContestants(addr string) []contestant {
 	}
 }
 
-// floodContestants let one unit pass, and refuse for an hour.
+// floodContestants pass one unit, and refuse for an hour.
 func floodContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: 1, Per: window}
 	return []contestant{
@@ -93,12 +91,12 @@ func floodContestants(addr string) []contestant {
 	}
 }
 
-// holder is a limiter whose keys in Redis are weighed after each was asked for several times.
+// holder's keys in Redis are weighed.
 type holder struct {
 	name, algorithm string
 	keys            int
 	requests        int // of each key
-	// length of the windows that may hold only one request; 0: any time is fine
+	// windows that may hold one request; 0: any
 	window time.Duration
 	open   func() openLimiter
 }
@@ -106,7 +104,7 @@ type holder struct {
 // A log is filled by requests of several units.
 const unitsAtOnce = 10
 
-// counterWindow is short, so that a counter soon has requests in two windows.
+// counterWindow is short: counters soon need two windows.
 const counterWindow = 2 * time.Second
 
 func holders(addr string) []holder {
@@ -161,8 +159,7 @@ func holders(addr string) []holder {
 	}
 }
 
-// oursInRedis is asked for n units with each request. It may wait for Redis for as long as its
-// peers.
+// oursInRedis asks for n units at a time, with its peers' patience.
 func oursInRedis[S any](addr string, rule algorithms.Rule[S], n int64) openLimiter {
 	rdb := redisClient(addr)
 	store := redisstore.New(redisstore.NewClient(rdb, redisstore.Options{Timeout: patience}),
@@ -182,8 +179,8 @@ func redisRate(addr string, limit redis_rate.Limit) openLimiter {
 	}, rdb.Close}
 }
 
-// sortedSets are logs as they are commonly kept: a member for each unit, whose score is its time in
-// microseconds. Members are that time and a number, since two units may come at one time.
+// sortedSets are common logs: a member per unit with the time in µs as score, and in its name with
+// a number.
 func sortedSets(addr string) openLimiter {
 	rdb := redisClient(addr)
 	var last atomic.Int64

@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// patience is how long Redis may take for an answer. It is what go-redis allows too when it is
-	// not told.
+	// patience is go-redis's default.
 	patience = 3 * time.Second
-	// glance is how often is looked whether something has happened.
+	// polling interval
 	glance = 5 * time.Millisecond
 )
 
-// redisServer is a redis-server process of this program's own, which keeps nothing on disk.
+// redisServer keeps nothing on disk.
 type redisServer struct {
 	*redistest.Server
-	rdb *redis.Client // for what is asked between measurements
+	rdb *redis.Client // between measurements
 	dir string
 }
 
-// startRedis starts a server on a free port of 127.0.0.1, which its caller stops.
+// startRedis uses a free port of 127.0.0.1.
 func startRedis() (*redisServer, error) {
 	dir, err := os.MkdirTemp("", "limiters")
 	if err != nil {
@@ -42,19 +41,17 @@ func startRedis() (*redisServer, error) {
 	return &redisServer{server, redisClient(server.Addr()), dir}, nil
 }
 
-// redisClient is a connection pool as all limiters get it: what go-redis does by itself, but that
-// calls end with their contexts, on which redisstore insists.
+// redisClient has go-redis's defaults, except that contexts end calls, as redisstore demands.
 func redisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 }
 
-// stop kills the server and removes its directory.
 func (s *redisServer) stop() error {
 	s.Stop()
 	return errors.Join(s.rdb.Close(), os.RemoveAll(s.dir))
 }
 
-// reset removes all keys and resets the statistics.
+// reset removes all keys and statistics.
 func (s *redisServer) reset(ctx context.Context) error {
 	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
 		return fmt.Errorf("forget all keys: %w", err)
@@ -65,7 +62,6 @@ func (s *redisServer) reset(ctx context.Context) error {
 	return nil
 }
 
-// info is a section of what the server says of itself.
 func (s *redisServer) info(ctx context.Context, section string) (map[string]string, error) {
 	text, err := s.rdb.Info(ctx, section).Result()
 	if err != nil {
@@ -84,7 +80,6 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// number is a field of the section.
 func (s *redisServer) number(ctx context.Context, section, field string) (int64, error) {
 	fields, err := s.info(ctx, section)
 	if err != nil {
@@ -97,7 +92,7 @@ func (s *redisServer) number(ctx context.Context, section, field string) (int64,
 	return n, nil
 }
 
-// scriptCalls returns the number of script calls since the last reset.
+// scriptCalls counts since the last reset.
 func (s *redisServer) scriptCalls(ctx context.Context) (int64, error) {
 	fields, err := s.info(ctx, "commandstats")
 	if err != nil {
@@ -106,12 +101,11 @@ func (s *redisServer) scriptCalls(ctx context.Context) (int64, error) {
 	return callsOf(fields, "eval", "evalsha")
 }
 
-// callsOf adds the calls of commands, as INFO commandstats has them.
 func callsOf(stats map[string]string, commands ...string) (calls int64, err error) {
 	for _, command := range commands {
 		stat, ok := stats["cmdstat_"+command]
 		if !ok {
-			continue // was never called
+			continue
 		}
 		first, _, _ := strings.Cut(stat, ",")
 		n, err := strconv.ParseInt(strings.TrimPrefix(first, "calls="), 10, 64)

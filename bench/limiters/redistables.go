@@ -7,10 +7,9 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// mostP99 is the goal for the 99th percentile, as a multiple of the peer's.
+// of the peer's p99
 const mostP99 = 1
 
-// peerOf returns the measurement of the first contestant that is not ours.
 func peerOf(all []contestant, measured []turns) turns {
 	for i, c := range all {
 		if c.isPeer() {
@@ -20,7 +19,6 @@ func peerOf(all []contestant, measured []turns) turns {
 	return nil
 }
 
-// speedTable has a line for each limiter.
 func speedTable(set redisKeySet, all []contestant, measured []turns) table {
 	t := table{part: "redis", title: set.title}
 	t.Add("limiter", "algorithm", "decisions/s", "ratio", "p50", "p99", "p99 ratio",
@@ -44,8 +42,6 @@ func speedTable(set redisKeySet, all []contestant, measured []turns) table {
 	return t
 }
 
-// ceilingTable has a line for each of Penstock's algorithms; measured is with the keys of the
-// replays.
 func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table {
 	t := table{part: "redis",
 		title: "Keys that Redis decides on in a second, asked by redis-benchmark"}
@@ -54,7 +50,7 @@ func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table
 	for _, c := range ceilings {
 		line, most := []string{c.algorithm}, 0.0
 		for i, r := range c.replays {
-			if i == len(pipelines) { // the calls of several keys begin
+			if i == len(pipelines) { // from here with several keys
 				line = append(line, fmt.Sprint(r.command.keys))
 			}
 			rate := paper.Median(r.perSecond)
@@ -71,7 +67,6 @@ func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table
 	return t
 }
 
-// floodTable has a line for each limiter.
 func floodTable(all []contestant, measured [][]flooding) table {
 	t := table{part: "redis", title: "Refusing one key"}
 	t.Add("limiter", "algorithm", "refusals/s", "calls per 10,000")
@@ -87,7 +82,6 @@ func floodTable(all []contestant, measured [][]flooding) table {
 	return t
 }
 
-// weightTable has a line for each limiter.
 func weightTable(all []weight) table {
 	t := table{part: "redis", title: "Bytes of Redis per key"}
 	t.Add("limiter", "algorithm", "keys", "a key's name", "MEMORY USAGE", "beyond the name",
@@ -100,5 +94,4 @@ func weightTable(all []weight) table {
 	return t
 }
 
-// millis writes nanoseconds as milliseconds.
 func millis(ns float64) string { return fmt.Sprintf("%.2f ms", ns/float64(time.Millisecond)) }

@@ -11,16 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// weight is the memory of a limiter's keys in Redis, in bytes per key.
+// weight is in bytes per key.
 type weight struct {
 	holder  holder
-	example string  // of a key's name
-	name    float64 // its length
-	usage   float64 // MEMORY USAGE
-	used    float64 // by how much used_memory grew
+	example string
+	name    float64
+	usage   float64 // by MEMORY USAGE
+	used    float64 // growth of used_memory
 }
 
-// weigh fills Redis with the keys of each limiter in turn.
 func weigh(ctx context.Context, server *redisServer) ([]weight, error) {
 	var all []weight
 	for _, h := range holders(server.Addr()) {
@@ -38,7 +37,7 @@ func weighOne(ctx context.Context, server *redisServer, h holder) (w weight, err
 	if err := server.reset(ctx); err != nil {
 		return w, err
 	}
-	if err := fillRedis(ctx, h, names[:1]); err != nil { // so that the script is known
+	if err := fillRedis(ctx, h, names[:1]); err != nil { // loads the script
 		return w, err
 	}
 	before, err := server.emptyMemory(ctx)
@@ -66,9 +65,9 @@ func weighOne(ctx context.Context, server *redisServer, h holder) (w weight, err
 	}, nil
 }
 
-// memoryUsage returns all keys and the sum of their MEMORY USAGE.
+// memoryUsage sums all keys' MEMORY USAGE.
 func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int64, err error) {
-	seen := make(map[string]bool) // a scan may tell a key twice
+	seen := make(map[string]bool) // scans may repeat keys
 	for scan := s.rdb.Scan(ctx, 0, "*", 1000).Iterator(); ; {
 		if !scan.Next(ctx) {
 			if err := scan.Err(); err != nil {
@@ -81,7 +80,7 @@ func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int
 			keys = append(keys, scan.Val())
 		}
 	}
-	// a pipeline of the pool would open another connection, whose buffers are memory too
+	// a pooled pipeline would open another connection, with buffers
 	conn := s.rdb.Conn()
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	for some := range slices.Chunk(keys, 1000) {
@@ -101,7 +100,6 @@ func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int
 	return keys, bytes, nil
 }
 
-// emptyMemory is what the server uses without keys.
 func (s *redisServer) emptyMemory(ctx context.Context) (int64, error) {
 	if err := s.reset(ctx); err != nil {
 		return 0, err
@@ -109,7 +107,7 @@ func (s *redisServer) emptyMemory(ctx context.Context) (int64, error) {
 	return s.idleMemory(ctx)
 }
 
-// idleMemory is the server's memory without other connections, whose buffers would count.
+// idleMemory excludes other connections' buffers.
 func (s *redisServer) idleMemory(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
@@ -125,7 +123,6 @@ func (s *redisServer) idleMemory(ctx context.Context) (int64, error) {
 	}
 }
 
-// fillRedis asks for each name as often as the holder says.
 func fillRedis(ctx context.Context, h holder, names []string) (err error) {
 	l := h.open()
 	defer func() { err = errors.Join(err, l.close()) }()
@@ -142,8 +139,7 @@ func fillRedis(ctx context.Context, h holder, names []string) (err error) {
 	return nil
 }
 
-// nextWindow waits until a window begins. They are counted from an instant that all lengths up to a
-// minute divide.
+// nextWindow waits for an instant that all windows up to a minute divide.
 func nextWindow(ctx context.Context, window time.Duration) error {
 	now := time.Now()
 	select {

@@ -14,14 +14,12 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// table is a part of the report.
 type table struct {
-	part  string // that measured it
+	part  string
 	title string
 	paper.Table
 }
 
-// report is everything that was measured.
 type report struct {
 	machine string
 	rounds  int
@@ -29,14 +27,13 @@ type report struct {
 	tables  []table
 }
 
-// modules are the peers, whose versions the report names.
+// peers named with their versions
 var modules = []string{
 	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
 	"github.com/ulule/limiter/v3", "github.com/go-redis/redis_rate/v10",
 	"github.com/redis/go-redis/v9",
 }
 
-// print writes the tables for a terminal.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintln(w, r.machine)
 	for _, t := range r.tables {
@@ -51,7 +48,6 @@ func (r *report) print(w io.Writer) error {
 //go:embed page.md
 var page string
 
-// markdown renders the page with the tables of each part.
 func (r *report) markdown() ([]byte, error) {
 	tables := func(part string) string {
 		var texts []string
@@ -73,7 +69,6 @@ func (r *report) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// write writes the page.
 func (r *report) write(dir string) error {
 	text, err := r.markdown()
 	if err == nil {

@@ -4,13 +4,12 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// sample is one measurement of a limiter.
 type sample struct {
-	ns     float64 // wall time divided by the decisions of all cores together
-	allocs float64 // per decision
+	ns     float64 // wall time per decision of all cores
+	allocs float64
 }
 
-// series is what the rounds measured of one limiter in one setting.
+// series has rounds of one limiter in one setting.
 type series []sample
 
 func (s series) ns() float64 { return paper.MedianBy(s, func(x sample) float64 { return x.ns }) }

@@ -8,18 +8,17 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// The goals of Penstock's algorithms whose state has a constant size.
+// goals for states of constant size
 const (
-	mostRatio  = 0.75 // of the time of the fastest peer, with many keys
+	mostRatio  = 0.75 // of the fastest peer's time, with many keys
 	mostAllocs = 0.005
-	mostBytes  = 96 // of heap per key beyond the key itself
+	mostBytes  = 96 // of heap per key
 )
 
-// timing is the measurement of a contestant with a set of keys, by number of cores; no samples: not
-// measured.
+// timing is by number of cores; empty: not measured.
 type timing struct{ cores [2]series }
 
-// fastestPeer is the median of the fastest keyed contestant that is not ours, in nanoseconds.
+// fastestPeer is a median in nanoseconds.
 func fastestPeer(all []contestant, measured []timing, core int) float64 {
 	fastest := math.NaN()
 	for i, c := range all {
@@ -30,7 +29,6 @@ func fastestPeer(all []contestant, measured []timing, core int) float64 {
 	return fastest
 }
 
-// timeTable has a line for each contestant that was measured.
 func timeTable(set keySet, all []contestant, measured []timing) table {
 	t := table{part: "memory", title: set.title}
 	head := []string{"limiter", "algorithm"}
@@ -60,7 +58,6 @@ func timeTable(set keySet, all []contestant, measured []timing) table {
 	return t
 }
 
-// heapTable has a line for each contestant that holds keys.
 func heapTable(all []contestant, held [][]float64) table {
 	t := table{part: "memory", title: "Bytes of heap per key beyond the key itself"}
 	head := []string{"limiter", "algorithm"}
@@ -84,7 +81,6 @@ func heapTable(all []contestant, held [][]float64) table {
 	return t
 }
 
-// verdict says which goals were missed, if the contestant has any.
 func (c contestant) verdict(missed []string) string {
 	switch {
 	case !c.goals:

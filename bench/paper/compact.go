@@ -14,12 +14,11 @@ var (
 	usual   = []byte("font-variant:normal;font-weight:normal;font-style:normal;")
 )
 
-// compact rewrites an SVG of the vgsvg package in a fraction of its size: neighbors of one style
-// become one path, dots become round ends of lines without length, and coordinates have one
-// decimal, which is a tenth of a point.
+// compact shrinks an SVG of vgsvg: neighbors of one style become a path, dots round ends of empty
+// lines, and coordinates have one decimal.
 func compact(svg []byte) []byte {
 	var to bytes.Buffer
-	var style []byte // of the path that is open
+	var style []byte // of the open path
 	end := func() {
 		if style != nil {
 			fmt.Fprintf(&to, `" style="%s" />`+"\n", style)
@@ -35,7 +34,7 @@ func compact(svg []byte) []byte {
 		}
 		d, as := found[1], found[2]
 		if c := dot.FindSubmatch(d); c != nil {
-			radius, _ := strconv.ParseFloat(string(c[3]), 64) // as the expression has it
+			radius, _ := strconv.ParseFloat(string(c[3]), 64)
 			right, _ := strconv.ParseFloat(string(c[1]), 64)
 			d = fmt.Appendf(nil, "M%g,%sh0", right-radius, c[2])
 			as = fmt.Appendf(nil, "stroke-linecap:round;stroke-width:%g;stroke:%s", 2*radius,
@@ -47,7 +46,7 @@ func compact(svg []byte) []byte {
 			style = as
 		}
 		to.Write(decimal.ReplaceAllFunc(d, func(n []byte) []byte {
-			x, _ := strconv.ParseFloat(string(n), 64) // as the expression has it
+			x, _ := strconv.ParseFloat(string(n), 64)
 			return strconv.AppendFloat(nil, x, 'f', 1, 64)
 		}))
 	}

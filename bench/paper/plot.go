@@ -11,25 +11,23 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colors of all pictures.
 var (
-	Ink   = RGB(0x1f4e9c) // what was measured
+	Ink   = RGB(0x1f4e9c)
 	Ideal = RGB(0xa8a8a8)
 	Limit = RGB(0xc0392b)
 )
 
-// RGB returns the color of a number such as 0x1f4e9c.
+// RGB returns a color such as 0x1f4e9c.
 func RGB(hex uint32) color.RGBA {
 	return color.RGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 0xff}
 }
 
-// Dashes is the style of a reference line, with strokes and gaps in points.
+// Dashes is the style of a reference line, in points.
 func Dashes(stroke, gap float64) []vg.Length {
 	return []vg.Length{vg.Points(stroke), vg.Points(gap)}
 }
 
-// NewPlot returns an empty plot with a title of the given height in points, and the rest in
-// proportion.
+// NewPlot returns a plot with a title of a height in points, and the rest in proportion.
 func NewPlot(points float64, title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
@@ -41,8 +39,7 @@ func NewPlot(points float64, title, x, y string) *plot.Plot {
 	return p
 }
 
-// WriteSVG draws plots of one size in rows and columns, with a gap between them and half a gap
-// around. Legends are placed next to their plots, where they hide no curve.
+// WriteSVG draws plots of one size in rows and columns. Legends are next to their plots.
 func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) error {
 	rows, columns := len(plots), len(plots[0])
 	canvas := vgsvg.New(width*vg.Length(columns), height*vg.Length(rows))
@@ -74,8 +71,7 @@ func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) e
 	return os.WriteFile(file, compact(svg.Bytes()), 0o644)
 }
 
-// legendWidth returns the width of a plot's legend, with a margin: the viewer's font may be wider
-// than the one measured here.
+// legendWidth has a margin: the viewer's font may be wider.
 func legendWidth(l plot.Legend, c draw.Canvas) vg.Length {
 	r := l.Rectangle(c)
 	return 1.3 * (r.Max.X - r.Min.X)

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// InSecond returns, for each instant, the number of instants in the second up to it.
+// InSecond returns, per instant, the number in the second up to it.
 func InSecond(at []time.Duration) []int {
 	counts := make([]int, len(at))
 	first := 0
@@ -23,7 +23,7 @@ func InSecond(at []time.Duration) []int {
 	return counts
 }
 
-// WorstSecond returns the most instants in any second, and when that second ends.
+// WorstSecond returns the most instants in a second, and its end.
 func WorstSecond(at []time.Duration) (most int, ends time.Duration) {
 	for i, n := range InSecond(at) {
 		if n > most {
@@ -33,8 +33,8 @@ func WorstSecond(at []time.Duration) (most int, ends time.Duration) {
 	return most, ends
 }
 
-// Starts plots instants from the first on: each as a dot, as high as the number of instants in the
-// second up to it, with the worst second and a limit.
+// Starts plots instants as dots, as high as their number in the second up to each, with the worst
+// second and a limit.
 func Starts(title string, at []time.Duration, limit float64) (*plot.Plot, error) {
 	most, ends := WorstSecond(at)
 	p := NewPlot(11, fmt.Sprintf("%s: worst second %d", title, most), "s", "in the last second")
@@ -58,7 +58,6 @@ func Starts(title string, at []time.Duration, limit float64) (*plot.Plot, error)
 	return p, nil
 }
 
-// WriteStarts draws plots of [Starts] below each other, on the same axes.
 func WriteStarts(file string, plots []*plot.Plot) error {
 	var rows [][]*plot.Plot
 	most, longest := 0.0, 0.0

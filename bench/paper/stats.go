@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Median returns the value in the middle, or the mean of the two there; NaN without values.
+// Median returns NaN without values.
 func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	switch n := len(sorted); {
@@ -19,7 +19,7 @@ func Median(values []float64) float64 {
 	}
 }
 
-// MedianBy returns the median of a value of each.
+// MedianBy is Median of a value of each.
 func MedianBy[T any](all []T, value func(T) float64) float64 {
 	values := make([]float64, len(all))
 	for i := range all {
@@ -28,7 +28,7 @@ func MedianBy[T any](all []T, value func(T) float64) float64 {
 	return Median(values)
 }
 
-// Quantile returns, of sorted values, the smallest that at least q of them do not exceed; 0 without
+// Quantile returns the smallest of sorted values that at least q of them do not exceed; 0 without
 // values.
 func Quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
 	if len(sorted) == 0 {

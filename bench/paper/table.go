@@ -1,5 +1,4 @@
-// Package paper is what the programs that measure have in common: tables on pages and terminals,
-// plots, and the little statistics that both show.
+// Package paper has tables, plots and statistics for the benchmarks.
 package paper
 
 import (
@@ -13,13 +12,12 @@ import (
 	"text/tabwriter"
 )
 
-// Table is lines of cells; the first line is the heading.
+// Table has the heading in its first line.
 type Table [][]string
 
-// Add appends a line.
 func (t *Table) Add(cells ...string) { *t = append(*t, cells) }
 
-// Markdown returns the table for a page, without a line break at the end.
+// Markdown returns the table without a final line break.
 func (t Table) Markdown() string {
 	var b strings.Builder
 	for i, line := range t {
@@ -31,7 +29,7 @@ func (t Table) Markdown() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Print writes the table for a terminal.
+// Print writes the table to a terminal.
 func (t Table) Print(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range t {
@@ -40,7 +38,6 @@ func (t Table) Print(w io.Writer) error {
 	return tab.Flush()
 }
 
-// WriteCSV writes the table to a file of a directory, which it makes, for programs.
 func (t Table) WriteCSV(dir, name string) error {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

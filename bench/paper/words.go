@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Plural returns a number with the thing that it counts: "1 core", "2 cores".
+// Plural returns "1 core", "2 cores".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -17,7 +17,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Grouped returns a whole number, at least 0, with commas: "1,234,567".
+// Grouped returns a number with commas: "1,234,567".
 func Grouped[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -26,7 +26,7 @@ func Grouped[T int | int64](n T) string {
 	return s
 }
 
-// Machine returns on what, and with which versions of some modules, the numbers were made.
+// Machine describes the machine and the modules' versions.
 func Machine(modules ...string) string {
 	cpu := "processor not known"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -48,7 +48,7 @@ func Machine(modules ...string) string {
 	return text
 }
 
-// Version returns the version of a module in this program, or "" if it is not linked.
+// Version returns a linked module's version, or "".
 func Version(module string) string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -10,11 +10,10 @@ import (
 
 const (
 	servers = 3
-	// more is how many policies are made while clients submit.
+	// policies made while clients submit
 	more = 100
 )
 
-// natsCluster starts servers that keep copies of each other's streams.
 func (b *bench) natsCluster() (all []*node) {
 	var routes []string
 	for range servers {
@@ -26,18 +25,18 @@ func (b *bench) natsCluster() (all []*node) {
 		n.serve(fmt.Sprintf("server_name: s%d\ncluster {name: c, listen: %q, routes: [%s]}\n", i,
 			n.http, strings.Join(routes, ", ")))
 	}
-	all[0].streams(0) // it has a leader
+	all[0].streams(0)
 	return all
 }
 
-// cluster measures n policies with three copies of each stream, beside as many streams of a bare
-// cluster, and submissions before and while more policies are made.
+// cluster measures n policies with three copies, beside streams of a bare cluster, and submissions
+// before and while more are made.
 func (b *bench) cluster(n int) []figure {
 	ours, others := b.natsCluster(), b.natsCluster()
 	bare := others[0]
 	admitter := b.admitterAt(ours[0].url, servers, true, policyTexts(n, "http://127.0.0.1:9/")...)
 	ready, drained := admitter.ready(), admitter.drainsAll(n)
-	bare.began = time.Now() // it has been there for a while
+	bare.began = time.Now()
 	made := bare.each(n, bare.makeStream)
 	idle := b.idle(append(append(ours, admitter), others...)...)
 	ask, bareAsk := submit(admitter, policyName(0)), publish(bare, policyName(0))
@@ -55,7 +54,7 @@ func (b *bench) cluster(n int) []figure {
 	}, atRest(sum(idle[:servers+1]), sum(idle[servers+1:]))...)
 }
 
-// whileMaking has clients ask while more policies, or streams, are made.
+// whileMaking has clients ask while policies, or streams, are made.
 func whileMaking(n int, server *node, ask func(key string) error,
 	makeOne func(i int) error) [4]float64 {
 	var all, making errgroup.Group

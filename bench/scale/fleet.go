@@ -25,8 +25,8 @@ const (
 	clients   = 64
 )
 
-// The first argument of this program as another process: one that drains the policy with a handler
-// that does nothing, or one that acknowledges what it pulls of the bare server's stream.
+// Roles, as first arguments: a drainer with an empty handler, and a consumer of the bare server's
+// stream.
 const (
 	asDrainer = "drainer"
 	asPuller  = "puller"
@@ -68,7 +68,6 @@ func child(role, url string) error {
 	}
 }
 
-// fleet is processes of one kind.
 type fleet []*proctest.Process
 
 func (b *bench) fleet(n int, role, url string) (f fleet) {
@@ -82,7 +81,7 @@ func (b *bench) fleet(n int, role, url string) (f fleet) {
 	return f
 }
 
-// used is the processor time of all, in seconds.
+// in seconds
 func (f fleet) used() (sum float64) {
 	for _, p := range f {
 		sum += get(usage.CPU(p.Cmd.Process.Pid)).Seconds()
@@ -90,7 +89,7 @@ func (f fleet) used() (sum float64) {
 	return sum
 }
 
-// during returns the seconds of processor time that each fleet takes while something is done, and
+// during returns each fleet's processor time, in seconds, and the duration.
 // how long that is.
 func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
 	for _, f := range fleets {
@@ -105,8 +104,8 @@ func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
 	return cpu, took
 }
 
-// drainers measures how fast n drainers empty a full queue of n partitions, beside n consumers of a
-// stream, and what they take while nothing happens.
+// drainers measures n drainers that empty a queue of n partitions, beside n consumers, and both at
+// rest.
 func (b *bench) drainers(n int) []figure {
 	server := b.natsServer()
 	admitter := b.admitterAt(server.url, 1, false, unpaced(fleetJobs, n))
@@ -133,8 +132,8 @@ func (b *bench) drainers(n int) []figure {
 	return figures
 }
 
-// drained returns jobs a second, processor time in ms per 1000 of them, of the fleet and of the
-// server, and what share of a core both take while nothing happens.
+// drained returns jobs per second, processor time in ms per 1000 of the fleet and of the server,
+// and their share of a core at rest.
 func (b *bench) drained(n int, role string, server *node, prefix, stream string,
 	resume func()) [5]float64 {
 	drainers := b.fleet(n, role, server.url)
@@ -155,7 +154,7 @@ func (b *bench) drained(n int, role string, server *node, prefix, stream string,
 		100 * idle[0] / all, 100 * idle[1] / all}
 }
 
-// admitters measures submissions over NATS to n admitters, beside plain publishes.
+// admitters measures submissions to n admitters over NATS, beside publishes.
 func (b *bench) admitters(n int) []figure {
 	server := b.natsServer()
 	var admitters fleet
@@ -176,7 +175,6 @@ func (b *bench) admitters(n int) []figure {
 	}
 }
 
-// submit submits a job to a policy over NATS; publish publishes to a stream.
 func submit(n *node, policy string) func(key string) error {
 	return func(key string) error {
 		m, err := n.nc.Request("penstock.submit."+policy+"."+key, body, patience)
@@ -194,8 +192,8 @@ func publish(n *node, policy string) func(key string) error {
 	}
 }
 
-// asked has clients ask for a while, and returns answers a second, the p99 of an answer in ms, and
-// processor time per 1000, of the admitters and of the server.
+// asked returns answers per second, the p99 in ms, and processor time per 1000 of the admitters and
+// of the server.
 func asked(server *node, admitters fleet, ask func(key string) error) [4]float64 {
 	each, errs := make([][]time.Duration, clients), make([]error, clients)
 	cpu, _ := during(func() {

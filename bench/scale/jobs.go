@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// policy is the one whose jobs wait, and the bare server's stream. It is not paced.
+	// policy has the waiting jobs, unpaced; the bare server's stream has its name.
 	policy     = "p"
 	fewKeys    = 1000
 	jobsPerKey = 2
@@ -24,17 +24,16 @@ const (
 
 var body = make([]byte, 128)
 
-// unpaced is the policy with room for a number of jobs.
 func unpaced(jobs, partitions int) string {
 	return fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1000000/s, capacity: %d, "+
 		"max_jobs: %d, partitions: %d}", policy, jobs, jobs, partitions)
 }
 
-// keys measures waiting jobs of n keys, and waiting n jobs of a thousand keys.
+// keys measures jobs of n keys, and waiting n jobs of a thousand.
 func (b *bench) keys(n int) []figure    { return b.backlog(n, jobsPerKey*n) }
 func (b *bench) waiting(n int) []figure { return b.backlog(fewKeys, n) }
 
-// backlog measures jobs that wait behind a pause, beside as many messages of a stream.
+// backlog measures jobs behind a pause, beside messages of a stream.
 func (b *bench) backlog(keys, jobs int) []figure {
 	ours := b.admitter(strings.TrimSuffix(unpaced(10_000_000, 1), "}") +
 		", target: {http: {url: \"http://127.0.0.1:9/\"}}}")
@@ -58,10 +57,10 @@ func (b *bench) backlog(keys, jobs int) []figure {
 	}, atRest(idle[0], idle[1])...)
 }
 
-// tell asks an admitter to pause the policy, or to resume it.
+// tell pauses or resumes the policy.
 func (n *node) tell(what string) error { return n.call("POST", what+"/"+policy, "") }
 
-// fill publishes jobs over the keys in turn, and returns how many are stored in a second.
+// fill returns stored jobs per second.
 func (n *node) fill(prefix string, keys, jobs int) float64 {
 	failed := make(chan error, 1)
 	js := get(jetstream.New(n.nc, jetstream.WithPublishAsyncMaxPending(inFlight),
@@ -89,7 +88,6 @@ func (n *node) fill(prefix string, keys, jobs int) float64 {
 	return float64(jobs) / time.Since(from).Seconds()
 }
 
-// holds waits until the policy's valve holds so many jobs.
 func (n *node) holds(jobs int) float64 {
 	broker := get(queue.NewBroker(n.nc, queue.Options{}))
 	return n.until("the valve holds all jobs", func() error {
@@ -102,8 +100,7 @@ func (n *node) holds(jobs int) float64 {
 	})
 }
 
-// pull takes messages of the bare server's stream, as a worker that has to know all of them, and
-// acknowledges none.
+// pull takes all messages of the bare server's stream, without acknowledgements.
 func (n *node) pull(messages int) float64 {
 	stream := get(n.js.Stream(n.b.ctx, policy))
 	consumer := get(stream.CreateOrUpdateConsumer(n.b.ctx, worker))

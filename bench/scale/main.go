@@ -1,14 +1,12 @@
-// Command scale measures how Penstock's cost grows: with policies, keys, waiting jobs, drainers and
-// admitters, each beside a bare nats-server that does the same on the same machine, in the same
-// run. It is a measurement, not a test.
+// Command scale measures how Penstock's cost grows with policies, keys, waiting jobs, drainers and
+// admitters, each beside a bare nats-server doing the same in the same run.
 //
 //	go -C bench run ./scale                              # everything, printed
 //	go -C bench run ./scale -out ../docs                 # and written to docs/scale-*
 //	go -C bench run ./scale -only policies -policies 10,1000
 //	go -C bench run ./scale -large -out ../docs          # with the large ends, which take longer
 //
-// All processes are on loopback ports with a temporary directory, and nothing is left behind. For
-// what the columns mean see docs/scale.md.
+// Everything is on loopback, in a temporary directory. See docs/scale.md for the columns.
 package main
 
 import (
@@ -29,11 +27,11 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// parts are what grows. Each measures one size and returns its figures.
+// parts measure one size each.
 var parts = []struct {
 	name    string
-	usual   string // sizes
-	large   string // more of them, with -large
+	usual   string
+	large   string
 	most    int
 	measure func(b *bench, n int) []figure
 }{
@@ -45,17 +43,16 @@ var parts = []struct {
 	{"cluster", "10,100,300", "", 1000, (*bench).cluster},
 }
 
-// bench is one run of the program.
 type bench struct {
 	ctx       context.Context
 	dir, self string
 	sizes     map[string][]int // by part
 	idleFor   time.Duration
 	out       string
-	processes []*proctest.Process // of the current measurement
+	processes []*proctest.Process
 }
 
-// failure ends a measurement from wherever it occurs.
+// failure ends a measurement by a panic.
 type failure struct{ error }
 
 func must(err error) {
@@ -69,7 +66,7 @@ func get[T any](value T, err error) T {
 	return value
 }
 
-// try measures one size, ends what it started, and returns what failed.
+// try measures one size and ends its processes.
 func (b *bench) try(measure func(*bench, int) []figure, n int) (figures []figure, err error) {
 	defer func() {
 		for _, p := range b.processes {
@@ -101,7 +98,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// Children die with the thread that started them, so it must live as long as we do.
+	// Children die with the thread that started them.
 	runtime.LockOSThread()
 	b, err := parse(args)
 	if err != nil {
@@ -121,11 +118,11 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var r report
-	var failed error // what cannot be measured keeps nothing else from it
+	var failed error // the others go on
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
 			if ctx.Err() != nil {
-				break // what has been measured is printed
+				break
 			}
 			say("%s: %d", p.name, n)
 			figures, err := b.try(p.measure, n)
@@ -180,7 +177,6 @@ func parse(args []string) (*bench, error) {
 	return b, nil
 }
 
-// say reports progress.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }

@@ -20,31 +20,30 @@ import (
 )
 
 const (
-	// patience is how long a process may take for what it is asked.
 	patience = 3 * time.Minute
-	// glance is how often this program looks whether something has happened.
+	// polling interval
 	glance = 10 * time.Millisecond
 )
 
-// node is a server that can be started again: an admitter, or a nats-server.
+// node is an admitter or a nats-server that can be restarted.
 type node struct {
 	*proctest.Process
 	b                *bench
 	command          []string
 	dir              string
-	http, pprof, url string // addresses; http of a server of a cluster is for the others
-	replicas         int    // of streams
+	http, pprof, url string // in a cluster http is for routes
+	replicas         int
 	began            time.Time
 	nc               *nats.Conn
 	js               jetstream.JetStream
 }
 
-// admitter starts one that drains, with a server inside it.
+// admitter starts one with drainer and server.
 func (b *bench) admitter(policies ...string) *node {
 	return b.admitterAt("", 1, true, policies...)
 }
 
-// admitterAt starts one at a server; without a URL the server is inside it.
+// admitterAt starts one at a server; without a URL it is inside.
 func (b *bench) admitterAt(url string, replicas int, drain bool, policies ...string) *node {
 	n := b.node()
 	server := fmt.Sprintf("url: %q, replicas: %d", url, replicas)
@@ -60,7 +59,7 @@ func (b *bench) admitterAt(url string, replicas int, drain bool, policies ...str
 	return n
 }
 
-// natsServer starts a bare one, which forces to disk as often as the one in an admitter.
+// natsServer starts a bare one with the admitter's sync interval.
 func (b *bench) natsServer() *node {
 	n := b.node()
 	n.serve("")
@@ -89,13 +88,12 @@ func (n *node) begin(program, config string, args ...string) {
 	n.start()
 }
 
-// start starts the process and connects to its server.
 func (n *node) start() {
 	n.began = time.Now()
 	n.Process = get(proctest.Open(exec.Command(n.command[0], n.command[1:]...)))
 	n.b.processes = append(n.b.processes, n.Process)
 	go func() {
-		for range n.Lines { // unread lines must not hold it up
+		for range n.Lines { // unread lines must not block it
 		}
 	}()
 	n.until("it can be connected to", func() (err error) {
@@ -106,14 +104,13 @@ func (n *node) start() {
 	})
 }
 
-// again stops the process and starts it again.
 func (n *node) again() {
 	n.nc.Close()
 	must(n.Stop())
 	n.start()
 }
 
-// until waits until something succeeds, and returns the seconds since the start.
+// until returns the seconds since the start.
 func (n *node) until(what string, do func() error) float64 {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -135,7 +132,6 @@ func (n *node) until(what string, do func() error) float64 {
 	}
 }
 
-// streams waits until JetStream has so many.
 func (n *node) streams(atLeast int) float64 {
 	return n.until(fmt.Sprintf("there are %d streams", atLeast), func() error {
 		info, err := n.js.AccountInfo(n.b.ctx)
@@ -146,14 +142,12 @@ func (n *node) streams(atLeast int) float64 {
 	})
 }
 
-// ready waits until an admitter says that it is ready.
 func (n *node) ready() float64 {
 	return n.until("it is ready", func() error {
 		return answered(http.Get("http://" + n.http + "/readyz"))
 	})
 }
 
-// drains waits until an admitter owns so many partitions.
 func (n *node) drains(partitions int) float64 {
 	return n.until(fmt.Sprintf("it owns %d partitions", partitions), func() error {
 		time.Sleep(20 * glance) // reading all metrics takes time, too
@@ -171,7 +165,6 @@ func (n *node) drains(partitions int) float64 {
 	})
 }
 
-// call sends a request to an admitter's API.
 func (n *node) call(method, path, body string) error {
 	q, err := http.NewRequestWithContext(n.b.ctx, method, "http://"+n.http+"/v1/"+path,
 		strings.NewReader(body))
@@ -181,7 +174,6 @@ func (n *node) call(method, path, body string) error {
 	return answered(http.DefaultClient.Do(q))
 }
 
-// answered returns an error unless an answer is good.
 func answered(r *http.Response, err error) error {
 	if err != nil {
 		return err
@@ -193,7 +185,7 @@ func answered(r *http.Response, err error) error {
 	return nil
 }
 
-// lines are those of a page; none when it cannot be read.
+// lines are empty if a page cannot be read.
 func (n *node) lines(url string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		r, err := http.Get(url)
@@ -206,13 +198,11 @@ func (n *node) lines(url string) func(yield func(string) bool) {
 	}
 }
 
-// taken is what a process takes of the machine while it has nothing to do: processor time in
-// percent of a core, memory, the heap in use after a garbage collection, and goroutines.
+// taken is processor time in percent of a core, memory, heap after a collection, and goroutines.
 type taken struct{ cpu, memory, heap, goroutines float64 }
 
-// idle watches processes for a while.
 func (b *bench) idle(nodes ...*node) (all []taken) {
-	b.pass(3 * time.Second) // until what was before has died down
+	b.pass(3 * time.Second) // until the load before is over
 	var each []fleet
 	for _, n := range nodes {
 		each = append(each, fleet{n.Process})
@@ -226,7 +216,7 @@ func (b *bench) idle(nodes ...*node) (all []taken) {
 	return all
 }
 
-// figure reads one from a page of pprof.
+// figure reads one of pprof's pages.
 func (n *node) figure(page, pattern string) float64 {
 	found := regexp.MustCompile(pattern)
 	for line := range n.lines("http://" + n.pprof + "/debug/pprof/" + page) {
@@ -237,7 +227,6 @@ func (n *node) figure(page, pattern string) float64 {
 	panic(failure{fmt.Errorf("%s does not tell %s", n.command[0], page)})
 }
 
-// pass lets time pass.
 func (b *bench) pass(d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// policies measures n policies of a file beside as many streams with a durable consumer each, with
-// room for more.
+// policies measures a file's policies beside as many streams with a durable consumer each.
 func (b *bench) policies(n int) []figure {
 	n = min(n, store.MaxPolicies-first)
 	reached := make(chan time.Time, 1)
@@ -45,7 +44,6 @@ func (b *bench) policies(n int) []figure {
 	}, atRest(idle[0], idle[1])...)
 }
 
-// drainsAll waits until an admitter has the streams of all policies, and drains them.
 func (n *node) drainsAll(policies int) float64 {
 	n.streams(policies)
 	return n.drains(policies)
@@ -53,7 +51,6 @@ func (n *node) drainsAll(policies int) float64 {
 
 func policyName(i int) string { return fmt.Sprintf("p%05d", i) }
 
-// policyTexts are policies with an HTTP target.
 func policyTexts(n int, target string) []string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -63,10 +60,10 @@ func policyTexts(n int, target string) []string {
 	return texts
 }
 
-// first is how many policies get their first job, and how many more are made, one after another.
+// how many get their first job, and how many more are made
 const first = 10
 
-// oneMore returns the median of the milliseconds that one more takes.
+// oneMore returns the median in ms.
 func oneMore(n int, makeOne func(i int) error) float64 {
 	var took []float64
 	for i := range first {
@@ -77,8 +74,7 @@ func oneMore(n int, makeOne func(i int) error) float64 {
 	return paper.Median(took)
 }
 
-// firstJobs returns the median of the milliseconds from the publish of a policy's first job to the
-// call of its target.
+// firstJobs returns the median from a policy's first publish to its target, in ms.
 func (n *node) firstJobs(prefix string, reached <-chan time.Time) float64 {
 	var took []float64
 	for i := range first {
@@ -94,7 +90,7 @@ func (n *node) firstJobs(prefix string, reached <-chan time.Time) float64 {
 	return paper.Median(took)
 }
 
-// firstMessages does so with streams, whose consumers have an open pull.
+// firstMessages does so with streams and an open pull.
 func (n *node) firstMessages() float64 {
 	reached := make(chan time.Time, 1)
 	for i := range first {
@@ -108,8 +104,8 @@ func (n *node) firstMessages() float64 {
 	return n.firstJobs("jobs.", reached)
 }
 
-// each makes or finds streams as policies have them, with a durable consumer each, many at a time,
-// and returns the seconds since the start of the server.
+// each makes or finds streams with a durable consumer each, concurrently, and returns the seconds
+// since the server's start.
 func (n *node) each(streams int, do func(name string) error) float64 {
 	var doing errgroup.Group
 	doing.SetLimit(32)
@@ -120,7 +116,7 @@ func (n *node) each(streams int, do func(name string) error) float64 {
 	return time.Since(n.began).Seconds()
 }
 
-// findStream makes the consumer of a stream again, which a restart ends.
+// findStream makes a stream's consumer again, which a restart ends.
 func (n *node) findStream(name string) error {
 	stream, err := n.js.Stream(n.b.ctx, name)
 	if err == nil {
@@ -143,7 +139,6 @@ func (n *node) makeStream(name string) error {
 	return err
 }
 
-// worker is the consumer of a bare server's stream.
 var worker = jetstream.ConsumerConfig{Durable: "worker", MemoryStorage: true, MaxAckPending: -1,
 	AckPolicy: jetstream.AckExplicitPolicy, AckWait: 24 * time.Hour}
 
@@ -152,7 +147,6 @@ func (n *node) morePolicy(i int) error {
 		`{"algorithm": "leaking_bucket", "outflow": "10/s", "capacity": 1000}`)
 }
 
-// atRest are the figures of a process of ours and a bare server that have nothing to do.
 func atRest(ours, bare taken) []figure {
 	return []figure{
 		{"idle", "% of a core", ours.cpu, bare.cpu},

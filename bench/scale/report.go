@@ -17,13 +17,12 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// figure is a number of one size, of ours and of the bare server; NaN: it has none.
+// figure is a number of a size, ours and the bare server's; NaN: none.
 type figure struct {
 	what, unit string
 	ours, bare float64
 }
 
-// curve is a figure over the sizes of a part.
 type curve struct {
 	part, what, unit string
 	sizes            []int
@@ -51,7 +50,7 @@ func (r *report) curve(part string, f figure) *curve {
 	return c
 }
 
-// exponent is how a figure grows between the last two sizes: 0 not at all, 1 in proportion.
+// exponent is a figure's growth between the last two sizes; 1: in proportion.
 func (c *curve) exponent() string {
 	i := len(c.sizes) - 1
 	if i < 1 {
@@ -83,7 +82,6 @@ func (r *report) table() paper.Table {
 	return t
 }
 
-// number writes about three digits.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -99,7 +97,6 @@ func (r *report) print(w io.Writer) error {
 	return r.table().Print(w)
 }
 
-// write makes the table's page, and a picture for each part.
 func (r *report) write(dir string) error {
 	text := fmt.Sprintf("Made by `make bench-scale` on %s. [What the columns mean](scale.md)."+
 		"\n\n%s\n", paper.Machine("github.com/nats-io/nats-server/v2"), r.table().Markdown())
@@ -139,7 +136,7 @@ func (r *report) write(dir string) error {
 	return nil
 }
 
-// draw shows ours and the bare server's over the sizes, both axes by their logarithms.
+// draw has logarithmic axes.
 func (c *curve) draw() (*plot.Plot, error) {
 	p := paper.NewPlot(9, c.what, c.part, c.unit)
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}

@@ -13,22 +13,21 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// grpcClient is a connection that asks one thing over gRPC again and again, a stream after the
-// other, by as little code as can be: the library for clients takes longer than servers do.
+// grpcClient asks one thing repeatedly with little code: a client library takes longer than
+// servers.
 type grpcClient struct {
 	conn   net.Conn
 	out    *bufio.Writer
 	frames *http2.Framer
-	head   []byte // of a request, compressed
+	head   []byte // compressed
 	body   []byte
 	stream uint32
 }
 
-// passes is how an answer of ShouldRateLimit begins that lets a request pass.
+// passes begins an answer that lets a request pass.
 var passes = []byte{8, 1}
 
-// overGRPC is a load of questions to Envoy's rate limit service, each client's about a key of its
-// own.
+// overGRPC asks Envoy's rate limit service, each client about its own key.
 func overGRPC(to server, addr string) load {
 	return load{to, connections, 1, func(ctx context.Context, i int) (client, error) {
 		var d net.Dialer
@@ -42,14 +41,14 @@ func overGRPC(to server, addr string) load {
 		if _, err = c.out.WriteString(http2.ClientPreface); err == nil {
 			err = c.frames.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize})
 		}
-		if err == nil { // so much may arrive that no answer needs leave
+		if err == nil { // no answer needs leave to send
 			err = c.frames.WriteWindowUpdate(0, 1<<30)
 		}
 		return c, err
 	}}
 }
 
-// question is a request in the domain bench, in the frame of a message.
+// question is a framed request in the domain bench.
 func question(client int) []byte {
 	field := func(number byte, text string) string {
 		return string([]byte{number<<3 | 2, byte(len(text))}) + text
@@ -59,8 +58,7 @@ func question(client int) []byte {
 	return append([]byte{0, 0, 0, 0, byte(len(text))}, text...)
 }
 
-// head is what each request of a connection begins with. It refers to nothing that a request
-// before it had.
+// head begins a request and refers to no earlier one.
 func head(addr string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -68,7 +66,7 @@ func head(addr string) []byte {
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"},
 		{":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
 		{":authority", addr}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a buffer takes all
+		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	return b.Bytes()
 }
@@ -97,7 +95,6 @@ func (c *grpcClient) ask(context.Context) error {
 	return nil
 }
 
-// answer reads to the end of a stream.
 func (c *grpcClient) answer() error {
 	passed := false
 	for {
@@ -125,8 +122,7 @@ func (c *grpcClient) answer() error {
 				err = c.frames.WritePing(true, f.Data)
 			}
 		case *http2.RSTStreamFrame:
-			// One of a stream that has ended says that the server had answered before it saw the
-			// request's end.
+			// the server answered before it saw the request's end
 			if f.StreamID == c.stream-2 {
 				err = fmt.Errorf("the server sent %v", f)
 			}

@@ -18,28 +18,26 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// sample is one measurement: what one turn of a row came to.
+// sample is one turn of a row.
 type sample struct {
 	perSecond float64
-	p50, p99  time.Duration // of a question; zero where there are no single questions
-	cpu       time.Duration // of the server's process per question or job; 0: unknown
+	p50, p99  time.Duration // of a question; 0: none
+	cpu       time.Duration // of the server per question or job; 0: unknown
 }
 
-// client asks a question and waits for its answer, again and again.
 type client interface {
 	ask(ctx context.Context) error
 	close()
 }
 
-// load is so many clients at once, with so many jobs in a question.
+// load has clients, and jobs per question.
 type load struct {
 	to            server
 	clients, jobs int
 	open          func(ctx context.Context, i int) (client, error)
 }
 
-// run has all clients ask for a while, and again for the time that is measured: what is asked first
-// finds connections, caches and pools as they are in a server that has served for long.
+// run warms up, and measures.
 func (l load) run(ctx context.Context, length time.Duration) (s sample, err error) {
 	clients := make([]client, l.clients)
 	defer func() {
@@ -68,7 +66,7 @@ func (l load) run(ctx context.Context, length time.Duration) (s sample, err erro
 		paper.Quantile(took, 0.99), used / time.Duration(asked)}, nil
 }
 
-// together has the clients ask, each one question after the other, and returns how long every
+// together returns the duration of every answer.
 // answer took.
 func together(ctx context.Context, clients []client,
 	length time.Duration) (took []time.Duration, err error) {
@@ -92,17 +90,16 @@ func together(ctx context.Context, clients []client,
 	return slices.Concat(each...), errors.Join(errs...)
 }
 
-// httpClient is a kept connection that sends one request again and again. It does as little as it
-// can, because it shares the machine with the server that it measures.
+// httpClient repeats one request on a kept connection, cheaply, because it shares the machine with
+// the server.
 type httpClient struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	request []byte
-	want    int                     // status
-	inBody  func(body []byte) error // looks at the body of an answer; nil: nobody does
+	want    int
+	inBody  func(body []byte) error // nil: ignored
 }
 
-// overHTTP is a load of requests, each client's its own.
 func overHTTP(to server, clients, want int, request func(client int) []byte) load {
 	return load{to, clients, 1, func(ctx context.Context, i int) (client, error) {
 		var d net.Dialer
@@ -115,7 +112,6 @@ func overHTTP(to server, clients, want int, request func(client int) []byte) loa
 	}}
 }
 
-// request is the text of an HTTP request, with further lines of its head.
 func request(method, path string, body []byte, head ...string) []byte {
 	return append(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", method, path, len(body),
@@ -149,8 +145,7 @@ func (c *httpClient) ask(context.Context) error {
 	return c.inBody(body)
 }
 
-// head reads the head of an answer: its status, and how long its body is, -1 when it comes in
-// chunks.
+// head reads an answer's status and length, -1 if chunked.
 func (c *httpClient) head() (status, length int, err error) {
 	for first := true; ; first = false {
 		line, err := c.in.ReadSlice('\n')
@@ -179,7 +174,7 @@ func (c *httpClient) body(length int) ([]byte, error) {
 	if length < 0 {
 		body, err := io.ReadAll(httputil.NewChunkedReader(c.in))
 		if err == nil {
-			_, err = c.in.Discard(len("\r\n")) // what ends the trailer, of which there is none
+			_, err = c.in.Discard(len("\r\n")) // the end of an empty trailer
 		}
 		return body, err
 	}

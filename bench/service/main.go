@@ -1,15 +1,12 @@
-// Command service measures what Penstock answers: submissions and checks over HTTP and NATS, one by
-// one and in batches, in turns with a plain net/http server, bare requests, raw publishing and
-// envoyproxy/ratelimit on the same machine. It is a measurement, not a test: it marks what misses
-// its goal and exits 0 all the same. It needs redis-server.
+// Command service measures submissions and checks over HTTP and NATS, single and in batches, beside
+// a plain net/http server, bare requests, raw publishing and envoyproxy/ratelimit. It marks missed
+// goals and exits 0. It needs redis-server.
 //
 //	go -C bench run ./service                 # everything, printed
 //	go -C bench run ./service -out ../docs    # and written to docs/bench-service.md
 //	go -C bench run ./service -rounds 1 -time 500ms -peer=false
 //	go -C bench run ./service -admitter ../bin/old   # of another build
 //	go -C bench run ./service -only drainer -time 10s   # for a look at a process with pprof
-//
-// The page that it writes describes what is compared, and what the columns mean.
 package main
 
 import (
@@ -27,14 +24,13 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// options are the command line.
 type options struct {
 	rounds   int
-	length   time.Duration // of each measurement in a round
-	peer     bool          // build and measure envoyproxy/ratelimit
-	admitter string        // program; empty: build it
+	length   time.Duration // of a measurement in a round
+	peer     bool          // measure envoyproxy/ratelimit
+	admitter string        // empty: build it
 	out      string        // directory; empty: print only
-	only     string        // part of the names of the rows to measure; empty: all
+	only     string        // part of row names; empty: all
 }
 
 func main() {
@@ -51,7 +47,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// Children die with the thread that started them, so it must live as long as we do.
+	// Children die with the thread that started them.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {
@@ -90,10 +86,9 @@ func run(ctx context.Context, args []string) error {
 	return r.write(o.out)
 }
 
-// busy is how many threads of other programs wanted a processor in the last minute, which is the
-// load average; empty where that is not known.
+// busy is the load average; empty: unknown.
 func busy() string {
-	text, _ := os.ReadFile("/proc/loadavg") // there is none but on Linux
+	text, _ := os.ReadFile("/proc/loadavg") // only on Linux
 	load, _, _ := strings.Cut(string(text), " ")
 	return load
 }

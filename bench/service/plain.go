@@ -15,14 +15,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// plainCommand makes this program the server that others are compared with.
+// role: the server that others are compared with
 const plainCommand = "plain"
 
-// plainAnswer is as long as the answer to a job.
 const plainAnswer = `{"verdict":"queued","job":"paced:1234567","delay_ms":1234}` + "\n"
 
-// plain answers requests with nothing in between: net/http as it is, and a subscription at the same
-// NATS server that an admitter has inside. It ends with its parent.
+// plain answers over net/http, and at the NATS server of an admitter. It ends with its parent.
 func plain() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,7 +36,7 @@ func plain() error {
 		return err
 	}
 	_, err = nc.Subscribe("plain", func(m *nats.Msg) {
-		_ = m.Respond([]byte(plainAnswer)) // a client that waits in vain says so
+		_ = m.Respond([]byte(plainAnswer))
 	})
 	if err != nil {
 		return err
@@ -54,7 +52,7 @@ func plain() error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = serve(floor, publishes) }() // a client that waits in vain says so
+	go func() { _ = serve(floor, publishes) }()
 	fmt.Printf("ready http=%s floor=%s nats=%s\n", listener.Addr(), floor.Addr(), server.URL())
 	return serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
@@ -70,12 +68,11 @@ func serve(listener net.Listener, handler http.Handler) error {
 func answer(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = io.WriteString(w, text) // when it fails the client is gone
+	_, _ = io.WriteString(w, text)
 }
 
-// publishing is the least that a submission can be: net/http and JetStream's client library. Each
-// body is published to a stream on disk, and the answer is sent when it is stored. A consumer holds
-// what is in the stream "pulled", as a drainer does.
+// publishing is the least submission: net/http and JetStream's client. It answers when a body is
+// stored. A consumer holds the messages like a drainer.
 func publishing(server *embedded.Server) (http.Handler, error) {
 	nc, err := server.Connect()
 	if err != nil {

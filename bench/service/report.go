@@ -13,16 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// report is everything that was measured.
 type report struct {
 	options
 	machine string
-	others  string // load average before; empty: not known
-	noPeer  string // why envoyproxy/ratelimit was not measured; empty: it was
+	others  string // load average; empty: unknown
+	noPeer  string // why there is no peer
 	rows    []row
 }
 
-// row returns the row of a name.
 func (r *report) row(name string) *row {
 	for i := range r.rows {
 		if r.rows[i].name == name {
@@ -32,8 +30,8 @@ func (r *report) row(name string) *row {
 	return nil
 }
 
-// ratio returns the median over the rounds of a row's value divided by its base's: both are
-// measured within seconds of each other in each round, and the machine's other load changes.
+// ratio is the median over rounds of a row's value ÷ its base's, measured within seconds, because
+// load changes.
 func (r *report) ratio(x *row, value func(s sample) float64) float64 {
 	base := r.row(x.base)
 	ratios := make([]float64, len(x.samples))
@@ -47,7 +45,7 @@ func rate(s sample) float64 { return s.perSecond }
 func p50(s sample) float64  { return float64(s.p50) }
 func p99(s sample) float64  { return float64(s.p99) }
 
-// verdict says whether a row reaches its goals; empty: it has none.
+// verdict says whether a row reaches its goals, if any.
 func (r *report) verdict(x *row) string {
 	switch {
 	case x.atLeast == 0 && x.mostP50 == 0 && x.mostP99 == 0:
@@ -90,7 +88,6 @@ func (r *report) table() paper.Table {
 	return t
 }
 
-// print writes the table for a terminal.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintf(w, "%s, load average before: %s\n\n", r.machine, r.others)
 	return r.table().Print(w)
@@ -99,7 +96,6 @@ func (r *report) print(w io.Writer) error {
 //go:embed page.md
 var page string
 
-// write makes the page of what was measured.
 func (r *report) write(dir string) error {
 	made, err := template.New("page").Parse(page)
 	if err != nil {

@@ -15,20 +15,17 @@ import (
 )
 
 const (
-	// connections is how many clients ask at once.
 	connections = 64
-	// batchJobs is how many jobs a batch has, and a turn of raw publishing.
-	batchJobs = 5000
-	// batchClients send batches at once.
+	// jobs of a batch, and of a turn of raw publishing
+	batchJobs    = 5000
 	batchClients = 2
 )
 
-// row is one kind of question to one server.
 type row struct {
 	part, name string
 	load       load
-	base       string // name of the row that it is compared with; empty: none
-	// Goals, by the row's ratios to its base; 0: none.
+	base       string // row to compare with
+	// goals for the ratios; 0: none
 	atLeast, mostP50, mostP99 float64
 	samples                   []sample
 }
@@ -49,7 +46,7 @@ func (r *row) p99() float64 {
 	return paper.MedianBy(r.samples, func(s sample) float64 { return float64(s.p99) })
 }
 
-// pick returns the rows whose names hold a text, and those that they are compared with.
+// pick returns rows by a part of their names, and their bases.
 func pick(all []row, text string) []row {
 	wanted := map[string]bool{}
 	for _, r := range all {
@@ -60,7 +57,6 @@ func pick(all []row, text string) []row {
 	return slices.DeleteFunc(all, func(r row) bool { return !wanted[r.name] })
 }
 
-// body is that of a job.
 var body = []byte(`{"to":"` + strings.Repeat("x", 91) + `"}`)
 
 const (
@@ -152,14 +148,13 @@ func (s *servers) rows(ctx context.Context) ([]row, error) {
 	), nil
 }
 
-// gateways are the rows of Envoy's rate limit service.
 func (s *servers) gateways() []row {
 	shared := row{part: "gRPC", name: "ShouldRateLimit, in Redis",
 		load: overGRPC(s.shared, s.shared["envoy"])}
 	memory := row{part: "gRPC", name: "ShouldRateLimit, in memory",
 		load: overGRPC(s.admitter, s.admitter["envoy"])}
 	switch {
-	case s.shared["envoy"] == "": // a build that does not answer gateways
+	case s.shared["envoy"] == "": // a build without gateways
 		return nil
 	case s.peer == nil:
 		return []row{shared, memory}
@@ -170,7 +165,7 @@ func (s *servers) gateways() []row {
 		shared, memory}
 }
 
-// natsClient asks one thing again and again, over the connection that all share.
+// natsClient shares one connection.
 type natsClient struct {
 	nc *nats.Conn
 	m  *nats.Msg
@@ -201,7 +196,6 @@ func (s *servers) overNATS(to server, question func(client int) *nats.Msg) (load
 	}}, nil
 }
 
-// publisher publishes jobs straight into a queue, as fast as the client library does it.
 type publisher struct {
 	js jetstream.JetStream
 }
@@ -240,7 +234,7 @@ func (s *servers) publishing() (load, error) {
 	return load{s.admitter, batchClients, batchJobs, open}, nil
 }
 
-// empty makes room in a queue, whose stream holds a million jobs.
+// empty makes room in a full queue.
 func empty(ctx context.Context, js jetstream.JetStream, policy string) error {
 	stream, err := js.Stream(ctx, "PENSTOCK_"+policy)
 	if err != nil {
@@ -249,7 +243,6 @@ func empty(ctx context.Context, js jetstream.JetStream, policy string) error {
 	return stream.Purge(ctx)
 }
 
-// batches opens a client that sends batches over HTTP.
 func (s *servers) batches(ctx context.Context, i int) (client, error) {
 	if i == 0 {
 		nc, err := nats.Connect(s.admitter["nats"])

@@ -19,30 +19,28 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// patience is how long a server may take to be ready, or to answer one question.
 const patience = 60 * time.Second
 
-// peerModule is envoyproxy/ratelimit, which has no releases for Go: this is a commit of it.
+// peerModule is a commit: there are no releases for Go.
 const peerModule = "github.com/envoyproxy/ratelimit/src/service_cmd" +
 	"@v1.4.1-0.20260122083618-3fb702589d36"
 
-// server is a process that answers: where it does, by protocol.
+// server has addresses by protocol.
 type server map[string]string
 
-// with returns the server with another address for HTTP.
 func (s server) with(addr string) server { return server{"http": addr, "pid": s["pid"]} }
 
-// cpu returns the processor time that the server has used; 0: unknown.
+// 0: unknown
 func (s server) cpu() time.Duration {
-	pid, _ := strconv.Atoi(s["pid"]) // 0 when there is none
+	pid, _ := strconv.Atoi(s["pid"])
 	if pid == 0 {
 		return 0
 	}
-	used, _ := usage.CPU(pid) // needs Linux
+	used, _ := usage.CPU(pid) // only on Linux
 	return used
 }
 
-// servers are all that are measured. They run all the time, and are asked in turns.
+// servers run all the time and are asked in turns.
 type servers struct {
 	options
 	dir       string
@@ -50,17 +48,16 @@ type servers struct {
 	redis     *redistest.Server
 
 	plain    server
-	admitter server // without a drainer, with limits in memory
-	drainer  server // an admitter with a drainer inside
-	shared   server // an admitter with limits in Redis
+	admitter server // limits in memory
+	drainer  server // with a drainer
+	shared   server // limits in Redis
 
-	// Admitters as the first, whose clients have tokens, and which trace no jobs, one in a hundred
-	// or all of them.
+	// as admitter, with tokens, and tracing no, one in a hundred or all jobs
 	guarded, sampled, traced server
 	token                    string
 
-	peer   server // nil if it is not measured
-	noPeer string // why not
+	peer   server
+	noPeer string
 }
 
 func startServers(ctx context.Context, o options) (s *servers, err error) {
@@ -100,7 +97,7 @@ descriptors:
 		return s, err
 	}
 	const memory = "{store: memory}"
-	traces := "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + s.plain["http"] // which takes anything
+	traces := "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + s.plain["http"]
 	for _, a := range []struct {
 		name          string
 		state, tokens string
@@ -137,8 +134,7 @@ descriptors:
 	return s, ctx.Err()
 }
 
-// config has a policy for each kind of question. Limits are far away; so are starts, that no row
-// measures the target.
+// config has a policy for each question, with limits that are never reached.
 func (s *servers) config(name, state, tokens string) []byte {
 	return fmt.Appendf(nil, `http: {listen: "127.0.0.1:0", tokens: %q}
 nats: {embedded: {dir: %q, listen: "127.0.0.1:0"}}
@@ -154,7 +150,6 @@ policies:
 `, tokens, filepath.Join(s.dir, name+".data"), state, s.plain["http"])
 }
 
-// clients writes a file with a hundred of them, the last of which is ours.
 func (s *servers) clients() (file string, err error) {
 	text := "clients:\n"
 	for i := range 100 {
@@ -174,14 +169,13 @@ func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
 	}
 	s.processes = append(s.processes, p)
 	go func() {
-		for range p.Lines { // what nobody reads must not hold it up
+		for range p.Lines { // unread lines must not block it
 		}
 	}()
 	return p, nil
 }
 
-// start starts a program that says where it answers. One that knows nothing of gateways says that
-// their settings are none.
+// start starts a program. One without gateways refuses their settings.
 func (s *servers) start(ctx context.Context, program *exec.Cmd) (server, error) {
 	program.Env = append(program.Environ(), "PENSTOCK_ENVOY_LISTEN=127.0.0.1:0",
 		"PENSTOCK_ENVOY_FILES="+filepath.Join(s.dir, "runtime", "ratelimit", "config"))
@@ -196,7 +190,6 @@ func (s *servers) start(ctx context.Context, program *exec.Cmd) (server, error) 
 	return ready, err
 }
 
-// startPeer builds envoyproxy/ratelimit outside of this module, and starts it on the same Redis.
 func (s *servers) startPeer(ctx context.Context) error {
 	say("building envoyproxy/ratelimit, which takes minutes when it is new here")
 	install := exec.CommandContext(ctx, "go", "install", peerModule)
@@ -212,7 +205,7 @@ func (s *servers) startPeer(ctx context.Context) error {
 			return err
 		}
 		defer l.Close()
-		_, ports[i], _ = net.SplitHostPort(l.Addr().String()) // it was made by its listener
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
 		l.Close()
 	}
 	cmd := exec.Command(filepath.Join(s.dir, "service_cmd"))
@@ -254,5 +247,5 @@ func (s *servers) stop() {
 	if s.redis != nil {
 		s.redis.Stop()
 	}
-	_ = os.RemoveAll(s.dir) // a temporary directory
+	_ = os.RemoveAll(s.dir)
 }

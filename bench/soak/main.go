@@ -1,12 +1,12 @@
-// Command soak has one admitter with its drainer and its embedded NATS server do all that it can,
-// for an hour: jobs, waits, batches, cancels, edits, checks, dead letters, overrides and policies,
-// whose keys and names are new all the time. It draws what the process holds meanwhile, and ends
+// Command soak has an admitter with drainer and NATS server do everything for an hour, with ever
+// new keys and names. It draws what the process holds, and exits 1 unless the second half is level.
+//
 // with status 1 unless the second half is level.
 //
 //	go -C bench run ./soak -for 10m -profiles /tmp/profiles
 //	go -C bench run ./soak -for 1h -out ../docs    # and written to docs/soak.md and docs/soak.svg
 //
-// Everything is on loopback, at fixed rates, in a temporary directory.
+// Everything is on loopback, at fixed rates.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	// Children die with the thread that started them, so it must live as long as we do.
+	// Children die with the thread that started them.
 	runtime.LockOSThread()
 	length := flag.Duration("for", time.Hour, "how long the traffic lasts")
 	out := flag.String("out", "", "directory of the page and the picture; empty: print only")
@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer target.Close()
-	go answer(target) // until the end
+	go answer(target)
 	config := filepath.Join(dir, "soak.yaml")
 	text := fmt.Sprintf(policies, target.Addr())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

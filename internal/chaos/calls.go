@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	// callWait is how long a call waits for its start: longer than a lease.
+	// callWait exceeds a lease.
 	callWait = 20 * time.Second
-	// restart bounds the time until a started admitter answers.
+	// until a started admitter answers
 	restart = 10 * time.Second
 )
 
-// call is a caller's request for a start, and what came of it.
+// call is a request for a start, with its outcome.
 type call struct {
 	bucket
-	over           string // proxy, http or nats
-	asked          string // an admitter; empty: over nats
+	over           string
+	asked          string // empty: over nats
 	sent, answered time.Duration
 	outcome        outcome
-	why            string // it failed
+	why            string
 }
 
 type outcome int
@@ -42,10 +42,10 @@ type outcome int
 const (
 	failed outcome = iota
 	begun
-	declined // with the time to come back, or because no drainer answered within its wait
+	declined // with the time to come back, or no drainer answered
 )
 
-// outlets is the configuration of an admitter's proxy, with a route per policy.
+// outlets configures an admitter's proxy, a route per policy.
 func outlets(rules []rule, port int, target string) string {
 	text := fmt.Sprintf("outbound:\n  - listen: %s\n    routes:\n", address(port))
 	for _, r := range rules {
@@ -55,7 +55,6 @@ func outlets(rules []rule, port int, target string) string {
 	return text
 }
 
-// call makes calls until ctx ends, and waits for their ends.
 func (c *clients) call(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, rule := range c.w.history.rules {
@@ -75,7 +74,6 @@ func (c *clients) call(ctx context.Context) {
 	all.Wait()
 }
 
-// make makes a call.
 func (c *clients) make(is call, admitter int) {
 	ctx, cancel := context.WithTimeout(context.Background(), callWait+restart)
 	defer cancel()
@@ -128,14 +126,13 @@ func (c *clients) overPermit(ctx context.Context, b bucket, admitter int) error 
 		return err
 	}
 	_, err = c.ask(ctx, http.MethodGet, c.w.target.url+"/call/"+b.String(), "")
-	// If this is lost, the lease ends by itself.
+	// If this is lost, the lease expires.
 	_, _ = c.ask(ctx, http.MethodPut, at+"?permit="+p.Permit, `{"status":"done"}`)
 	return err
 }
 
 var errDeclined = errors.New("declined")
 
-// ask sends a request and returns the answer of success.
 func (c *clients) ask(ctx context.Context, method, url, body string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -165,8 +162,8 @@ func (t *target) called(r *http.Request) {
 	note(t.w.history, &t.w.history.requests, bucket{policy, key})
 }
 
-// calls: none fails but by a fault of the admitter that it asked, and each request of one has a
-// start. Law 2 is judged over all starts.
+// calls: none fails except by a fault of its admitter, and each request has a start. Law 2 covers
+// all starts.
 func (f *facts) calls(v *verdict) {
 	for _, c := range f.h.calls {
 		switch c.outcome {
@@ -202,7 +199,6 @@ func (f *facts) calls(v *verdict) {
 	}
 }
 
-// broken reports whether a fault of the admitter explains that a call failed.
 func (f *facts) broken(c call) bool {
 	for _, x := range f.h.faults {
 		if x.overlaps(c.sent-restart, c.answered) && strings.HasPrefix(x.kind, "admitter ") &&

@@ -21,24 +21,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// clientPatience is how long a client waits for an answer.
 const clientPatience = 6 * time.Second
 
-// clients publish jobs in all possible ways, and poll the depths in JetStream.
+// clients publish in all ways, and poll depths.
 type clients struct {
 	w       *world
 	names   queue.Names
 	nc      *nats.Conn
 	http    *http.Client
-	calls   *http.Client // without a time-out
+	calls   *http.Client
 	permits *permits.Client
 
-	slots chan struct{} // submissions in progress
+	slots chan struct{}
 	count int64
 	mu    sync.Mutex
 }
 
-// maxUnderWay bounds submissions in progress; others are skipped.
+// others are skipped
 const maxUnderWay = 400
 
 func newClients(w *world) (*clients, error) {
@@ -54,7 +53,6 @@ func newClients(w *world) (*clients, error) {
 		nats.ReconnectBufSize(-1),
 		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second),
 		nats.RetryOnFailedConnect(true),
-		// the requester gets no answer
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, err
@@ -71,7 +69,6 @@ func newClients(w *world) (*clients, error) {
 		calls: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
 }
 
-// publish submits jobs until ctx ends, and waits for the answers.
 func (c *clients) publish(ctx context.Context) {
 	var all sync.WaitGroup
 	stream := uint64(0)
@@ -104,7 +101,7 @@ func (c *clients) publish(ctx context.Context) {
 }
 
 type way struct {
-	over     string // http, nats or straight
+	over     string
 	admitter int
 }
 
@@ -157,10 +154,9 @@ func (c *clients) submit(s submission, how way) {
 func (c *clients) overHTTP(s *submission, admitter int, header nats.Header) {
 	url := fmt.Sprintf("http://%s/v1/jobs/%s/%s", address(c.w.ports[admitter].http), s.policy,
 		s.key)
-	// the client has a time-out
 	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name))
 	if err != nil {
-		panic(err) // the URL is valid
+		panic(err)
 	}
 	for name := range header {
 		request.Header.Set(name, header.Get(name))
@@ -188,10 +184,9 @@ func (c *clients) overNATS(s *submission, header nats.Header) {
 	}
 }
 
-// codeFull is JetStream's error code for a full bucket, and for a failing store.
 const codeFull = 10077
 
-// told records an admitter's answer. After a 503 the job may run all the same.
+// After a 503 the job may run all the same.
 func (s *submission) told(status int, body []byte) {
 	s.status = status
 	switch {
@@ -246,7 +241,6 @@ func (c *clients) look(policy string) (info streamInfo, ok bool) {
 	return info, err == nil && json.Unmarshal(answer.Data, &info) == nil && info.Error == nil
 }
 
-// watch records the depths of all buckets twice a second until ctx ends.
 func (c *clients) watch(ctx context.Context) {
 	for pause(ctx, 500*time.Millisecond) {
 		for _, rule := range c.w.history.rules {
@@ -264,7 +258,7 @@ func (c *clients) watch(ctx context.Context) {
 	}
 }
 
-// drained waits until no policy holds a job, and returns the rest after a time.
+// drained returns the policies that still hold jobs.
 func (c *clients) drained(ctx context.Context) map[string]int {
 	left := map[string]int{}
 	for _, rule := range c.w.history.rules {
@@ -286,7 +280,6 @@ func (c *clients) drained(ctx context.Context) map[string]int {
 	return left
 }
 
-// letters reads all dead letters through the API.
 func (c *clients) letters(ctx context.Context) error {
 	h := c.w.history
 	for _, rule := range h.rules {

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// againstServers returns the harms to servers.
 func (n *nemesis) againstServers() []harm {
 	w := n.w
 	list := []harm{
@@ -34,7 +33,6 @@ func (n *nemesis) againstServers() []harm {
 	return list
 }
 
-// againstProcesses returns the harms to other processes.
 func (n *nemesis) againstProcesses(lease time.Duration) []harm {
 	w := n.w
 	return []harm{
@@ -98,14 +96,14 @@ func (n *nemesis) stopping(among []*process) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// stop stops a process properly. A failure is only logged, since it may be unable to hand over.
+// stop may fail to hand over.
 func (n *nemesis) stop(p *process) {
 	if err := p.stop(); err != nil {
 		n.w.say("%v", err)
 	}
 }
 
-// rolling restarts the servers one by one, as in an upgrade.
+// rolling restarts servers one by one, as an upgrade does.
 func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 	order := some(r, n.w.servers, servers)
 	for _, p := range order {
@@ -118,7 +116,7 @@ func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 	return names(order), func() {}
 }
 
-// parting separates one server from the others, by a broken or a silent network.
+// parting separates a server by a broken or silent network.
 func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		i := r.IntN(servers)
@@ -144,7 +142,6 @@ func (n *nemesis) routesOf(i int, do func(*link)) {
 	}
 }
 
-// unplugging separates one process from one or all servers.
 func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		p := n.anybody(r)
@@ -176,7 +173,7 @@ func (n *nemesis) slowLinks(r *rand.Rand) (string, func()) {
 	}
 }
 
-// anybody returns a drainer in three of four cases, otherwise an admitter.
+// anybody is a drainer in three of four cases.
 func (n *nemesis) anybody(r *rand.Rand) *process {
 	if r.IntN(4) > 0 {
 		return some(r, n.w.drainers, 1)[0]
@@ -191,7 +188,7 @@ func (n *nemesis) mood(mood int32) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// filling fills a server's disk. A server that cannot write gives up JetStream until it restarts.
+// filling fills a server's disk. JetStream there then stops until a restart.
 func (n *nemesis) filling(r *rand.Rand) (string, func()) {
 	i := r.IntN(servers)
 	p := n.w.servers[i]
@@ -208,7 +205,6 @@ func (n *nemesis) filling(r *rand.Rand) (string, func()) {
 	}
 }
 
-// fill writes a file until the disk is full, at most twice its size.
 func fill(name string) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -222,7 +218,7 @@ func fill(name string) error {
 			continue
 		}
 		if err != nil {
-			return nil // full
+			return nil
 		}
 		if info, err := f.Stat(); err == nil && info.Size() > 2*diskSize {
 			return fmt.Errorf("%s is larger than its disk", name)

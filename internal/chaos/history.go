@@ -10,49 +10,48 @@ import (
 	"time"
 )
 
-// Instants are durations since the start of the world, by this process's monotonic clock.
+// Instants are since the start of the world, by this process's clock.
 
 type bucket struct{ policy, key string }
 
 func (b bucket) String() string { return b.policy + "/" + b.key }
 
-// answer is a client's knowledge of its job.
+// answer is what a client knows of its job.
 type answer int
 
 const (
-	unknown answer = iota // no answer, or an inconclusive one: the job may run
+	unknown answer = iota // none, or inconclusive: the job may run
 	accepted
 	refused
 )
 
-// submission is a client's request with the answer.
 type submission struct {
 	bucket
-	name           string // the job's body
-	job            string // its id, when accepted
+	name           string
+	job            string // id, if accepted
 	answer         answer
 	status         int
 	sent, answered time.Duration
 	priority       int
-	deadline       time.Duration // from when it was stored, between sent and answered; 0: none
+	deadline       time.Duration // after storage; 0: none
 }
 
-// start is the instant of a start's last check, reported by its drainer.
+// start is the last check, reported by its drainer.
 type start struct {
 	bucket
 	job     string
 	attempt int
 	at      time.Duration
 	by      string // a life
-	lent    bool   // by ran it for another drainer, which reports the instant
+	lent    bool   // by ran it for another, which reports the instant
 }
 
-// run is a request as the target saw it.
+// run is a request at the target.
 type run struct {
 	name, job  string
 	attempt    int
 	came, left time.Duration
-	status     int // 0: cut off without an answer
+	status     int // 0: cut off
 }
 
 type letter struct {
@@ -62,14 +61,13 @@ type letter struct {
 	buried      time.Duration
 }
 
-// depth is the number of a bucket's jobs in JetStream.
 type depth struct {
 	bucket
 	at   time.Duration
 	jobs int
 }
 
-// takeover is a partition taken from an owner declared dead.
+// takeover follows a declared death.
 type takeover struct {
 	policy    string
 	partition int
@@ -77,9 +75,8 @@ type takeover struct {
 	by        string
 }
 
-// life is a process from start to end.
 type life struct {
-	name        string // process and count: drainer-2.3
+	name        string // drainer-2.3: process and count
 	from, until time.Duration
 	ending      ending
 }
@@ -93,37 +90,34 @@ const (
 	fell    ending = "ended by itself"
 )
 
-// fault is an action of the nemesis.
 type fault struct {
 	kind, whom  string
 	from, until time.Duration
-	stale       bool // a former leader of a stream may have believed longer that it leads
+	stale       bool // a stream's former leader may have still answered
 }
 
 func (f fault) overlaps(from, until time.Duration) bool {
 	return f.from <= until && f.until >= from
 }
 
-// struck reports whether the fault struck a process that matches, as opposed to its peers.
+// struck reports whether a process was struck, as opposed to its peers.
 func (f fault) struck(meant func(name string) bool) bool {
-	victims, _, _ := strings.Cut(f.whom, " to ") // of a link: from and to
-	victims, _, _ = strings.Cut(victims, " by ") // slowed by a time
+	victims, _, _ := strings.Cut(f.whom, " to ") // of a link
+	victims, _, _ = strings.Cut(victims, " by ")
 	return slices.ContainsFunc(strings.Fields(victims), meant)
 }
 
 func isServer(name string) bool  { return strings.HasPrefix(name, "nats-") }
 func isDrainer(name string) bool { return strings.HasPrefix(name, "drainer-") }
 
-// frozen reports whether the fault froze a process.
 func (f fault) frozen(process string) bool {
 	return strings.HasSuffix(f.kind, "frozen") && slices.Contains(strings.Fields(f.whom), process)
 }
 
-// parts reports whether the fault may separate two processes.
 func (f fault) parts(a, b string) bool {
 	switch f.kind {
 	case "routes cut", "routes stalled", "server frozen", "two servers frozen":
-		return true // they may be connected to different servers
+		return true // perhaps at different servers
 	case "drainer frozen":
 		return f.frozen(a) || f.frozen(b)
 	case "link cut", "link stalled", "one link stalled":
@@ -134,7 +128,6 @@ func (f fault) parts(a, b string) bool {
 	return false
 }
 
-// history holds all observations.
 type history struct {
 	mu          sync.Mutex
 	rules       []rule
@@ -144,15 +137,14 @@ type history struct {
 	runs        []run
 	letters     []letter
 	calls       []call
-	requests    []bucket // of calls, as the target saw them
+	requests    []bucket // at the target
 	depths      []depth
 	takeovers   []takeover
 	lives       []life
 	faults      []fault
-	left        map[string]int // jobs of a policy left in JetStream at the end
+	left        map[string]int // in JetStream at the end, by policy
 }
 
-// note adds an observation to a list.
 func note[T any](h *history, list *[]T, seen T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +157,6 @@ func (h *history) held(d depth)           { note(h, &h.depths, d) }
 func (h *history) lived(l life)           { note(h, &h.lives, l) }
 func (h *history) struck(f fault)         { note(h, &h.faults, f) }
 
-// story returns a job's history in order, for debugging.
 func (h *history) story(job string) string {
 	type line struct {
 		at   time.Duration

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// verdict is the judge's result.
 type verdict struct {
 	accepted, refused, unknown int
 	started, ran               int
@@ -18,15 +17,15 @@ type verdict struct {
 	duplicates                 int // runs of jobs that had run, or were running
 	lost                       int
 	begun, declined, failed    int           // calls
-	granted                    int           // starts of calls, some of which came too late
-	waited                     time.Duration // of a call that began, at most
-	// jobs that ran although a stale server had refused them
+	granted                    int           // of calls, some too late
+	waited                     time.Duration // of a call that began
+	// jobs that ran although a stale server refused them
 	misled     int
 	takeovers  int
 	violations map[string][]string // by law
 }
 
-// mostTold bounds the violations reported in full per law.
+// reported in full per law
 const mostTold = 5
 
 func (v *verdict) violated(law, format string, args ...any) {
@@ -42,8 +41,8 @@ type facts struct {
 	lives       map[string]life
 }
 
-// judge looks for violations. It relies only on clients' answers, the target's requests, dead
-// letters and the drainers' instants of last checks.
+// judge relies only on clients' answers, the target's requests, dead letters and the drainers' last
+// checks.
 func judge(h *history) verdict {
 	v := verdict{violations: map[string][]string{}, takeovers: len(h.takeovers)}
 	f := facts{h, map[string]submission{}, map[string][]start{}, map[string][]run{},
@@ -114,12 +113,11 @@ func (f *facts) answers(v *verdict) {
 	}
 }
 
-// falseLeader is how long an isolated or stalled server may answer as the leader of a stream.
+// falseLeader is how long an isolated server may answer as leader.
 const falseLeader = 5 * time.Second
 
-// misled reports whether a refusal may come from a stale leader while the actual one stored the
-// job: both receive a publish, and a full bucket is refused without a vote. Clients cannot detect
-// it.
+// misled reports whether a refusal may come from a stale leader while the real one stored the job:
+// both receive a publish, and a full bucket is refused without a vote. Clients cannot tell.
 func (f *facts) misled(s submission) bool {
 	return (s.status == http.StatusTooManyRequests || s.status == codeFull) &&
 		slices.ContainsFunc(f.h.faults, func(x fault) bool {
@@ -127,7 +125,7 @@ func (f *facts) misled(s submission) bool {
 		})
 }
 
-// ends (law 3): an accepted job has succeeded or has a letter, and none is left.
+// ends (law 3): every accepted job has succeeded or has a letter.
 func (f *facts) ends(v *verdict) {
 	for policy, jobs := range f.h.left {
 		v.violated("nothing stands still", "%s still holds %d jobs", policy, jobs)
@@ -182,8 +180,8 @@ func (f *facts) rates(v *verdict) {
 	}
 }
 
-// exceeded returns the first window [from, until) with too many starts, and its maximum; until is 0
-// if there is none.
+// exceeded returns the first window [from, until) with too many starts, and their maximum; until 0:
+// none.
 func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	for from = range starts {
 		for until = from + 1; until < len(starts); until++ {
@@ -200,7 +198,7 @@ func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	return 0, 0, 0
 }
 
-// bounds (law 1): the depths reported by JetStream.
+// bounds (law 1): by JetStream's depths.
 func (f *facts) bounds(v *verdict) {
 	for _, d := range f.h.depths {
 		for _, rule := range f.h.rules {
@@ -220,14 +218,14 @@ func (f *facts) depths(v *verdict) {
 	}
 	steps := map[bucket][]step{}
 	for job, s := range f.submissions {
-		end := time.Duration(-1) // the earliest possible end
+		end := time.Duration(-1) // at the earliest
 		for _, r := range f.runs[job] {
 			if r.status != 0 && (end < 0 || r.came < end) {
 				end = r.came
 			}
 		}
 		if len(f.letters[job]) > 0 && end < 0 {
-			continue // it may have ended at once
+			continue
 		}
 		steps[s.bucket] = append(steps[s.bucket], step{s.answered, 1})
 		if end >= 0 {

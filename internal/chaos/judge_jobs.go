@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// sequence returns a job's number in its stream: the order of acceptance.
 func sequence(job string) uint64 {
 	_, number, _ := strings.Cut(job, ":")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -19,8 +18,8 @@ func sequence(job string) uint64 {
 	return n
 }
 
-// order (law 4): jobs of a bucket with equal priority first start in the order of acceptance. Jobs
-// of unknown priority are ignored.
+// order (law 4): jobs of a bucket with equal, known priority first start in the order of
+// acceptance.
 func (f *facts) order(v *verdict) {
 	type line struct {
 		bucket
@@ -47,12 +46,12 @@ func (f *facts) order(v *verdict) {
 	}
 }
 
-// hangUp bounds the time until the target notices that its caller has gone.
+// until the target notices that its caller is gone
 const hangUp = time.Second
 
-// repeats (law 3): a job may run again only if its owner was killed, or declared dead because it
-// was frozen, isolated or unable to renew its lease; or if, during the attempt, it was stalled, or
-// after a handover could not report the outcome to the next owner.
+// repeats (law 3): a job runs again only if its owner was killed, or declared dead because it was
+// frozen, isolated or could not renew its lease; or if it was stalled during the attempt, or could
+// not report the outcome after a handover.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -75,7 +74,7 @@ func (f *facts) repeats(v *verdict) {
 			continue
 		}
 		v.duplicates++
-		// A former owner may have held the job without starting it.
+		// a former owner may have held it without a start
 		from, until := f.firstStart(job), letters[0].buried
 		if s, known := f.submissions[job]; known {
 			from = s.sent
@@ -97,8 +96,8 @@ func (f *facts) firstStart(job string) time.Duration {
 	return 0
 }
 
-// explained reports whether in a period an owner of the job was killed, stalled for as long as an
-// attempt may take, declared dead, or unable to report to the next owner.
+// explained reports whether an owner of the job was killed, stalled for an attempt's time, declared
+// dead, or unable to report.
 func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
@@ -113,8 +112,7 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 			if !x.overlaps(from, until) {
 				continue
 			}
-			// The outcome of a job run for another drainer is a message, which any fault between
-			// the two may lose.
+			// the outcome of a lent run is a message, which a fault may lose
 			between := func(name string) bool {
 				return isServer(name) || slices.ContainsFunc(starts, func(s start) bool {
 					return strings.HasPrefix(s.by, name+".")
@@ -133,8 +131,7 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 	})
 }
 
-// unheard reports whether the drainer of the previous start could not report the outcome before the
-// last start: from its end, or from the time when the next owner began to wait, until that gave up.
+// unheard reports whether the previous start's drainer could not report before the last start.
 func (f *facts) unheard(starts []start, until time.Duration) bool {
 	n := len(starts)
 	for n > 0 && starts[n-1].at > until {
@@ -161,10 +158,10 @@ func (f *facts) unheard(starts []start, until time.Duration) bool {
 	})
 }
 
-// crashes is the number of crashes after which a job becomes a dead letter.
+// after which a job becomes a dead letter
 const crashes = 3
 
-// reasons: the reason of each letter matches the observations.
+// reasons: of letters, match the observations.
 func (f *facts) reasons(v *verdict) {
 	for job, letters := range f.letters {
 		if len(letters) > 1 {
@@ -213,7 +210,7 @@ func (f *facts) reasons(v *verdict) {
 	}
 }
 
-// clockError bounds the difference between JetStream's timestamps and a drainer's clock.
+// between JetStream's clock and a drainer's
 const clockError = 2 * time.Second
 
 func (f *facts) attempts(policy string) int {
@@ -240,8 +237,8 @@ func (f *facts) takeoversOf(job string, until time.Duration) (n int) {
 	return n
 }
 
-// witnesses: the completeness of the observations. A request without a start would escape the check
-// of rates.
+// witnesses: the observations are complete. A request without a start would escape the check of
+// rates.
 func (f *facts) witnesses(v *verdict) {
 	if v.accepted == 0 || v.started == 0 || v.ran == 0 {
 		v.violated("witnesses",
@@ -255,7 +252,7 @@ func (f *facts) witnesses(v *verdict) {
 		}
 	}
 	for _, t := range f.h.takeovers {
-		// A lease is renewed every third of its duration, and expires after it.
+		// A lease is renewed every third of its duration.
 		if !slices.ContainsFunc(f.h.faults, func(x fault) bool {
 			return x.overlaps(t.at-3*f.h.lease, t.at) && (x.struck(isServer) || x.struck(isDrainer))
 		}) {
@@ -266,7 +263,6 @@ func (f *facts) witnesses(v *verdict) {
 	}
 }
 
-// processes: none ends by itself.
 func (f *facts) processes(v *verdict) {
 	for _, l := range f.h.lives {
 		if l.ending == fell {

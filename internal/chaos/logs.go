@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// line holds the relevant fields of a drainer's log line.
 type line struct {
 	Time                  time.Time
 	Msg, Policy, Job, Key string
@@ -25,8 +24,7 @@ type line struct {
 	Started               time.Time
 }
 
-// readLogs reads starts and takeovers from the drainers' logs. The process that made the last check
-// logs a start, with the instant of the check, before it sends the request.
+// readLogs reads starts and takeovers. The process of the last check logs it before the request.
 func (w *world) readLogs() error {
 	names, err := filepath.Glob(filepath.Join(w.logs, "drainer-*.log"))
 	if err != nil {
@@ -52,7 +50,7 @@ func (w *world) readLog(name string) error {
 	for lines.Scan() {
 		var l line
 		if json.Unmarshal(lines.Bytes(), &l) != nil {
-			continue // the ready line, or a truncated last line
+			continue // the ready line, or a truncated one
 		}
 		switch l.Msg {
 		case "start":
@@ -71,15 +69,14 @@ func (w *world) readLog(name string) error {
 	return lines.Err()
 }
 
-// keepCopies records each server's copy of each stream every two seconds until ctx ends, because
-// copies may differ and do not survive the run.
+// keepCopies records each server's copies every two seconds, because they may differ.
 func (w *world) keepCopies(ctx context.Context) {
 	client := &http.Client{Timeout: time.Second}
 	for pause(ctx, 2*time.Second) {
 		for i, p := range w.ports {
 			text, err := w.copies(client, address(p.monitor))
 			if err != nil {
-				continue // not running
+				continue
 			}
 			name := filepath.Join(w.logs, fmt.Sprintf("copies-%d.log", i))
 			if f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
@@ -91,7 +88,6 @@ func (w *world) keepCopies(ctx context.Context) {
 }
 
 func (w *world) copies(client *http.Client, monitor string) ([]byte, error) {
-	// the client has a time-out
 	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true")
 	if err != nil {
 		return nil, err

@@ -1,16 +1,14 @@
 //go:build unix
 
-// Command chaos runs a whole installation as its users do: three NATS servers configured by
-// deploy/nats.conf, two admitters, three drainers, a target that fails now and then, and clients of
-// every kind. A seeded nemesis kills, freezes, stops and restarts any of them, two servers at once
-// too, slows and cuts links, rolls the cluster and fills disks. Afterwards a judge who has seen the
-// clients' answers, the target's requests, the dead letters and the drainers' own instants of
-// starts says whether the laws of DESIGN.md held. Status 1: they did not; 2: it could not be
-// judged.
+// Command chaos runs three NATS servers configured by deploy/nats.conf, two admitters, three
+// drainers, a target that fails, and clients of every kind. A seeded nemesis kills, freezes, stops
+// and restarts them, slows and cuts links, rolls the cluster and fills disks. Then a judge checks
+// the laws of DESIGN.md by the clients' answers, the target's requests, dead letters and the
+// drainers' starts. Status 1: they were broken; 2: it could not be judged.
 //
 //	chaos -bin bin -for 3m -seed 7
 //
-// The seed determines what the nemesis draws. What comes of it depends on the machine, too.
+// The seed determines what the nemesis draws, not what comes of it.
 package main
 
 import (
@@ -29,15 +27,14 @@ import (
 )
 
 const (
-	// drainPatience bounds the draining after the last fault: two leases, the slowest bucket, and a
-	// margin.
+	// drainPatience is two leases, the slowest bucket, and a margin.
 	drainPatience = 2 * time.Minute
-	// mostDisk bounds the disk space of a run, without the servers' small disks.
+	// without the servers' small disks
 	mostDisk = 2 << 30
 )
 
 func main() {
-	// A small disk can only be mounted in a private namespace.
+	// Small disks need a private namespace.
 	status, ran, disks := ownNamespace()
 	if !ran {
 		status = chaos(disks)
@@ -96,7 +93,6 @@ func chaos(disks bool) (status int) {
 	told := report(w.history, v, alwaysBusy) + complaints(v)
 	fmt.Print("\n", told)
 	if len(v.violations) > 0 {
-		// also on the screen
 		_ = os.WriteFile(filepath.Join(w.logs, "report.txt"), []byte(told), 0o600)
 		fmt.Printf("FAILED with seed %d; logs: %s\n", *seed, w.logs)
 		return 1
@@ -108,8 +104,7 @@ func chaos(disks bool) (status int) {
 	return 0
 }
 
-// play runs everything: clients publish while the nemesis does harm, then all faults are undone and
-// the queues drain.
+// play lets clients publish while the nemesis does harm; then faults are undone and queues drain.
 func (w *world) play(ctx context.Context, deploy, syncs string, long time.Duration,
 	kinds *regexp.Regexp) error {
 	if err := w.prepare(deploy, syncs); err != nil {
@@ -161,11 +156,11 @@ func (w *world) play(ctx context.Context, deploy, syncs string, long time.Durati
 	return nil
 }
 
-// bound ends the harm when the run has written too much.
+// bound ends the harm when too much was written.
 func (w *world) bound(ctx context.Context, enough func()) {
 	for pause(ctx, 5*time.Second) {
 		var size int64
-		names, _ := filepath.Glob(filepath.Join(w.logs, "*")) // the pattern is valid
+		names, _ := filepath.Glob(filepath.Join(w.logs, "*"))
 		for _, name := range names {
 			if info, err := os.Stat(name); err == nil {
 				size += info.Size()

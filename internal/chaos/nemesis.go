@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// nemesis does harm with two independent hands: one on the servers and their network, one on
-// admitters, drainers, their links, and the target. The seed alone determines the kind, target and
-// duration.
+// nemesis has two independent hands: for the servers and their network, and for the rest. The seed
+// determines kind, target and duration.
 type nemesis struct {
 	w     *world
 	hands []hand
@@ -22,16 +21,16 @@ type hand struct {
 	name  string
 	r     *rand.Rand
 	harms []harm
-	calm  func(context.Context) // waits between two harms
+	calm  func(context.Context) // between two harms
 }
 
 type harm struct {
 	kind   string
 	weight int
-	least  time.Duration // duration
+	least  time.Duration
 	most   time.Duration
 	strike func(r *rand.Rand) (whom string, heal func())
-	stale  bool // see fault
+	stale  bool
 }
 
 func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
@@ -40,8 +39,7 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	n.hands = []hand{
 		{"servers", rand.New(rand.NewPCG(w.seed,
 			1<<32)), n.againstServers(), func(ctx context.Context) {
-			// Operators wait until a cluster is healthy before they stop the next server, but not
-			// always.
+			// Operators usually wait until a cluster is healthy.
 			if err := w.healthy(ctx, 30*time.Second); err != nil && ctx.Err() == nil {
 				w.say("servers are not in step yet: %v", err)
 			}
@@ -58,7 +56,7 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	return n
 }
 
-// rage does harm until ctx ends, and undoes all of it.
+// rage does harm until ctx ends, and undoes it.
 func (n *nemesis) rage(ctx context.Context) {
 	done := make(chan struct{})
 	for _, h := range n.hands {
@@ -111,14 +109,13 @@ func (h hand) draw() harm {
 	return h.harms[i]
 }
 
-// some returns n different elements of a list.
 func some[T any](r *rand.Rand, list []T, n int) []T {
 	list = slices.Clone(list)
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:n]
 }
 
-// begin restarts a process. A failure is this machine's, and shows at the end of the run.
+// A failure shows at the end of the run.
 func (n *nemesis) begin(p *process) {
 	if err := p.start(); err != nil {
 		n.w.say("%v", err)

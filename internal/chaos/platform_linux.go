@@ -10,15 +10,12 @@ import (
 	"syscall"
 )
 
-// inOwnNamespace is set for a process in a private mount namespace.
 const inOwnNamespace = "CHAOS_NAMESPACE"
 
-// endWithParent makes the kernel kill a process when this one dies.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// mountDisk mounts a small disk for this process and its children.
 func mountDisk(dir string, size int) error {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
 		return fmt.Errorf("mount a small disk at %s: %w", dir, err)
@@ -26,9 +23,8 @@ func mountDisk(dir string, size int) error {
 	return nil
 }
 
-// ownNamespace runs this program again in a private mount namespace, with a user namespace for
-// ordinary users. It returns the exit status, or whether this is that program; neither if
-// namespaces are unavailable.
+// ownNamespace runs this program again in a private mount namespace, for ordinary users within a
+// user namespace. It returns the exit status, or whether this is that program.
 func ownNamespace() (status int, ran, isIt bool) {
 	if os.Getenv(inOwnNamespace) != "" {
 		return 0, false, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "") == nil
@@ -62,10 +58,10 @@ func ownNamespace() (status int, ran, isIt bool) {
 		}
 		go func() {
 			for s := range signals {
-				_ = cmd.Process.Signal(s) // fails only for an ended process
+				_ = cmd.Process.Signal(s)
 			}
 		}()
-		_ = cmd.Wait() // ProcessState has its status
+		_ = cmd.Wait()
 		return cmd.ProcessState.ExitCode(), true, false
 	}
 	return 0, false, false

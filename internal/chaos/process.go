@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// patience bounds the stopping of a process: longer than its grace period.
+// patience exceeds the grace period.
 const patience = 40 * time.Second
 
-// process is a program of the installation with many lives. Only such processes are signalled.
+// process is a program with many lives. Only these are signalled.
 type process struct {
 	name    string
-	command func() *exec.Cmd // new for each life
+	command func() *exec.Cmd // for each life
 	w       *world
 
 	mu     sync.Mutex
@@ -27,10 +27,10 @@ type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	frozen bool
-	over   bool // it will not be started again
+	over   bool // not started again
 }
 
-// start begins a new life with its own log, unless the process is alive.
+// start begins a life with its own log.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own descriptor
+	defer log.Close()
 	cmd := p.command()
 	cmd.Stdout, cmd.Stderr = log, log
 	endWithParent(cmd)
@@ -55,7 +55,7 @@ func (p *process) start() error {
 	p.cmd, p.exited, p.frozen = cmd, make(chan struct{}), false
 	exited := p.exited
 	go func() {
-		_ = cmd.Wait() // ProcessState has its status
+		_ = cmd.Wait()
 		p.mu.Lock()
 		p.life.until = p.w.now()
 		if p.life.ending == running {
@@ -76,8 +76,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// end signals the process and waits for its end. A frozen one is thawed first, since it only reacts
-// to SIGKILL.
+// end thaws a frozen process first, which reacts only to SIGKILL.
 func (p *process) end(as ending, signal syscall.Signal) error {
 	p.mu.Lock()
 	if p.cmd == nil {
@@ -88,7 +87,7 @@ func (p *process) end(as ending, signal syscall.Signal) error {
 	if p.life.ending == running {
 		p.life.ending = as
 	}
-	_ = cmd.Process.Signal(signal) // fails only for an ended process
+	_ = cmd.Process.Signal(signal)
 	if p.frozen {
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 		p.frozen = false
@@ -107,7 +106,7 @@ func (p *process) end(as ending, signal syscall.Signal) error {
 	return nil
 }
 
-func (p *process) kill() { _ = p.end(killed, syscall.SIGKILL) } // cannot time out
+func (p *process) kill() { _ = p.end(killed, syscall.SIGKILL) }
 
 func (p *process) stop() error { return p.end(stopped, syscall.SIGTERM) }
 
@@ -118,11 +117,9 @@ func (p *process) hold(frozen bool, signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frozen = frozen
-	// fails only for an ended process, which is reported elsewhere
 	_ = p.cmd.Process.Signal(signal)
 }
 
-// finish kills the process permanently.
 func (p *process) finish() {
 	p.mu.Lock()
 	p.over = true
@@ -130,7 +127,7 @@ func (p *process) finish() {
 	p.kill()
 }
 
-// livesOn reports whether the process runs. The caller holds the lock.
+// The caller holds the lock.
 func (p *process) livesOn() bool {
 	if p.cmd == nil {
 		return false

@@ -8,34 +8,33 @@ import (
 	"time"
 )
 
-// link forwards bytes between two processes, with faults on request.
+// link forwards bytes between two processes, with faults.
 type link struct {
-	from, to string // listening address and destination
+	from, to string
 	listener net.Listener
 
 	mu      sync.Mutex
 	mode    linkMode
 	delay   time.Duration
-	changed chan struct{}     // closed when mode changes
-	conns   map[net.Conn]bool // both ends of all connections
+	changed chan struct{}     // at a change of mode
+	conns   map[net.Conn]bool // both ends
 }
 
 type linkMode int
 
 const (
 	open linkMode = iota
-	cut           // connections break, including new ones
-	// the network drops everything: bytes wait, unnoticed by either side
+	cut           // connections break
+	// bytes wait, unnoticed by both sides
 	stalled
 )
 
-// chunk is a piece of data with its arrival time.
 type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// mostChunks bounds the data in transit per direction; the sender keeps more.
+// in transit per direction
 const mostChunks = 64
 
 func newLink(to string) (*link, error) {
@@ -53,7 +52,7 @@ func (l *link) serve() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
-			return // closed
+			return
 		}
 		go l.connect(near)
 	}
@@ -77,7 +76,6 @@ func (l *link) connect(near net.Conn) {
 	both.Wait()
 }
 
-// keep registers a connection, unless the link is cut.
 func (l *link) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +93,7 @@ func (l *link) forget(c net.Conn) {
 	c.Close()
 }
 
-// carry forwards one direction. Data in transit arrives after the sender has closed.
+// carry forwards one direction. Data in transit outlive the sender.
 func (l *link) carry(from, to net.Conn) {
 	chunks := make(chan chunk, mostChunks)
 	go func() {
@@ -114,7 +112,7 @@ func (l *link) carry(from, to net.Conn) {
 	broken := false
 	for c := range chunks {
 		if broken {
-			continue // until the reader notices
+			continue
 		}
 		time.Sleep(time.Until(c.due))
 		if !l.passes() {
@@ -127,13 +125,13 @@ func (l *link) carry(from, to net.Conn) {
 		}
 	}
 	if !broken && l.passes() {
-		_ = to.(*net.TCPConn).CloseWrite() // the other direction notices
+		_ = to.(*net.TCPConn).CloseWrite()
 		return
 	}
 	to.Close()
 }
 
-// passes waits while the link is stalled, and reports whether it is not cut.
+// passes waits while the link is stalled; false: cut.
 func (l *link) passes() bool {
 	for {
 		l.mu.Lock()
@@ -152,7 +150,6 @@ func (l *link) latency() time.Duration {
 	return l.delay
 }
 
-// become changes the mode. A cut breaks connections at once.
 func (l *link) become(mode linkMode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +163,7 @@ func (l *link) become(mode linkMode) {
 	}
 }
 
-// slow delays data sent from now on.
+// for data sent from now on
 func (l *link) slow(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,20 +10,18 @@ import (
 	"time"
 )
 
-// standstill is the time without starts after which a busy bucket counts as standing still: longer
-// than the target's own pauses.
+// standstill exceeds the target's own pauses.
 const standstill = 3 * time.Second
 
-// recovery holds the effects of faults of one kind.
+// recovery of one kind of fault
 type recovery struct {
 	times int
 	stood int             // with a bucket standing still
-	from  []time.Duration // from the fault's start until all such buckets started again
+	from  []time.Duration // from the fault to the last bucket's start
 	after []time.Duration // from its end
 }
 
-// recoveries measures, for each fault, how long busy buckets stood still. Overlapping faults share
-// their effects.
+// recoveries measures how long busy buckets stood still. Overlapping faults share it.
 func recoveries(h *history, policy string) map[string]*recovery {
 	byKey := map[string][]time.Duration{}
 	for _, s := range h.starts {
@@ -57,7 +55,6 @@ func recoveries(h *history, policy string) map[string]*recovery {
 	return kinds
 }
 
-// report returns the table at the end.
 func report(h *history, v verdict, policy string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-20s %5s %6s   %-21s   %s\n", "fault", "times", "stood",
@@ -97,7 +94,6 @@ func spread(d []time.Duration) string {
 	return fmt.Sprintf("%10.1fs %8.1fs", d[len(d)/2].Seconds(), d[len(d)-1].Seconds())
 }
 
-// complaints returns the violations, the first few of each law in full.
 func complaints(v verdict) string {
 	var b strings.Builder
 	for _, law := range slices.Sorted(maps.Keys(v.violations)) {

@@ -12,28 +12,26 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// rule is a policy with its load.
 type rule struct {
 	name       string
-	settings   string  // as in a configuration file
-	rate       float64 // starts per second of a bucket; 0: unpaced
-	peak       float64 // of starts per second
+	settings   string
+	rate       float64 // per second of a bucket; 0: unpaced
+	peak       float64
 	burst      float64
-	total      bool // the rate applies to all buckets together
+	total      bool // of all buckets
 	capacity   int
 	partitions int
 	attempts   int
 	keys       int
-	offered    float64 // jobs per second and key
+	offered    float64 // per second and key
 	calls      float64 // per second and key
-	door       bool    // decides at the door: plain NATS publishers cannot reach its queue
+	door       bool    // without plain publishers
 }
 
-// attemptTimeout is the timeout of an attempt in all policies.
 const attemptTimeout = 5 * time.Second
 
-// rules cover all kinds of buckets: never empty, mostly empty, few slots, a common rate, slower
-// than a lease, and unpaced. Further policies have few jobs.
+// rules cover buckets that are never empty, mostly empty, with few slots, with a common rate,
+// slower than a lease, and unpaced. More policies have few jobs.
 func rules(policies int) []rule {
 	retry := fmt.Sprintf(
 		"retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v",
@@ -69,10 +67,8 @@ func rules(policies int) []rule {
 	return all
 }
 
-// alwaysBusy is the policy whose buckets always have jobs.
 const alwaysBusy = "steady"
 
-// configuration is the file of admitters and drainers.
 func configuration(rules []rule, lease time.Duration, target string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
@@ -89,11 +85,10 @@ func configuration(rules []rule, lease time.Duration, target string) string {
 	return b.String()
 }
 
-// partition returns a bucket's partition; -1 for an unknown policy.
 func (h *history) partition(b bucket) int {
 	names, err := queue.NewNames("")
 	if err != nil {
-		panic(err) // the default prefix is valid
+		panic(err)
 	}
 	for _, r := range h.rules {
 		if r.name == b.policy {

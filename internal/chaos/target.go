@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// target is an API that fails occasionally. The result of a job depends on the seed, its name and
-// the number of attempts.
+// target fails occasionally, by seed, job and attempt.
 type target struct {
 	w    *world
 	mood atomic.Int32
@@ -25,13 +24,13 @@ type target struct {
 	stop func() error
 
 	mu    sync.Mutex
-	times map[string]uint64 // by job name
+	times map[string]uint64 // by job
 }
 
 const (
 	moodFlaky int32 = iota
-	moodDown        // answers all requests with 503
-	moodHangs       // does not answer
+	moodDown        // 503
+	moodHangs       // no answer
 )
 
 func (t *target) serve() error {
@@ -42,11 +41,10 @@ func (t *target) serve() error {
 	t.url = "http://" + listener.Addr().String()
 	server := &http.Server{Handler: t, ReadHeaderTimeout: 10 * time.Second}
 	t.stop = server.Close
-	go func() { _ = server.Serve(listener) }() // ends with the world
+	go func() { _ = server.Serve(listener) }()
 	return nil
 }
 
-// ServeHTTP implements [http.Handler].
 func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/call/") {
 		t.called(r)
@@ -55,7 +53,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := t.w.now()
 	name, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // ignore truncated requests
+		panic(http.ErrAbortHandler) // truncated
 	}
 	attempt, err := strconv.Atoi(r.Header.Get("Penstock-Attempt"))
 	if err != nil {
@@ -72,7 +70,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch status {
 	case 0:
-		panic(http.ErrAbortHandler) // breaks the connection
+		panic(http.ErrAbortHandler)
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "1")
 	}
@@ -80,10 +78,10 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// choose returns the result of a run: mostly a quick success.
+// choose returns mostly a quick success.
 func (t *target) choose(name string) (status int, wait time.Duration) {
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(name)) // never fails
+	_, _ = hash.Write([]byte(name))
 	t.mu.Lock()
 	t.times[name]++
 	r := rand.New(rand.NewPCG(t.w.seed, hash.Sum64()+t.times[name]))
@@ -108,13 +106,12 @@ func (t *target) choose(name string) (status int, wait time.Duration) {
 	case luck < 58:
 		return 0, wait
 	case luck < 59:
-		return 0, time.Hour // longer than an attempt may take
+		return 0, time.Hour // beyond an attempt's timeout
 	default:
 		return http.StatusOK, wait
 	}
 }
 
-// pause waits, and reports whether ctx was still live.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

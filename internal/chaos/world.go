@@ -21,19 +21,18 @@ const (
 	admitters = 2
 	drainers  = 3
 
-	// password of the account in deploy/nats.conf.
+	// in deploy/nats.conf
 	password = "chaos"
-	// diskSize is the size of a server's store, small enough to be filled.
+	// small enough to be filled
 	diskSize = 256 << 20
 )
 
-// world is an installation of real processes, and their links.
 type world struct {
 	seed  uint64
-	bin   string // directory of the programs
+	bin   string
 	dir   string
-	logs  string // a directory in dir
-	disks bool   // each server has a small disk
+	logs  string
+	disks bool
 	began time.Time
 
 	history *history
@@ -41,20 +40,20 @@ type world struct {
 
 	servers   []*process
 	ports     []ports
-	routes    [servers][servers]*link // from, to
+	routes    [servers][servers]*link
 	admitters []*process
 	drainers  []*process
-	wires     map[string][]*link // of a process to each server
+	wires     map[string][]*link
 
 	mu     sync.Mutex
-	epochs map[string]epoch // of lives
+	epochs map[string]epoch
 	out    io.Writer
 }
 
 type ports struct{ client, cluster, monitor, http, proxy int }
 
-// epoch is the start of a life by both clocks. A process reports instants as its wall clock at the
-// start plus a monotonic clock, so they are compared with this.
+// epoch is the start of a life by both clocks: a process reports its wall clock at the start plus a
+// monotonic clock.
 type epoch struct {
 	wall time.Time
 	at   time.Duration
@@ -68,20 +67,17 @@ func (w *world) launched(life string) {
 	w.epochs[life] = epoch{time.Now().Round(0), w.now()}
 }
 
-// instant converts a life's time.
 func (w *world) instant(life string, t time.Time) time.Duration {
 	e := w.epochs[life]
 	return e.at + t.Sub(e.wall)
 }
 
-// say prints to the screen and a log.
 func (w *world) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	fmt.Fprintf(w.out, "%9.3fs  %s\n", w.now().Seconds(), fmt.Sprintf(format, args...))
 }
 
-// prepare makes directories, configuration and links.
 func (w *world) prepare(deploy, syncs string) error {
 	w.logs = filepath.Join(w.dir, "logs")
 	if err := os.MkdirAll(w.logs, 0o700); err != nil {
@@ -96,7 +92,7 @@ func (w *world) prepare(deploy, syncs string) error {
 	if err := w.target.serve(); err != nil {
 		return fmt.Errorf("serve the target: %w", err)
 	}
-	// Connections could take an ephemeral port while its process is down.
+	// Connections could take an ephemeral port meanwhile.
 	next := 20000 + os.Getpid()%1000*10
 	for range servers {
 		var p ports
@@ -129,7 +125,6 @@ func (w *world) prepare(deploy, syncs string) error {
 		w.admitters = append(w.admitters, p)
 	}
 	for i := range drainers {
-		// logs the instants of starts
 		p, err := w.program("drainer", i, "--log-level", "debug")
 		if err != nil {
 			return err
@@ -139,8 +134,8 @@ func (w *world) prepare(deploy, syncs string) error {
 	return nil
 }
 
-// prepareServers uses the configuration of deploy with smaller limits. All routes lead over links:
-// servers gossip addresses and would bypass them, so they advertise an unused one.
+// prepareServers lowers the limits of deploy's configuration. Routes lead over links: servers would
+// bypass them by gossip, so they advertise an unused address.
 func (w *world) prepareServers(deploy, syncs string) error {
 	text, err := os.ReadFile(filepath.Join(deploy, "nats.conf"))
 	if err != nil {
@@ -198,7 +193,6 @@ accounts { PENSTOCK {
 	return nil
 }
 
-// program makes an admitter or drainer with its own link to each server.
 func (w *world) program(program string, i int, args ...string) (*process, error) {
 	name := fmt.Sprintf("%s-%d", program, i)
 	url := ""
@@ -217,7 +211,7 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 	}}, nil
 }
 
-// start starts everything, and waits until the servers are in step and the admitters serve.
+// start waits until the servers are in step and the admitters serve.
 func (w *world) start(ctx context.Context) error {
 	for _, p := range w.servers {
 		if err := p.start(); err != nil {
@@ -241,7 +235,6 @@ func (w *world) start(ctx context.Context) error {
 	return nil
 }
 
-// healthy waits until all servers are in step.
 func (w *world) healthy(ctx context.Context, patience time.Duration) error {
 	end := time.Now().Add(patience)
 	for _, p := range w.ports {
@@ -253,7 +246,6 @@ func (w *world) healthy(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// serves waits for a 200.
 func serves(ctx context.Context, url string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -277,12 +269,11 @@ func serves(ctx context.Context, url string, patience time.Duration) error {
 	}
 }
 
-// all lists the processes, dependent ones first.
+// dependent ones first
 func (w *world) all() []*process {
 	return append(append(append([]*process{}, w.drainers...), w.admitters...), w.servers...)
 }
 
-// end kills the remaining processes.
 func (w *world) end() {
 	for _, p := range w.all() {
 		p.finish()
@@ -300,13 +291,12 @@ func (w *world) end() {
 		}
 	}
 	if w.target != nil && w.target.stop != nil {
-		_ = w.target.stop() // no request follows
+		_ = w.target.stop()
 	}
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// freePort finds an unused port from next on.
 func freePort(next *int) (int, error) {
 	for ; *next < 32000; *next++ {
 		l, err := net.Listen("tcp", address(*next))

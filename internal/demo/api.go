@@ -11,26 +11,25 @@ import (
 	"time"
 )
 
-// arrival is a request as the API saw it.
+// arrival is a request at the API.
 type arrival struct {
 	at        time.Time
-	connected time.Time // when its connection was accepted
-	job       string    // Penstock-Job
-	attempt   int       // Penstock-Attempt
+	connected time.Time // of its connection
+	job       string
+	attempt   int
 	allowed   bool
 }
 
-// api is an external API with a strict limit: it refuses a request if the window before it already
-// holds limit requests, including refused ones. The window slides, so there is no edge at which
-// twice as many fit.
+// api refuses a request if the sliding window before it already holds limit requests, refused ones
+// included.
 type api struct {
 	limit  int
 	window time.Duration
-	takes  time.Duration // to answer
+	takes  time.Duration
 
 	mu       sync.Mutex
 	arrivals []arrival
-	done     map[string]int // number of 2xx answers per job
+	done     map[string]int // 2xx answers by job
 }
 
 func newAPI(limit int, window, takes time.Duration) *api {
@@ -39,7 +38,6 @@ func newAPI(limit int, window, takes time.Duration) *api {
 
 type connectedKey struct{}
 
-// serve serves the API until ctx ends, and returns its URL.
 func (a *api) serve(ctx context.Context) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,11 +51,10 @@ func (a *api) serve(ctx context.Context) (string, error) {
 		},
 	}
 	context.AfterFunc(ctx, func() { server.Close() })
-	go func() { _ = server.Serve(listener) }() // ends with the demo
+	go func() { _ = server.Serve(listener) }()
 	return "http://" + listener.Addr().String(), nil
 }
 
-// ServeHTTP implements [http.Handler].
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job := r.Header.Get("Penstock-Job")
 	attempt, err := strconv.Atoi(r.Header.Get("Penstock-Attempt"))
@@ -77,25 +74,23 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// arrive records a request and decides about it.
 func (a *api) arrive(r arrival) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.at = time.Now() // under the lock, so that arrivals are in order
+	r.at = time.Now() // under the lock, for their order
 	n := len(a.arrivals)
 	r.allowed = n < a.limit || r.at.Sub(a.arrivals[n-a.limit].at) >= a.window
 	a.arrivals = append(a.arrivals, r)
 	return r.allowed
 }
 
-// seen returns all requests so far.
 func (a *api) seen() []arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.arrivals)
 }
 
-// count returns the number of distinct jobs done, of refused requests, and of requests in the last
+// count returns jobs done, refused requests, and requests in the last window.
 // window.
 func (a *api) count() (done, refused, lately int) {
 	a.mu.Lock()
@@ -115,17 +110,14 @@ func (a *api) count() (done, refused, lately int) {
 	return len(a.done), refused, lately
 }
 
-// finished reports whether all jobs were done.
 func (a *api) finished(jobs []string) bool { return len(a.missing(jobs)) == 0 }
 
-// missing returns the jobs without a 2xx answer.
 func (a *api) missing(jobs []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(job string) bool { return a.done[job] > 0 })
 }
 
-// busiest returns the most requests in any window.
 func busiest(arrivals []arrival, window time.Duration) int {
 	most, first := 0, 0
 	for i, r := range arrivals {

@@ -8,7 +8,6 @@ import (
 )
 
 const (
-	// tick is the polling interval, and stalled the delay that counts as a stall.
 	tick    = time.Millisecond
 	stalled = 10 * time.Millisecond
 )
@@ -18,8 +17,8 @@ type stall struct {
 	from, to time.Time
 }
 
-// machine records stalls. Requests sent at proper intervals arrive together if the API was stalled
-// in between, so the report must distinguish stalls from faults of Penstock.
+// machine records stalls: requests arrive together after a stall of the API, which is not
+// Penstock's fault.
 type machine struct {
 	mu     sync.Mutex
 	stalls []stall
@@ -48,7 +47,6 @@ func watchMachine(ctx context.Context) *machine {
 	return m
 }
 
-// longest returns the longest stall that touches a period.
 func (m *machine) longest(from, to time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +59,6 @@ func (m *machine) longest(from, to time.Time) time.Duration {
 	return longest
 }
 
-// total returns the stalled part of a period.
 func (m *machine) total(from, to time.Time) (total time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

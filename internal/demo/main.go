@@ -1,13 +1,11 @@
-// Command demo shows Penstock's main job on real traffic, with real processes, in less than a
-// minute:
+// Command demo shows Penstock's main job with real processes in less than a minute:
 //
 //	make demo
 //
-// It starts an API that allows 50 requests in any second and counts every request above that, an
-// admitter with its embedded NATS server, and two drainers. It sends 1,200 jobs, half of them over
-// HTTP and half as plain NATS publishes, at a bucket that starts 48 a second and holds 800: a
-// trickle first, then bursts that fill it. Half-way it kills the drainer that owns the bucket. Then
-// it prints what happened, and ends with status 1 if a law of Penstock was broken.
+// It starts an API that allows 50 requests in any second, an admitter with its NATS server, and two
+// drainers. It sends 1,200 jobs, half over HTTP and half as plain publishes, to a bucket that
+// starts 48 a second and holds 800, and half-way kills the drainer that owns it. It prints what
+// happened, and exits 1 if a law was broken.
 package main
 
 import (
@@ -24,20 +22,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The policy, its one bucket, and the API behind it.
 const (
 	policyName = "demo"
 	bucketKey  = job.Key("customer-1")
 	partitions = 8
-	outflow    = 48 // a second
+	outflow    = 48
 	capacity   = 800
-	apiLimit   = 50 // requests in any second
+	apiLimit   = 50 // in any second
 	apiTakes   = 20 * time.Millisecond
 	lease      = 2 * time.Second
 )
 
-// bursts are the jobs to send, half of them over HTTP. The trickle starts at once. After it the
-// bucket, with 48 starts per second, is never empty until the end; the last two bursts do not fit.
+// bursts follow a trickle. Then the bucket is never empty until the end; the last two do not fit.
 var (
 	trickle = burst{jobs: 20, gap: 100 * time.Millisecond}
 	bursts  = []burst{
@@ -47,7 +43,6 @@ var (
 	}
 )
 
-// mostTime bounds the demo, without stopping the processes.
 const mostTime = 50 * time.Second
 
 func main() {
@@ -72,7 +67,7 @@ func main() {
 	}
 }
 
-// run plays the demo and returns the broken laws; an error means that it could not be played.
+// run returns the broken laws, or why it could not be played.
 func run(ctx context.Context, admitter, drainer string, out *screen) (broken []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mostTime)
 	defer cancel()
@@ -114,7 +109,6 @@ func run(ctx context.Context, admitter, drainer string, out *screen) (broken []s
 	return broken, nil
 }
 
-// verdict prints the broken laws and the processes' logs.
 func verdict(out io.Writer, broken []string, p *penstock) {
 	fmt.Fprintln(out)
 	if len(broken) == 0 {

@@ -19,23 +19,21 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// penstock is an admitter with its embedded server, two drainers, and a connection to observe them.
 type penstock struct {
 	admitter *process
 	drainers []*process
-	killed   *process // one of the drainers
+	killed   *process
 	httpURL  string
 
 	names     queue.Names
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	stream    jetstream.Stream
-	owners    jetstream.KeyValue // of partitions
-	leases    jetstream.KeyValue // of drainers
-	partition int                // the bucket
+	owners    jetstream.KeyValue
+	leases    jetstream.KeyValue
+	partition int // of the bucket
 }
 
-// configuration is a user's configuration, except for the temporary directory and free ports.
 const configuration = `
 http: {listen: "127.0.0.1:0"}
 nats:
@@ -50,7 +48,6 @@ policies:
     target: {http: {url: %q}}
 `
 
-// start starts the processes and waits until they share the work.
 func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target string,
 	out *screen) (err error) {
 	file := filepath.Join(dir, "penstock.yaml")
@@ -108,7 +105,7 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 	return nil
 }
 
-// owner returns the process that owns a partition by the drainers' records, or nil.
+// owner asks the drainers' records.
 func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -144,8 +141,7 @@ func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	return p.drainers[i], nil
 }
 
-// settle waits until the drainers share the partitions, so that the only takeover is the one after
-// the kill.
+// settle waits until the drainers share the partitions, so that the kill causes the only takeover.
 func (p *penstock) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, proctest.Patience)
 	defer cancel()
@@ -183,7 +179,6 @@ func (p *penstock) killOwner(ctx context.Context) error {
 	return nil
 }
 
-// held returns the number of jobs in the only bucket.
 func (p *penstock) held(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -194,7 +189,6 @@ func (p *penstock) held(ctx context.Context) (int, error) {
 	return int(info.State.Msgs), nil
 }
 
-// buried returns the number of dead letters.
 func (p *penstock) buried(ctx context.Context) (int, error) {
 	dead, err := p.js.Stream(ctx, p.names.DeadStream(policyName))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -213,7 +207,6 @@ func (p *penstock) children() []*process {
 	return append([]*process{p.admitter}, p.drainers...)
 }
 
-// ended returns an error if a process ended by itself.
 func (p *penstock) ended() error {
 	for _, c := range p.children() {
 		select {
@@ -227,7 +220,6 @@ func (p *penstock) ended() error {
 	return nil
 }
 
-// stop stops the processes, the admitter with the NATS server last.
 func (p *penstock) stop() error {
 	p.nc.Close()
 	var failed error
@@ -239,7 +231,6 @@ func (p *penstock) stop() error {
 	return failed
 }
 
-// kill kills the remaining processes.
 func (p *penstock) kill() {
 	if p.nc != nil {
 		p.nc.Close()

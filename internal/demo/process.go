@@ -12,10 +12,9 @@ import (
 type process struct {
 	*proctest.Process
 	name  string
-	ready map[string]string // of its ready line: http=… nats=…
+	ready map[string]string // of its ready line
 }
 
-// start starts a program and waits for its ready line. The end of ctx stops it.
 func start(ctx context.Context, name, program string, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// report prints the tables and returns the broken laws.
 func (s *scene) report(out *screen) (broken []string) {
 	f := s.findings()
 	h, n := s.traffic.http, s.traffic.nats
@@ -79,10 +78,8 @@ func (s *scene) report(out *screen) (broken []string) {
 	return s.broken(f)
 }
 
-// nameWidth is the width of the first column of both tables.
 const nameWidth = 36
 
-// number formats a count with thousands separators.
 func number(n int) string {
 	if n >= 1000 {
 		return strconv.Itoa(n/1000) + fmt.Sprintf(",%03d", n%1000)

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// scene holds the play and its observations.
 type scene struct {
 	*penstock
 	api     *api
@@ -17,22 +16,20 @@ type scene struct {
 	machine *machine
 	out     *screen
 
-	killSent  time.Time // killSent: before the kill; killed: after it
+	killSent  time.Time // before and after the kill
 	killDone  time.Time
-	resumed   time.Time // when the API first heard from the other drainer
+	resumed   time.Time // first request of the other drainer
 	successor *process
-	mostHeld  int // jobs that the bucket held
-	letters   int // dead letters
+	mostHeld  int
+	letters   int
 }
 
-// onTheWay bounds the difference between the times of two requests from start to API. Starts are in
-// order, and each has its own connection.
+// onTheWay bounds how much later one of two requests reaches the API: each has its own connection.
 const onTheWay = 100 * time.Millisecond
 
-// look is the polling interval.
+// polling interval
 const look = 100 * time.Millisecond
 
-// play sends the bursts, kills the owner half-way, and waits until all accepted jobs are done.
 func (s *scene) play(ctx context.Context) error {
 	jobs := trickle.jobs
 	for _, b := range bursts {
@@ -93,7 +90,6 @@ func (s *scene) play(ctx context.Context) error {
 	}
 }
 
-// kill kills the drainer that owns the bucket.
 func (s *scene) kill(ctx context.Context) error {
 	s.killSent = time.Now()
 	if err := s.killOwner(ctx); err != nil {
@@ -104,8 +100,7 @@ func (s *scene) kill(ctx context.Context) error {
 	return nil
 }
 
-// awaitSuccessor waits for the first request after the kill over a connection made after the dead
-// drainer's end.
+// awaitSuccessor waits for a request on a connection made after the dead drainer's end.
 func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 	for _, r := range s.api.seen() {
 		if r.connected.After(s.killDone) {
@@ -129,25 +124,23 @@ func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeover returns the time without starts after the kill.
 func (s *scene) takeover() time.Duration { return s.resumed.Sub(s.killSent) }
 
-// findings are the results from the API's log.
 type findings struct {
-	starts    int // requests, including refused ones
-	done      int // accepted jobs with a 2xx answer
+	starts    int // with refused ones
+	done      int
 	lost      []string
-	repeated  int // jobs that ran twice because of the kill
+	repeated  int // ran twice
 	twice     []string
-	unknown   int           // done jobs whose acceptance no sender saw: the answer was lost
+	unknown   int           // done, but the acceptance was lost
 	overtaken int           // requests after that of a job accepted later
-	behind    time.Duration // the largest such delay
-	// of these, those explained neither by the way to the API nor by a stall
+	behind    time.Duration // of those
+	// explained neither by the way nor by a stall
 	unordered int
-	counted   int // attempts counted, though nothing failed
+	counted   int // though nothing failed
 	throttled []arrival
 	busiest   int
-	rate      float64 // while a backlog existed, outside the takeover
+	rate      float64 // with a backlog, outside the takeover
 	measured  time.Duration
 	stalls    time.Duration
 }
@@ -163,12 +156,12 @@ func (s *scene) findings() findings {
 		known[job] = true
 	}
 	first := map[string]arrival{}
-	var latest []arrival // each with the highest number so far
+	var latest []arrival // with the highest number so far
 	number := func(r arrival) (n int) {
-		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n) // 0: not one of ours
+		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n)
 		return n
 	}
-	var before, after []arrival // of the kill
+	var before, after []arrival
 	for _, r := range seen {
 		switch {
 		case r.at.Before(s.traffic.backlogFrom):
@@ -228,8 +221,7 @@ func (s *scene) findings() findings {
 	return f
 }
 
-// stalled returns the stalled part of the measured time in percent: the slowdown caused by the
-// machine.
+// in percent of the measured time
 func (f findings) stalled() float64 {
 	if f.measured == 0 {
 		return 0
@@ -237,7 +229,6 @@ func (f findings) stalled() float64 {
 	return 100 * f.stalls.Seconds() / f.measured.Seconds()
 }
 
-// broken returns the broken laws.
 func (s *scene) broken(f findings) (broken []string) {
 	law := func(number int, name, format string, args ...any) {
 		broken = append(broken,
@@ -259,7 +250,7 @@ func (s *scene) broken(f findings) (broken []string) {
 		}
 		law(2, "rate", "%s", text)
 	}
-	// The rate excludes stalls, and cool-downs, which begin with each 429.
+	// without stalls, and cool-downs after 429s
 	within := 0.005*f.measured.Seconds() + f.stalls.Seconds()
 	off := math.Abs(f.rate-outflow) / outflow * f.measured.Seconds()
 	if f.measured > 0 && len(f.throttled) == 0 && off > within {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// screen prints permanent lines and, on a terminal, one changing line.
+// screen has one changing line on a terminal.
 type screen struct {
 	mu       sync.Mutex
 	w        io.Writer
 	terminal bool
-	live     bool // the last line is the one that changes
+	live     bool
 	started  time.Time
 	shown    time.Time
 }
@@ -24,7 +24,6 @@ func newScreen(f *os.File) *screen {
 		started: time.Now()}
 }
 
-// Write implements [io.Writer] for lines that stay.
 func (s *screen) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +31,6 @@ func (s *screen) Write(data []byte) (int, error) {
 	return s.w.Write(data)
 }
 
-// clear removes the changing line.
 func (s *screen) clear() {
 	if s.live {
 		fmt.Fprint(s.w, "\r\033[K")
@@ -40,14 +38,13 @@ func (s *screen) clear() {
 	}
 }
 
-// say prints a line with the time in front.
 func (s *screen) say(format string, args ...any) {
 	fmt.Fprintln(s, s.stamp(), fmt.Sprintf(format, args...))
 }
 
 func (s *screen) stamp() string { return fmt.Sprintf("%5.1fs ", time.Since(s.started).Seconds()) }
 
-// progress updates the changing line; without a terminal it prints a line every second.
+// progress prints a line a second without a terminal.
 func (s *screen) progress(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,42 +16,40 @@ import (
 )
 
 type burst struct {
-	after time.Duration // the beginning
+	after time.Duration
 	jobs  int
-	gap   time.Duration // between two jobs; 0: all at once
+	gap   time.Duration // 0: all at once
 }
 
-// tally counts the answers to one kind of sender.
 type tally struct {
 	submitted int
-	allowed   int // started at once
-	queued    int // or will start later
-	stored    int // accepted by JetStream
-	refused   int // answers that said no
-	cameBack  int // jobs that were refused at first and accepted later
-	gaveUp    int // jobs that were refused and did not come back
+	allowed   int
+	queued    int
+	stored    int // by JetStream
+	refused   int
+	cameBack  int // accepted after a refusal
+	gaveUp    int // never accepted
 }
 
-// accepted returns the number of accepted jobs.
 func (t tally) accepted() int { return t.allowed + t.queued + t.stored }
 
-// traffic sends the jobs and records the answers. HTTP clients retry after Retry-After. NATS
-// publishers do not: the server itself refuses them, without a time.
+// traffic sends the jobs. HTTP clients retry after Retry-After; plain publishers are refused
+// without a time.
 type traffic struct {
-	url    string // of the admitter
+	url    string
 	client *http.Client
 	js     jetstream.JetStream
 
 	mu         sync.Mutex
 	http, nats tally
-	jobs       []string      // ids of the accepted ones
-	wait       time.Duration // the longest that a queued job was to wait
-	// the shortest and the longest time until a refused job may come back
+	jobs       []string      // accepted
+	wait       time.Duration // announced for a queued job
+	// announced for refused jobs
 	soonest      time.Duration
 	latest       time.Duration
-	withoutRetry int       // refusals over HTTP without such a time
-	failures     []error   // neither acceptances nor refusals
-	backlogFrom  time.Time // when the first burst began
+	withoutRetry int // refusals over HTTP without a time
+	failures     []error
+	backlogFrom  time.Time // first burst
 }
 
 func newTraffic(url string, js jetstream.JetStream) *traffic {
@@ -64,10 +62,8 @@ func newTraffic(url string, js jetstream.JetStream) *traffic {
 	}
 }
 
-// clients is the number of concurrent HTTP requests.
 const clients = 32
 
-// send sends the trickle and the bursts, and waits until each job was accepted or given up.
 func (t *traffic) send(ctx context.Context, trickle burst, bursts []burst) {
 	began := time.Now()
 	var senders sync.WaitGroup
@@ -96,7 +92,6 @@ func (t *traffic) send(ctx context.Context, trickle burst, bursts []burst) {
 	}
 }
 
-// sleep reports whether ctx was live until the end.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -106,7 +101,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// post sends one job over HTTP, again after Retry-After when it is refused.
 func (t *traffic) post(ctx context.Context) {
 	t.count(func() { t.http.submitted++ })
 	for attempt := 0; ctx.Err() == nil; attempt++ {
@@ -123,7 +117,7 @@ func (t *traffic) post(ctx context.Context) {
 	}
 }
 
-// postOnce sends a job once. It returns the time until a retry, 0 if it was accepted.
+// postOnce returns the time until a retry; 0: accepted.
 func (t *traffic) postOnce(ctx context.Context, cameBack bool) (again time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url,
 		strings.NewReader(`{"amount":1}`))
@@ -184,7 +178,6 @@ func (t *traffic) refuse(retry time.Duration, told bool) {
 	}
 }
 
-// publish sends jobs as a plain NATS client, with the results from JetStream's acknowledgements.
 func (t *traffic) publish(ctx context.Context, jobs int) {
 	subject := "penstock.jobs." + policyName + "." + string(bucketKey)
 	var answers []jetstream.PubAckFuture
@@ -209,7 +202,7 @@ func (t *traffic) publish(ctx context.Context, jobs int) {
 			})
 		case err := <-answer.Err():
 			t.count(func() {
-				// Errors share one code and differ in their description.
+				// Errors share a code and differ in their description.
 				if strings.Contains(err.Error(), "maximum messages per subject exceeded") {
 					t.nats.refused++
 					t.nats.gaveUp++

@@ -17,23 +17,22 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// File holds the policies of one configuration file. A policy belongs to the set of at most one
-// file, so that processes with different files do not interfere.
+// File has the policies of a configuration file. A policy belongs to at most one set, so that files
+// do not interfere.
 type File struct {
 	Set      string // default [policy.DefaultSet]
 	Policies []policy.Policy
 }
 
-// FileResult is the result for a file's policies, by name.
+// FileResult is the result of [Store.PutFile].
 type FileResult struct {
-	Written []FileChange // the others are unchanged, or were changed since by the API
-	Absent  []string     // in the set and not in the file: they stay
-	// deleted, with an unchanged text in the file: they stay deleted
+	Written []FileChange // the others are unchanged, or changed by the API
+	Absent  []string     // in the set, not in the file: they stay
+	// deleted, and unchanged in the file: they stay deleted
 	Deleted []string
-	// unreadable records of policies that are not in the file: they stay
+	// records of policies that are not in the file: they stay
 	Unreadable []error
-	// shared limits that differ from those in other files' policies: the last one stored applies to
-	// all
+	// shared limits that differ from other files': the last one stored applies
 	Differing []error
 }
 
@@ -45,12 +44,11 @@ type FileChange struct {
 	Revision uint64
 }
 
-// PutFile writes the policies of a configuration file. It writes a policy only if its text has
-// changed since a file last wrote it, so that a restart undoes no later change or deletion. A
-// policy that left the file stays (see [Store.RetireAbsent]), and a file of another set may take it
-// over. All are checked before the first is written; the error joins all problems: those of
-// [Store.Put], policies of another set, and records of a newer format. An unreadable record is
-// replaced if the policy is in the file and fits its stream.
+// PutFile writes the policies of a file whose text has changed since a file last wrote them, so
+// that a restart undoes no later change or deletion. Policies that left the file stay (see
+// [Store.RetireAbsent]), and a file of another set may take them over. All are checked before any
+// is written; the error joins all problems: those of [Store.Put], policies of another set, and
+// records of a newer format. An unreadable record is replaced if the policy fits its stream.
 func (s *Store) PutFile(ctx context.Context, file File) (FileResult, error) {
 	result, err := s.putFile(ctx, cmp.Or(file.Set, policy.DefaultSet), file.Policies)
 	if err != nil {
@@ -153,10 +151,9 @@ func (s *Store) putFile(ctx context.Context, set string,
 	return result, errors.Join(problems...)
 }
 
-// sharedBeside compares the shared limits of a file's policy with those of policies outside the
-// file. A policy that already shares them may change them, and differences are only reported: files
-// do not change simultaneously, and would otherwise block each other. A policy new to a limit must
-// match the others.
+// sharedBeside compares a policy's shared limits with those outside the file. A policy that already
+// shares them may change them, and differences are only reported, because files do not change
+// together. A policy new to a limit must match.
 func sharedBeside(p policy.Policy, current map[string]*record,
 	inFile map[string]bool) (differing []error, refused error) {
 
@@ -188,7 +185,6 @@ func sharedBeside(p policy.Policy, current map[string]*record,
 	return differing, refused
 }
 
-// leave marks a policy as absent from the files of its set.
 func (s *Store) leave(ctx context.Context, set, name string) error {
 	_, err := s.change(ctx, name, func(current *record) (*record, error) {
 		if current == nil || current.set() != set || current.Retired || current.Left {
@@ -201,10 +197,10 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 	return err
 }
 
-// putAtOnce bounds concurrent writes of a file's policies.
+// of a file's policies
 const putAtOnce = 64
 
-// putFromFile writes one policy of a file over the record that was read; nil if nothing changed.
+// putFromFile returns nil if nothing changed.
 func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, stored kv.Record,
 	read *record) (change *FileChange, err error) {
 	revision, err := s.replace(ctx, p.Name, stored, read, func(current *record) (*record, error) {
@@ -232,7 +228,7 @@ func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, st
 	return change, err
 }
 
-// fromFile returns the record for a policy of a file; nil if nothing changed.
+// fromFile returns the record of a file's policy; nil: unchanged.
 func (s *Store) fromFile(ctx context.Context, set string, current *record, p policy.Policy) (
 	*record, error) {
 
@@ -267,9 +263,8 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 	return &next, s.fill(ctx, &next, current.present(), p)
 }
 
-// RetireAbsent retires the policies of a set that are absent from its file and have no waiting
-// jobs: they take no new jobs, and their streams go. It returns their names, and the waiting jobs
-// of the others. A job accepted at the same moment still runs.
+// RetireAbsent retires the policies of a set that left its file and have no waiting jobs. It
+// returns their names, and the waiting jobs of the others. A job accepted meanwhile still runs.
 func (s *Store) RetireAbsent(ctx context.Context,
 	set string) (retired []string, waiting map[string]uint64, err error) {
 	waiting = map[string]uint64{}

@@ -13,17 +13,15 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Inventory lists the stored policies and their defects.
 type Inventory struct {
 	OK, Retired int // policies
-	// unreadable records by policy: these policies are unknown to all processes
+	// by policy
 	Unreadable map[string]error
-	// streams without a record: their jobs never start
+	// streams without a record, whose jobs never start
 	Orphaned map[string]queue.Stream
 }
 
-// Inventory compares records and streams with the policies that the caller knows from
-// [Store.Watch]. Concurrent changes may be missing.
+// Inventory compares records and streams with policies known by [Store.Watch].
 func (s *Store) Inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
 	found, err := s.inventory(ctx, known)
 	if err != nil {
@@ -84,8 +82,8 @@ func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory,
 	return found, nil
 }
 
-// Sweep deletes the records of partitions that deleted policies left, if they have not changed for
-// the given time, in which former owners write their last word.
+// Sweep deletes the records of deleted policies' partitions, unless they changed within age,
+// because former owners still write.
 func (s *Store) Sweep(ctx context.Context, age time.Duration) error {
 	if err := s.sweep(ctx, time.Now().Add(-age)); err != nil {
 		return fmt.Errorf("sweep the records of partitions: %w", err)

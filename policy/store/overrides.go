@@ -27,17 +27,15 @@ type overrideRecord struct {
 type Override struct {
 	Key      job.Key
 	Override policy.Override
-	Revision uint64 // of the record; higher is newer
+	Revision uint64 // of the record
 }
 
-// MaxOverrides is the number of keys of a policy that may have an override; deleted ones count for
-// another hour.
+// MaxOverrides bounds a policy's overrides; deleted ones count for an hour.
 const MaxOverrides = 100_000
 
-// PutOverride replaces the override of a key and returns the record's revision. The zero override
-// deletes the record. It does not validate the override (see [policy.Override.Validate]), because
-// the policy may change later; unsuitable fields have no effect. Errors: [job.ErrInvalidKey],
-// [ErrTooMany].
+// PutOverride replaces a key's override and returns the record's revision; zero deletes it. It does
+// not validate (see [policy.Override.Validate]), because the policy may change later. Errors:
+// [job.ErrInvalidKey], [ErrTooMany].
 func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 	o policy.Override) (uint64, error) {
 	put, err := s.ChangeOverride(ctx, policyName, key, func(Override) (policy.Override, error) {
@@ -49,8 +47,8 @@ func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 	return put.Revision, nil
 }
 
-// ChangeOverride replaces a key's override by compare-and-set. change gets the current one, with
-// revision 0 if there is none, and is called again after a conflict. Its error is returned.
+// ChangeOverride replaces an override by compare-and-set. change gets the current one, with
+// revision 0 for none, and is repeated after a conflict.
 func (s *Store) ChangeOverride(
 	ctx context.Context, policyName string, key job.Key,
 	change func(Override) (policy.Override, error),
@@ -66,7 +64,7 @@ func (s *Store) ChangeOverride(
 	return put, nil
 }
 
-// changeOverride tries once; written is false after a conflict.
+// changeOverride tries once; written: no conflict.
 func (s *Store) changeOverride(ctx context.Context, policyName, name string, key job.Key,
 	change func(Override) (policy.Override, error)) (put Override, written bool, err error) {
 
@@ -140,7 +138,7 @@ func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (O
 	return o, nil
 }
 
-// DeleteOverride removes a key's override. A missing one is no error.
+// DeleteOverride removes a key's override, if it exists.
 func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) error {
 	name, err := overrideName(policyName, key)
 	if err == nil {
@@ -152,8 +150,8 @@ func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.K
 	return nil
 }
 
-// Overrides lists at most limit overrides of a policy after a key, by the bytes of stored keys; the
-// empty Key is before the first. Unreadable records are skipped and logged.
+// Overrides lists at most limit overrides after a key, by the bytes of stored keys. Unreadable ones
+// are logged.
 func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 	limit int) ([]Override, error) {
 	names, err := s.table.Keys(ctx, policyName+".>")
@@ -193,9 +191,8 @@ func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 }
 
 // WatchOverrides calls changed for each override of all policies, then synced once, then changed
-// for each change, from one goroutine, until the context ends; then it returns nil. For a deleted
-// or unreadable override exists is false, and the key follows its policy. Unreadable ones are
-// logged. It survives reconnects.
+// for each change, from one goroutine, until the context ends; it returns nil. A deleted or
+// unreadable one does not exist: the key follows its policy.
 func (s *Store) WatchOverrides(
 	ctx context.Context, changed func(policy string, key job.Key, o policy.Override, exists bool),
 	synced func(),
@@ -230,8 +227,7 @@ func encodeOverride(key job.Key, o policy.Override) ([]byte, error) {
 	return value, nil
 }
 
-// readOverride parses a record's name, and its value unless it is deleted. The key is empty if the
-// name is unreadable.
+// readOverride returns no key if the record's name is unreadable.
 func readOverride(r kv.Record) (policyName string, key job.Key, o policy.Override, err error) {
 	if policyName, key, err = parseOverrideName(r.Key); err != nil || r.Deleted {
 		return policyName, key, policy.Override{}, err
@@ -254,15 +250,14 @@ func parseOverrideRecord(value []byte, key job.Key) (policy.Override, error) {
 	}
 	o, err := policy.ParseOverride(r.Override)
 	if err != nil {
-		// Only valid overrides are written, so a newer version wrote this one: not the caller's
-		// mistake, so no InvalidError
+		// a newer version wrote it: no InvalidError
 		return policy.Override{}, fmt.Errorf("read record: %w: %v", job.ErrVersion, err)
 	}
 	return o, nil
 }
 
-// overrideName returns the name of an override's record: the policy and the key's subject form,
-// with bytes that names cannot hold, and "=", escaped as =XX.
+// overrideName is the policy and the key's subject form, with "=" and bytes that names cannot hold
+// as =XX.
 func overrideName(policyName string, key job.Key) (string, error) {
 	if !policy.IsName(policyName) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", queue.ErrNotFound, policyName)

@@ -1,7 +1,6 @@
-// Package store keeps policies and the overrides of their keys in tables of package queue/kv, which
-// all processes of an installation watch, and which are written by compare-and-set. A record names
-// the writer of the policy, a file or the API, so that a file undoes no later change. The package
-// also prepares the queue for a change of its policy.
+// Package store keeps policies and overrides in KV tables, which all processes watch, by
+// compare-and-set. A record names its writer, a file or the API, so that a file undoes no later
+// change.
 package store
 
 import (
@@ -27,16 +26,14 @@ import (
 // ErrTooMany is returned at the limit of policies, or of overrides of a policy.
 var ErrTooMany = errors.New("too many")
 
-// Store holds the policies and overrides of an installation. It is safe for concurrent use and has
-// no goroutine.
+// Store is safe for concurrent use and has no goroutine.
 type Store struct {
 	broker *queue.Broker
 	table  *kv.Table
 	log    *slog.Logger
 }
 
-// New returns the store of an installation set up by [queue.Broker.Setup]. Unreadable records are
-// logged to log, default [slog.Default].
+// New returns the store of an installation; see [queue.Broker.Setup]. log gets unreadable records.
 func New(broker *queue.Broker, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
@@ -44,8 +41,7 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 	return &Store{broker: broker, table: broker.Tables().Policies, log: log}
 }
 
-// MaxPolicies is the number of policies, including retired ones: each has a stream, and a place in
-// every process.
+// MaxPolicies bounds policies, retired ones included.
 const MaxPolicies = 10_000
 
 type record struct {
@@ -54,14 +50,14 @@ type record struct {
 	Source string          `json:"source"`
 	// of the target; empty: Source
 	TargetSource string `json:"target_source,omitempty"`
-	// SHA-256 of the text in the file that wrote it last
+	// SHA-256 of the text in that file
 	File    string `json:"file,omitempty"`
 	Set     string `json:"set,omitempty"`  // of that file; empty: policy.DefaultSet
 	Left    bool   `json:"left,omitempty"` // absent from the set's file
 	Retired bool   `json:"retired,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
-	// Deleting: retired, and removed with its stream. Deleted: removed, but kept as a mark because
-	// a file wrote it: the file brings it back only when its text changes.
+	// Deleting: retired, and removed with its stream. Deleted: kept as a mark for its file, which
+	// brings it back only when its text changes.
 	Deleting bool `json:"deleting,omitempty"`
 	Deleted  bool `json:"deleted,omitempty"`
 	// last change of the content
@@ -77,7 +73,7 @@ func (r *record) entry(revision uint64) (policy.Entry, error) {
 		Set: r.set(), Last: r.Last}, err
 }
 
-// set returns the set of the file that wrote the policy last, or "".
+// set returns the set of the last file, or "".
 func (r *record) set() string {
 	if r.File == "" {
 		return ""
@@ -85,10 +81,10 @@ func (r *record) set() string {
 	return cmp.Or(r.Set, policy.DefaultSet)
 }
 
-// Put writes a policy on behalf of a program or the API, and returns its revision. It returns the
-// errors of [policy.Policy.Validate], [policy.CheckChange] and [ErrTooMany]; a retired policy whose
-// stream is gone may become anything. A policy that has left its file or retired no longer belongs
-// to the file. An unchanged policy is not written. Its HTTP target must obey the stricter rule of
+// Put writes a policy for a program or the API, and returns its revision. It returns the errors of
+// [policy.Policy.Validate] and [policy.CheckChange], and [ErrTooMany]; a retired policy without a
+// stream may become anything. A policy that left its file or retired no longer belongs to the file.
+// An unchanged policy is not written. An HTTP target must obey the stricter rule of
 // httptarget.Options.
 func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	entry, err := s.Change(ctx, p.Name, func(*policy.Entry) (policy.Policy, error) {
@@ -97,8 +93,8 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 	return entry.Revision, err
 }
 
-// Change replaces a policy by compare-and-set, as [Store.Put] does. change gets the current one, or
-// nil if there is no readable one, and is called again after a conflict. Its error is returned.
+// Change replaces a policy by compare-and-set, like [Store.Put]. change gets the current one, nil
+// if there is none or it is unreadable, and is repeated after a conflict.
 func (s *Store) Change(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
@@ -117,7 +113,7 @@ func (s *Store) Change(
 	return entry, nil
 }
 
-// Try is [Store.Change] without writing: it returns the resulting policy with the current revision.
+// Try is [Store.Change] without writing.
 func (s *Store) Try(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
@@ -135,7 +131,7 @@ func (s *Store) Try(
 	return entry, nil
 }
 
-// draft returns the record for a change by a program or the API.
+// draft returns the record of a change by a program or the API.
 func (s *Store) draft(ctx context.Context, name string, current *record,
 	change func(current *policy.Entry) (policy.Policy, error)) (*record, error) {
 
@@ -169,7 +165,6 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 	return &next, s.fill(ctx, &next, current, p)
 }
 
-// agrees rejects shared limits that differ from those of other policies.
 func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
 	if len(p.SharedLimits()) == 0 {
 		return nil
@@ -186,7 +181,6 @@ func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
 	return err
 }
 
-// present returns nil for a deleted policy.
 func (r *record) present() *record {
 	if r == nil || r.Deleted {
 		return nil
@@ -194,7 +188,7 @@ func (r *record) present() *record {
 	return r
 }
 
-// at returns the record's revision, 0 for none or a deleted policy.
+// at returns 0 for none or a deleted policy.
 func (r *record) at() uint64 {
 	if r = r.present(); r != nil {
 		return r.revision
@@ -202,7 +196,6 @@ func (r *record) at() uint64 {
 	return 0
 }
 
-// room rejects policies beyond the maximum.
 func (s *Store) room(ctx context.Context, added int) error {
 	names, err := s.table.Count(ctx, "*")
 	if err != nil || int(names)+added <= MaxPolicies {
@@ -216,8 +209,8 @@ func (s *Store) room(ctx context.Context, added int) error {
 	return err
 }
 
-// fill checks a policy against the current record and puts it into the next one. Defaults are
-// stored as well, so that immutable ones stay when a later version changes them.
+// fill checks a policy and puts it into the next record. Defaults are stored, because a later
+// version may have others.
 func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
 	var before policy.Policy
 	var unreadable error
@@ -249,8 +242,7 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	return nil
 }
 
-// isGone reports whether a policy has retired and its stream is gone, so that the name is free for
-// any policy.
+// isGone reports whether a retired policy's stream is gone, which frees the name.
 func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 	if !r.Retired {
 		return false
@@ -259,10 +251,9 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 	return errors.Is(err, queue.ErrNoStream)
 }
 
-// change replaces a policy's record by compare-and-set, and repeats after conflicts. change gets
-// nil if there is no record, or one without a policy if it is unreadable, and returns nil to leave
-// it alone; unchanged records are not written. It also gets the records of deleted policies. A
-// newer format is [job.ErrVersion].
+// change replaces a record by compare-and-set, and repeats after conflicts. change gets nil if
+// there is none, one without a policy if it is unreadable, and those of deleted policies; it
+// returns nil to leave it alone. A newer format is [job.ErrVersion].
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
@@ -273,7 +264,7 @@ func (s *Store) change(
 	return s.replace(ctx, name, stored, current, change)
 }
 
-// replace is change for a record that was read.
+// replace is change of a record that was read.
 func (s *Store) replace(ctx context.Context, name string, stored kv.Record, current *record,
 	change func(*record) (*record, error)) (uint64, error) {
 	for {
@@ -321,8 +312,8 @@ func (s *Store) stored(ctx context.Context, name string) (kv.Record, *record, er
 	return stored, current, nil
 }
 
-// currentRecord parses a record for replacement: without a policy if it is unreadable, but not if a
-// newer version wrote it.
+// currentRecord parses a record to replace: without a policy if it is unreadable, except for a
+// newer format.
 func currentRecord(value []byte) (*record, error) {
 	r, err := parseRecord(value)
 	switch {
@@ -345,7 +336,7 @@ func parseRecord(value []byte) (*record, error) {
 	return &r, nil
 }
 
-// Policy reads a policy, including a retired one, or returns [queue.ErrNotFound].
+// Policy reads a policy, perhaps a retired one, or returns [queue.ErrNotFound].
 func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
 	if !policy.IsName(name) {
 		return policy.Entry{}, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
@@ -361,7 +352,7 @@ func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
 	return entry, nil
 }
 
-// Policies reads all policies. Unreadable ones are skipped and logged.
+// Policies reads all policies. Unreadable ones are logged.
 func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 	records, err := s.table.List(ctx, "*")
 	if err != nil {
@@ -374,8 +365,8 @@ func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 	return set, nil
 }
 
-// SetPaused pauses or resumes all jobs of a policy. A pause is separate from the policy and
-// survives its changes. It returns [queue.ErrNotFound] if there is no such policy.
+// SetPaused pauses or resumes a policy's jobs, apart from its content, or returns
+// [queue.ErrNotFound].
 func (s *Store) SetPaused(ctx context.Context, name string,
 	paused bool) (revision uint64, err error) {
 	if !policy.IsName(name) {
@@ -413,10 +404,9 @@ func readPolicy(r kv.Record) (policy.Entry, error) {
 	return entry, err
 }
 
-// Watch calls changed with all policies, and again after changes, until the context ends; then it
-// returns nil. Changes during a call are combined into the next one. changed may keep and modify
-// its argument. It survives reconnects and restarts of the server. Unreadable records are skipped
-// and logged: this process then does not have the policy.
+// Watch calls changed with all policies, and again after changes, until the context ends; it
+// returns nil. Changes during a call are combined. changed may keep its argument. Unreadable
+// records are logged: this process lacks the policy.
 func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
@@ -463,7 +453,7 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	})
 }
 
-// enter adds one record to a set, and reports whether the set changed.
+// enter reports whether the set changed.
 func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 	_, known := set[r.Key]
 	if r.Deleted {

@@ -9,11 +9,10 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Delete begins the deletion of a policy: it retires, takes no jobs, and is reported as Deleting
-// until [Store.Forget] removes it once its queue is empty. Its queue is closed before the depth is
-// read; if it holds jobs it is opened again and the error is a [*queue.PolicyInUseError], unless
-// even says that the caller drops them. may can reject the current policy, as in [Store.Change]; it
-// may be nil. It returns [queue.ErrNotFound] if there is no such policy.
+// Delete begins the deletion of a policy: it retires, and [Store.Forget] removes it once its queue
+// is empty. If the closed queue holds jobs, it is opened again and the error is a
+// [*queue.PolicyInUseError], unless even says that the caller drops them. may, unless nil, can
+// reject the current policy. It returns [queue.ErrNotFound] if there is none.
 func (s *Store) Delete(ctx context.Context, name string, even bool,
 	may func(policy.Entry) error) error {
 	for {
@@ -34,7 +33,6 @@ func (s *Store) Delete(ctx context.Context, name string, even bool,
 	}
 }
 
-// condemn marks a policy for deletion and closes its queue.
 func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) error {
 	name := entry.Policy.Name
 	mark := func(ctx context.Context) error {
@@ -54,9 +52,9 @@ func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) erro
 	return s.broker.CloseQueue(ctx, name, even, mark)
 }
 
-// Forget removes a policy after [Store.Delete] once its queue is empty: the stream, the overrides
-// and the record, which frees the name. Dead letters stay. It reports whether the policy is gone;
-// call it repeatedly until then. A policy that came back is left alone, and not gone.
+// Forget removes a deleted policy once its queue is empty: the stream, the overrides and the
+// record. Dead letters stay. Call it until it reports that the policy is gone. A policy that came
+// back stays.
 func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) {
 	if gone, err = s.forget(ctx, name); err != nil {
 		return false, fmt.Errorf("forget policy %s: %w", name, err)
@@ -97,7 +95,7 @@ func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) 
 		})
 	}
 	if errors.Is(err, queue.ErrConflict) {
-		return false, nil // changed meanwhile: retried by the next call
+		return false, nil // until the next call
 	}
 	return err == nil, err
 }
