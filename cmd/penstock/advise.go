@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/cmd/penstock/advice"
@@ -177,53 +176,39 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 	if err != nil {
 		return err
 	}
-	p := page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
-		Table: cells(frontier(a))}
-	for _, c := range frontierCharts(goals, a) {
-		if err := p.add(c); err != nil {
-			return err
-		}
-	}
-	return p.write(file)
+	return page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
+		Table: cells(frontier(a)), Charts: frontierCharts(goals, a)}.write(file)
 }
 
 func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
-	x := "most starts in " + spell(a.Per)
 	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {
-		c := chart{title: title, x: x, y: unit}
-		point := func(i int) plotter.XY {
-			return plotter.XY{X: a.Tried[i].Most, Y: value(a.Tried[i])}
-		}
-		var names []string
-		marks := map[string]plotter.XYs{}
-		best, left, right := plotter.XYs{}, math.Inf(1), 0.0
+		c := chart{Title: title, X: "most starts in " + spell(a.Per), Y: unit}
+		at := func(i int) point { return point{a.Tried[i].Most, value(a.Tried[i])} }
+		best := series{Label: "frontier", Color: "#333333", Radius: 4}
+		left, right := math.Inf(1), 0.0
 		for i, t := range a.Tried {
-			algorithm := strings.ReplaceAll(string(t.Policy.Algorithm), "_", " ")
-			if marks[algorithm] == nil {
-				names = append(names, algorithm)
+			label := strings.ReplaceAll(string(t.Policy.Algorithm), "_", " ")
+			j := slices.IndexFunc(c.Series, func(s series) bool { return s.Label == label })
+			if j < 0 {
+				j = len(c.Series)
+				c.Series = append(c.Series,
+					series{Label: label, Color: ink(j), Fill: ink(j), Radius: 2.5})
 			}
-			marks[algorithm] = append(marks[algorithm], point(i))
+			c.Series[j].Points = append(c.Series[j].Points, at(i))
 			left, right = min(left, 0.95*t.Most), max(right, 1.02*t.Most)
 			if a.OnFrontier(i) {
-				best = append(best, point(i))
+				best.Points = append(best.Points, at(i))
 			}
-		}
-		for i, name := range names {
-			c.dots = append(c.dots, dots{name: name, color: ink(i), shape: draw.CircleGlyph{},
-				radius: 2.5, points: marks[name]})
 		}
 		for _, b := range goals.Bounds {
 			if b.Name == name {
 				y := b.Most * scale
-				c.curves = append(c.curves, curve{name: "goal", color: grey, dashed: true,
-					points: plotter.XYs{{X: left, Y: y}, {X: right, Y: y}}})
+				c.Series = append(c.Series, series{Label: "goal", Color: grey, Line: true,
+					Dash: []int{4, 3}, Points: []point{{left, y}, {right, y}}})
 			}
 		}
-		c.dots = append(c.dots,
-			dots{name: "frontier", color: rgb(0x333333), shape: draw.RingGlyph{}, radius: 4,
-				points: best},
-			dots{name: "chosen", color: rgb(0xc0392b), shape: draw.RingGlyph{}, radius: 7,
-				points: plotter.XYs{point(a.Chosen)}})
+		c.Series = append(c.Series, best, series{Label: "chosen", Color: "#c0392b", Radius: 7,
+			Points: []point{at(a.Chosen)}})
 		return c
 	}
 	return []chart{
