@@ -54,8 +54,17 @@ const (
 
 // The first matching path counts.
 func (h *handler) routes() []route {
+	process := []route{
+		{"GET", "/healthz", 0, h.health},
+		{"POST", "/healthz", 0, h.health}, // lets the process serve as a target for trials
+		{"GET", "/readyz", 0, h.ready},
+		{"GET", "/metrics", access.Read, nil}, // served by Options.Metrics
+	}
+	if h.service == nil {
+		return process
+	}
 	m := management{h.options.Management, h.options.Clients}
-	return []route{
+	return append([]route{
 		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
 		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state&tag", access.Read, look(m.jobs)},
 		{"POST", batchPath, access.Submit, h.submitBatch},
@@ -129,12 +138,8 @@ func (h *handler) routes() []route {
 		{"GET", "/v1/minutes/{policy}", access.Read, look(m.minutes)},
 		{"GET", clientPath, access.Any, look(m.client)},
 
-		{"GET", "/healthz", 0, h.health},
-		{"POST", "/healthz", 0, h.health}, // lets the process serve as a target for trials
-		{"GET", "/readyz", 0, h.ready},
-		{"GET", "/metrics", access.Read, nil}, // served by Options.Metrics
 		{"GET", "/openapi.yaml", 0, describe},
-	}
+	}, process...)
 }
 
 type resource struct {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/nats-io/nats.go"
@@ -22,9 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/backup"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
-
-// the operation failed, as opposed to wrong usage
-const exitFailed = 1
 
 const notInIt = `not in it: leases and locks, which end by themselves; which jobs were done, for repeats of their
 Idempotency-Keys; counters of limits; configuration, tokens, certificates and other files
@@ -88,51 +84,33 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 	return c, err
 }
 
-// It returns the exit status.
 func overInstallation(name, does string, args []string, stderr io.Writer,
 	do func(ctx context.Context, b *queue.Broker, file string) error) int {
-	flags := pflag.NewFlagSet("admitter "+name, pflag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	config.Flags(flags)
-	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: admitter %s FILE [flags]\n\n%s\n\n%s", name, does,
-			flags.FlagUsages())
-	}
-	report := func(err error, status int) int {
-		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintln(stderr, "admitter: "+strings.TrimSuffix(line, "\n"))
-		}
-		return status
-	}
-	err := flags.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		return exitMade
-	}
-	if err == nil && flags.NArg() != 1 {
-		err = errors.New("want one file")
-	}
-	var c config.Config
-	if err == nil {
-		c, err = config.LoadFile(flags)
-	}
-	if err != nil {
-		return report(err, exitInvalid)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	nc, leave, err := reach(c, name == "backup")
-	if err != nil {
-		return report(err, exitFailed)
-	}
-	defer leave()
-	b, err := queue.NewBroker(nc, queue.Options{Prefix: c.NATS.Prefix, Replicas: c.NATS.Replicas})
-	if err == nil {
-		err = do(ctx, b, flags.Arg(0))
-	}
-	if err != nil {
-		return report(fmt.Errorf("%s: %w", name, err), exitFailed)
-	}
-	return exitMade
+	return subcommand(name+" FILE [flags]", does, flags, args, stderr,
+		func(file string) (int, error) {
+			c, err := config.LoadFile(flags)
+			if err != nil {
+				return exitInvalid, err
+			}
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			nc, leave, err := reach(c, name == "backup")
+			if err != nil {
+				return exitFailed, err
+			}
+			defer leave()
+			b, err := queue.NewBroker(nc,
+				queue.Options{Prefix: c.NATS.Prefix, Replicas: c.NATS.Replicas})
+			if err == nil {
+				err = do(ctx, b, file)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return exitFailed, err
+		})
 }
 
 // reach starts an embedded server on its directory, or with running set connects to the admitter

@@ -12,11 +12,9 @@
 //	admitter restore FILE             restore a backup into an empty installation
 //
 // It prints a line beginning with "ready " when it can be used. SIGHUP reloads the configuration.
-// On SIGTERM or SIGINT /readyz fails at once, while it continues to serve until jobs finish, and at
-// least for http.lame_duck; then it exits with status 0. A second signal ends it immediately.
-// Status 1 means that it failed, 2 that its configuration or arguments are wrong.
-//
-// Package penstock implements it; this package adds flags, the ready line, and a target for trials.
+// On SIGTERM or SIGINT /readyz fails at once, while it serves until jobs finish, and at least for
+// http.lame_duck; then it exits with status 0. A second signal ends it immediately. Status 1 means
+// that it failed, 2 that its configuration or arguments are wrong.
 package main
 
 import (

@@ -2,10 +2,10 @@
 // others. Any number of drainers share the work.
 //
 // With http.listen it serves /healthz, /readyz and /metrics. It prints a line beginning with "ready
-// " when it takes part. SIGHUP reloads the configuration: the log level and drain.policies apply,
-// other settings need a restart. On SIGTERM or SIGINT it hands over its partitions, lets running
-// jobs finish within the grace period, and exits with status 0; a second signal ends it. Status 1
-// means that it failed, 2 that its configuration or arguments are wrong.
+// " when it takes part. SIGHUP reloads the log level and drain.policies. On SIGTERM or SIGINT it
+// hands over its partitions, lets running jobs finish within the grace period, and exits with
+// status 0; a second signal ends it. Status 1 means that it failed, 2 that its configuration or
+// arguments are wrong.
 package main
 
 import (

@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/follow"
@@ -99,11 +97,11 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 			return fmt.Errorf("listen for HTTP: %w", err)
 		}
 		defer listener.Close()
-		known := hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)
 		serving = append(serving, guarded.Run, lifecycle.HTTP(listener,
-			routes(func() []health.Part { return parts(ctx, nc, drainer, p.Files) },
-				guarded.Clients(),
-				mayRead(guarded.Clients(), known, metrics.Handler(log))),
+			httpapi.New(nil, httpapi.Options{Metrics: metrics.Handler(log),
+				Parts:   func() []health.Part { return parts(ctx, nc, drainer, p.Files) },
+				Clients: guarded.Clients(), Hosts: hosts.Of(c.HTTP.Listen, c.HTTP.Hosts),
+				Logger: log}),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies,
 				TLS: guarded.TLS(), Logger: log}))
@@ -115,7 +113,7 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 	files *follow.Status) []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
 	if ctx.Err() != nil {
-		process.Err = errors.New("stopping")
+		process.Err = admission.ErrStopping
 	}
 	connection := health.Part{Name: "nats", Status: "connected"}
 	if !nc.IsConnected() {
@@ -124,62 +122,4 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 	return []health.Part{process, connection,
 		{Name: "drainer", Err: drainer.Health(), Status: "holds its lease", Notes: drainer.Notes()},
 		files.Part()}
-}
-
-func routes(parts func() []health.Part, clients func() *access.Clients,
-	metrics http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		now, all := parts(), clients == nil
-		if !all {
-			client, err := clients().Of(r)
-			all = err == nil && client.MayAll(access.Read)
-		}
-		err, text := health.Err(now), "ready"
-		switch verbose := r.URL.Query().Has("verbose"); {
-		case verbose && strings.Contains(r.Header.Get("Accept"), "application/json"):
-			w.Header().Set("Content-Type", "application/json")
-			document, _ := json.Marshal(health.Of(now, all)) // cannot fail
-			text = string(document)
-		case verbose:
-			text = strings.Join(health.Of(now, all).Lines(), "\n")
-		case err != nil:
-			text = err.Error()
-		}
-		if err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		fmt.Fprintln(w, text)
-	})
-	return mux
-}
-
-// mayRead requires the right to read, and one of the process's names; nothing without access
-// control.
-func mayRead(clients func() *access.Clients, known hosts.Known, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !known.Has(r.Host) {
-			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it",
-				http.StatusMisdirectedRequest)
-			return
-		}
-		if clients != nil {
-			client, err := clients().Of(r)
-			if err != nil {
-				w.Header().Set("WWW-Authenticate", access.Challenge(err))
-				http.Error(w, err.Error(), http.StatusUnauthorized)
-				return
-			}
-			if !client.MayAll(access.Read) {
-				http.Error(w, "the client has no right to read for all policies and keys",
-					http.StatusForbidden)
-				return
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -95,7 +95,7 @@ config: admission/outbound admission/schedules algorithms internal/guard interna
 cmd/admitter: . admission/access admission/envoy admission/outbound admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/clienttls internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
-cmd/drainer: admission/access config internal/daemon internal/follow internal/guard internal/health internal/hosts
+cmd/drainer: admission admission/httpapi config internal/daemon internal/follow internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go
 
