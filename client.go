@@ -17,19 +17,19 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Client submits jobs to an installation in other processes, over HTTP or NATS. Its methods return
-// what those of [Penstock] do, or [ErrUnavailable] if no admitter answers. Each call takes as long
-// as its context allows. A Client is safe for concurrent use.
+// Client submits jobs to other processes, over HTTP or NATS. Its methods behave as those of
+// [Penstock], or return [ErrUnavailable] if no admitter answers within the context's time. It is
+// safe for concurrent use.
 type Client struct {
-	// Codec encodes payloads of jobs and decodes those of results. Set it before the first call.
+	// Codec encodes jobs and decodes results. Set it before the first call.
 	Codec Codec
 
 	ask     answer.Asker
 	permits func() (*permits.Client, error) // nil: over HTTP
 }
 
-// NewHTTPClient returns a client of the admitters at a URL such as https://penstock:8080. The
-// token, of a client in http.tokens, may be empty. A nil hc means [http.DefaultClient].
+// NewHTTPClient returns a client of the admitters at a URL such as https://penstock:8080, with a
+// token of http.tokens, or empty. A nil hc means [http.DefaultClient].
 func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	ask, err := answer.OverHTTP(server, token, hc)
 	if err != nil {
@@ -38,7 +38,7 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	return &Client{ask: ask}, nil
 }
 
-// NewNATSClient returns a client over a connection to NATS; an empty prefix means penstock.
+// NewNATSClient returns a client over NATS; an empty prefix means penstock.
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	names, err := queue.NewNames(prefix)
 	if err != nil {
@@ -51,8 +51,7 @@ func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 }
 
 // Acquire is [Penstock.Acquire]. Over NATS, an unknown policy is an [admission.ErrNoDrainer]. Over
-// HTTP it waits for at most [admission.MaxWait], and StartBy leaves out the time that the answer
-// was on its way.
+// HTTP, the wait is at most [admission.MaxWait], and StartBy ignores the answer's time in transit.
 func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 	if c.permits != nil {
 		client, err := c.permits()
@@ -65,7 +64,7 @@ func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 		Job{Cost: of.Cost, Costs: of.Costs, Priority: of.Priority}.header())
 }
 
-// Submit is [Penstock.Submit]. Job.IP is not sent: an admitter knows its clients' addresses.
+// Submit is [Penstock.Submit]. It does not send Job.IP.
 func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if _, err := job.EncodeKey(j.Key); err != nil {
 		return Ticket{}, admission.InvalidKey(err)
@@ -116,9 +115,9 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 // Ended is how a job ended.
 type Ended = answer.Ended
 
-// Cancel drops a job that has not started. A job that runs is an [admission.ErrConflict], one that
-// has ended an [admission.ErrNotFound], and one that its drainer has not received yet, right after
-// Submit, an [admission.ErrNoDrainer]; then Cancel may be repeated.
+// Cancel drops a job that has not started. Errors: [admission.ErrConflict] if it runs,
+// [admission.ErrNotFound] if it has ended, and [admission.ErrNoDrainer], to be repeated, if its
+// drainer has not received it yet.
 func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	policy, seq, err := parseID(id)
 	if err == nil {
@@ -127,10 +126,9 @@ func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// Wait waits until a job has ended, and returns how. For a job without an IdempotencyKey, in a
-// policy without result_retention, only dead letters are known; others are an
-// [admission.ErrNotFound]. Wait polls at most once a second; for the end at once, and the reply,
-// set [Job.Wait].
+// Wait polls, at least every second, until a job has ended, and returns how. Without an
+// IdempotencyKey or result_retention, a job that is done is an [admission.ErrNotFound]. For the
+// reply, and no polling, set [Job.Wait].
 func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	policy, seq, err := parseID(id)
 	if err != nil {

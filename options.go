@@ -33,66 +33,59 @@ import (
 // Options configure [Open]. The zero value means an embedded NATS server in a temporary directory,
 // which only this process can reach, without policies.
 type Options struct {
-	// Policies are written for all processes of the installation, each only if it differs from the
-	// last write by a file or a program: a restart keeps operators' changes. Nil: the policies in
-	// NATS apply. See [LoadPolicies].
+	// Policies are written for all processes. One that equals its last write by a file or program
+	// is not, so a restart keeps operators' changes. Nil: those in NATS. See [LoadPolicies].
 	Policies []policy.Policy
-	// Set names the set that Policies form; default [policy.DefaultSet]. Programs with different
-	// policies on one NATS need different sets.
+	// Set names the set of Policies; default [policy.DefaultSet]. Programs with different policies
+	// on one NATS need different sets.
 	Set string
-	// Prune retires policies of the set that left Policies, once no job waits in them; by default
-	// they stay, with a warning.
+	// Prune retires policies that left the set, once no job waits in them; by default they stay,
+	// with a warning.
 	Prune bool
-	// Schedules of Set, with jobs of Policies; those missing are removed. Nil: existing schedules
-	// continue.
+	// Schedules of Set, with jobs of Policies. Others of Set are removed, unless it is nil.
 	Schedules []schedules.Entry
 
 	// URL of NATS 2.14 or newer, or several with commas; empty: an embedded server.
-	URL string
-	// Credentials for URL, besides a user and password in it.
-	Credentials Credentials
-	// Server configures the embedded server. The zero value has no port, and keeps jobs in a
-	// temporary directory.
+	URL         string
+	Credentials Credentials // for URL, besides a user and password in it
+	// Server configures the embedded server; by default it has no port and a temporary directory.
 	Server embedded.Options
-	// StartWithoutNATS lets Open return without NATS. Until NATS is reachable, checks follow the
-	// policies in Cache, or Policies without a cache, and jobs are refused.
+	// StartWithoutNATS lets Open return before NATS is reachable. Until then checks follow the
+	// policies in Cache, or else Policies, and jobs are refused.
 	StartWithoutNATS bool
-	// Prefix of all subjects and, in upper case, of all streams and KV buckets; default
+	// Prefix of subjects and, in upper case, of streams and KV buckets; default
 	// [queue.DefaultPrefix].
 	Prefix   string
-	Replicas int // of each stream and KV bucket: 1 (default), 3 or 5
+	Replicas int // of streams and KV buckets: 1 (default), 3 or 5
 
 	AdmitOnly     bool          // Run starts no jobs, and Handle panics
 	DrainPolicies []string      // whose jobs this process may start; default all
-	Lease         time.Duration // as in [workers.Options]
-	Memory        int64         // the same
-	Slots         int           // the same
-	// Codec encodes the payloads of Submit, decodes those of handlers, and both for their replies.
-	Codec job.Codec
-	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
-	// and, for policies from the API, addresses of this machine and of metadata services.
+	Lease         time.Duration // see [workers.Options]
+	Memory        int64         // see [workers.Options]
+	Slots         int           // see [workers.Options]
+	Codec         job.Codec     // of jobs and replies
+	// AllowTargets adds networks for HTTP targets. Link-local addresses are forbidden by default
+	// and, to policies from the API, those of this machine and of metadata services.
 	AllowTargets []netip.Prefix
 
 	HTTP      HTTP          // that Run serves; default none
 	ServeNATS bool          // Run answers requests over NATS
 	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
-	Limits Limits // in a store that processes share; nil: in memory
-	Cache  string // file of policies for StartWithoutNATS; empty: none
-	// Files is the state of reloadable files, for /readyz; nil: only those of HTTP.
-	Files *follow.Status
-	Sink  queue.Sink // of this process and the jobs that it starts; may be nil
-	// Submitting and Attempt, for traces, are as in [admission.Options] and [workers.Options].
+	Limits Limits         // in a shared store; nil: in memory
+	Cache  string         // file of policies for StartWithoutNATS; empty: none
+	Files  *follow.Status // of reloadable files, for /readyz; nil: those of HTTP
+	Sink   queue.Sink     // of events of this process and its jobs; may be nil
+	// Submitting and Attempt, for traces: see [admission.Options] and [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
 	Logger     *slog.Logger // default [slog.Default]
-	Audit      bool         // Run compares all starts with their limits: see package workers/audit
+	Audit      bool         // Run checks all starts: see package workers/audit
 	shared     bool         // Limits is set
 }
 
-// Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed.
-// CA, Cert and Key are TLS files: authorities, and this process's certificate. Files are read for
-// each connection.
+// Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed,
+// and TLS files: of authorities, and of a client certificate. Each connection reads the files.
 type Credentials struct {
 	User, Password, PasswordFile string
 	Token, TokenFile             string
@@ -103,24 +96,23 @@ type Credentials struct {
 
 // HTTP configures the HTTP API that Run serves.
 type HTTP struct {
-	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. An address that
-	// other machines can reach requires Tokens or Insecure.
+	// Listen is a "host:port"; for port 0 see [Penstock.HTTPAddr]. An address that other machines
+	// can reach requires Tokens or Insecure.
 	Listen string
 	// Tokens is a file of clients and their rights (docs/operate.md); empty: no access control. It
 	// is reread when it changes, as are the files of TLS.
 	Tokens   string
 	TLS      TLS
 	Insecure bool // permits other machines without Tokens
-	// LameDuck is the least time that HTTP is served after Run's context has ended, with /readyz
-	// answering 503 for load balancers; default 0.
+	// LameDuck keeps HTTP open after Run's context has ended, with 503 from /readyz, so that load
+	// balancers notice; default 0.
 	LameDuck time.Duration
-	// Hosts are further permitted host names, besides IP addresses, localhost, *.localhost and the
-	// host of Listen; "*.example.com" matches subdomains.
+	// Hosts are permitted host names besides IP addresses, localhost, *.localhost and the host of
+	// Listen; "*.example.com" matches subdomains.
 	Hosts []string
 	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections bounds open connections, default 16384, MaxPerClient those of an address,
-	// default 1024.
+	// MaxConnections defaults to 16384, MaxPerClient, those of an address, to 1024.
 	MaxConnections, MaxPerClient int
 	Metrics                      http.Handler // serves /metrics; nil: 404
 }
@@ -199,8 +191,8 @@ func (o Options) checkPolicies() error {
 	return o.wanted().Check(cmp.Or(o.Prefix, queue.DefaultPrefix), o.Limits.Possible)
 }
 
-// LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file. The
-// error joins all problems with their places: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
+// LoadPolicies reads the list `policies` of a YAML file, such as a configuration file. The error
+// joins all problems with their places: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
 	return policyfile.Load(name)
 }

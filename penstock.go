@@ -10,8 +10,8 @@
 //	go p.Run(ctx)
 //	ticket, err := p.Submit(ctx, penstock.Job{Policy: "stripe", Key: "customer-1", Body: body})
 //
-// [Open] starts a NATS server inside the process or connects to a remote one. All processes on the
-// same NATS share one rate. The command admitter only adds flags and configuration files.
+// [Open] starts a NATS server inside the process or connects to a remote one. All processes on one
+// NATS share one rate. The command admitter adds flags and configuration files.
 //
 // Package workers is for programs that only run jobs, package workerstest for tests of handlers.
 package penstock
@@ -76,9 +76,8 @@ type Penstock struct {
 	closing sync.Once
 }
 
-// Open joins an installation, or creates it: it listens for HTTP, starts a NATS server or connects
-// to one, and writes the policies. An error about options names all problems. When Open fails, or
-// ctx ends first, it leaves nothing behind.
+// Open joins an installation, or creates it, and writes the policies. An error about options names
+// all problems. A failed Open leaves nothing behind.
 //
 // Submit and Check work at once; Run starts the jobs.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
@@ -122,8 +121,8 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	return p.node.Prepare(ctx)
 }
 
-// build makes all parts and starts none. API requests and the drainer have connections of their
-// own, so that neither delays the acknowledgements of publishes.
+// build makes all parts and starts none. Separate connections keep API requests and the drainer
+// from delaying the acknowledgements of publishes.
 func (p *Penstock) build() (err error) {
 	o := p.options
 	if p.broker, err = p.newBroker("penstock admitter"); err != nil {
@@ -239,24 +238,22 @@ func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.drainer.Handle(policy, handle)
 }
 
-// Ready returns a channel that is closed when Run serves all and has tried to apply every policy.
+// Ready returns a channel that is closed once Run serves, and has tried to apply every policy.
 func (p *Penstock) Ready() <-chan struct{} { return p.ready }
 
-// Health returns why jobs are not accepted or not started now, as /readyz does, or nil.
+// Health returns why jobs are not accepted or started now, as /readyz does, or nil.
 func (p *Penstock) Health() error { return health.Err(p.parts()) }
 
-// Connected reports whether this process is connected to NATS.
+// Connected reports whether NATS is connected.
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
-// Policies returns the policies as they last came from NATS, nil before; the caller must not change
-// them.
+// Policies returns the policies last read from NATS, or nil. The caller must not change them.
 func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 
-// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running.
+// Depths counts the jobs of every policy with a queue: waiting, backing off and running.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node.Depths(ctx) }
 
-// Handler returns the HTTP API (docs/reference/api.md), for a server of the caller. With
-// HTTP.Listen, Run serves it.
+// Handler returns the HTTP API (docs/reference/api.md), for a server of the caller.
 func (p *Penstock) Handler() http.Handler { return p.door.Handler }
 
 // HTTPAddr returns the address on which Run serves HTTP, or nil.
@@ -267,15 +264,14 @@ func (p *Penstock) HTTPAddr() net.Addr {
 	return p.listener.Addr()
 }
 
-// NATSURL returns the address of NATS without passwords; empty for an embedded server without a
-// port.
+// NATSURL returns the address of NATS without passwords; empty: an embedded server without a port.
 func (p *Penstock) NATSURL() string { return p.nats.URL() }
 
 // Connect opens another connection to NATS, which the caller closes.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.Connect(name) }
 
-// SetUsers replaces the users of an embedded server that was opened with users, and disconnects
-// clients that lose permissions.
+// SetUsers replaces the users of an embedded server opened with users, and disconnects clients that
+// lose permissions.
 func (p *Penstock) SetUsers(users []embedded.User) error {
 	if p.nats.Inside == nil {
 		return errors.New("penstock: NATS is elsewhere, and so are its users")
@@ -283,9 +279,9 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.Inside.SetUsers(users)
 }
 
-// Reload applies changed Policies, Set, Prune, Schedules and DrainPolicies, and reads the files of
-// clients and certificates again. Invalid policies or files change no policy. Reload waits while
-// NATS is away.
+// Reload applies changed Policies, Set, Prune, Schedules and DrainPolicies, and rereads the files
+// of clients and certificates. After an error about them no policy is changed. Reload waits for
+// NATS.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

@@ -13,11 +13,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-const rosterLease = 5 * time.Second // since its last heartbeat a process counts
+const rosterLease = 5 * time.Second
 
 // Run starts jobs, follows the policies, and serves HTTP and NATS, until ctx ends or Close is
-// called. Then it hands its partitions over, lets running jobs finish for at most Grace, and
-// returns nil; other errors are permanent. It can be called once.
+// called. Then it hands over its partitions, gives running jobs at most Grace to finish, and
+// returns nil. Other errors are permanent. It can be called once.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {
@@ -53,7 +53,6 @@ func (p *Penstock) serving() []func(context.Context) error {
 	return parts
 }
 
-// begin records the call of Run, which must call ended when it returns.
 func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +71,7 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-// Close ends Run and waits for it; running jobs get at most Grace. Then it closes everything that
-// Open opened. It may be repeated.
+// Close ends Run, waits for it, and undoes Open. It may be repeated.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()

@@ -16,44 +16,42 @@ import (
 
 // Job is a job to submit.
 type Job struct {
-	// Policy paces the job. Key selects its bucket: a tenant, an account, an endpoint; any UTF-8 up
-	// to [queue.MaxKeyBytes], also the empty key.
+	// Policy paces the job. Key selects its bucket: a tenant, an account, an endpoint; UTF-8 of up
+	// to [queue.MaxKeyBytes], or empty.
 	Policy, Key string
 	Body        []byte // at most [admission.MaxBody] bytes
 
-	// IdempotencyKey identifies repeats of a job within the policy's duplicate window. Without one,
-	// a job may run twice if Submit failed and was repeated.
+	// IdempotencyKey identifies repeats within the policy's duplicate window. Without one, a job
+	// may run twice if Submit failed and was repeated.
 	IdempotencyKey string
-	// Cost is the slots of the rate that the job takes; default 1. Costs are further ones by name,
-	// for limits that count them; default Cost.
+	// Cost is in slots of the rate; default 1. Costs, by name, are for limits that count them;
+	// default Cost.
 	Cost  int64
 	Costs map[string]int64
 	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. With priority_step,
 	// waiting raises it.
 	Priority  int
-	NotBefore time.Time // the earliest start; zero: at once
-	// Deadline makes a job that has not started a dead letter; zero: after the policy's max_age.
-	Deadline time.Time
-	// MaxAttempts bounds failures before the job is a dead letter, Timeout an attempt, Retention
-	// how long the ended job is kept: by default, and at most, as in the policy.
+	NotBefore time.Time // zero: at once
+	Deadline  time.Time // of the start; then it is a dead letter; zero: after the policy's max_age
+	// MaxAttempts bounds failures, Timeout an attempt, Retention the time for which the ended job
+	// is kept: by default, and at most, as in the policy.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
-	// Unique is a name under which one job of a bucket waits: while it does, Submit returns its
-	// ticket, as a Duplicate. With Replace, the new job waits and the other one is cancelled.
+	// Unique is a name that one waiting job of a bucket can have: meanwhile, Submit returns its
+	// ticket, as a Duplicate, or with Replace cancels it for the new one.
 	Unique  string
 	Replace bool
 	IP      string // the client's address, for policies that count by address
-	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait]; 0: until
-	// the job is stored.
+	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait].
 	Wait time.Duration
-	// Header holds further headers to store, such as Content-Type, Penstock-Method and
-	// Penstock-Path (docs/guide.md). The fields above override it.
+	// Header holds further headers, such as Content-Type, Penstock-Method and Penstock-Path
+	// (docs/guide.md). The fields above override it.
 	Header http.Header
 }
 
-// Codec encodes payloads, to encrypt or compress them. Handlers and submitters see the plain ones;
-// everything between, targets included, gets the encoded ones, with the Content-Encoding
-// [job.Encoding]. A repeat of an encoded job with another Body is not noticed.
+// Codec encrypts or compresses payloads. Handlers and submitters see plain payloads; targets and
+// operators see encoded ones, with the Content-Encoding [job.Encoding]. A repeat of an encoded job
+// with another Body is not noticed.
 type Codec = job.Codec
 
 // Ticket is the outcome of a submission.
@@ -64,21 +62,20 @@ type RefusedError = admission.RefusedError
 
 // Errors of Submit and Acquire, for errors.Is. The first six are the reasons of a [*RefusedError].
 var (
-	ErrQueueFull           = admission.ErrQueueFull           // of the bucket, or its policy
+	ErrQueueFull           = admission.ErrQueueFull           // of the bucket or policy
 	ErrRateLimited         = admission.ErrRateLimited         // by a door policy
 	ErrDeadlineUnreachable = admission.ErrDeadlineUnreachable // the job would start after it
 	ErrTooLate             = admission.ErrTooLate             // the call would start after its wait
 	ErrPaused              = admission.ErrPaused              // the call's policy or bucket
 	ErrTargetDown          = admission.ErrTargetDown          // another call is the breaker's probe
 	// ErrUnavailable: NATS or a store of limits does not answer. The job may have been stored; with
-	// an IdempotencyKey it can be submitted again.
+	// an IdempotencyKey, repeat it.
 	ErrUnavailable   = admission.ErrUnavailable
 	ErrUnknownPolicy = admission.ErrUnknownPolicy
 )
 
-// Submit puts a job into the queue of its policy. An accepted job is stored when Submit returns,
-// even before Run, and reaches a final outcome. A refusal is a [*RefusedError]; other errors are
-// those of [admission.Service.Submit].
+// Submit stores a job in the queue of its policy, also before Run. A refusal is a [*RefusedError];
+// other errors are those of [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := job.EncodeKey(j.Key)
 	if err != nil {
@@ -97,10 +94,8 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	return ticket, err
 }
 
-// sealed returns the header and the encoded body to submit.
 func (j Job) sealed(c Codec) (http.Header, []byte, error) { return c.Seal(j.header(), j.Body) }
 
-// unseal decodes the reply of a job that has ended.
 func unseal(c Codec, r *job.Result) (err error) {
 	if r != nil && r.Reply != nil {
 		if r.Reply.Body, err = c.Open(r.Reply.Header, r.Reply.Body); err != nil {
@@ -110,7 +105,6 @@ func unseal(c Codec, r *job.Result) (err error) {
 	return err
 }
 
-// header returns the job's header with the fields that are set.
 func (j Job) header() http.Header {
 	header := http.Header{}
 	maps.Copy(header, j.Header)
@@ -154,7 +148,7 @@ type Request struct {
 	IP          string // the client's address, for policies that count by address
 }
 
-// Check takes units of a limit. A refusal is not an error: it is not Allowed, and has a RetryAfter.
+// Check takes units of a limit. A refusal is no error: it is not Allowed, and has a RetryAfter.
 // Errors are those of [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
@@ -203,10 +197,10 @@ type Acquirer = permits.Acquirer
 // Transport is an [http.RoundTripper] whose requests wait for their start.
 type Transport = permits.Transport
 
-// Acquire waits until a call may begin, in the bucket in which the jobs of its policy and key wait.
-// The caller makes the call at once, and then calls Settle, or Return if it has not begun. The
-// policy must be a drained leaking bucket with a queue. A refusal is a [*RefusedError]; other
-// errors are those of [permits.Client.Acquire], and [ErrUnknownPolicy].
+// Acquire waits until a call may begin, in the bucket of the jobs of its policy and key. The caller
+// begins at once, and then calls Settle, or Return if it did not begin. The policy must be a
+// drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are those of
+// [permits.Client.Acquire], and [ErrUnknownPolicy].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	client, err := p.door.Callers(c.Policy)
 	if err != nil {

@@ -8,16 +8,12 @@ import (
 const (
 	MaxBatch      = 10_000
 	MaxBatchBytes = 16 << 20
-	// less than a producer's capacity, so that others have room
-	batchInFlight = 2048
+	batchInFlight = 2048 // less than a producer's capacity: others have room
 )
 
-// SubmitBatch submits jobs, in order per bucket, and calls tell with each outcome, in order. A
-// request that comes with an error is refused with it. No valve is asked, so no outcome is
-// [Allowed].
-//
-// Two goroutines call requests and tell. An error of tell ends the batch; accepted jobs stay
-// accepted.
+// SubmitBatch submits jobs, in order per bucket, and calls tell with each outcome, in order, on
+// another goroutine than requests. A request's error becomes its outcome. No valve is asked, so no
+// outcome is [Allowed]. An error of tell ends the batch; accepted jobs stay accepted.
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 
@@ -42,7 +38,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 	}()
 	var failed error
 	for wait := range under {
-		o, err := wait() // also after an error: wait frees the job's place
+		o, err := wait() // frees the job's place, even after an error
 		if failed == nil {
 			if failed = tell(o, err); failed != nil {
 				close(ended)

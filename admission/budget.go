@@ -5,24 +5,21 @@ import "sync"
 const DefaultBudget = 256 << 20
 
 const (
-	// shareFactor bounds one client by a multiple of what stays free (dynamic thresholds, after
-	// Choudhury and Hahne): n clients that want everything leave 1/(3n+1), so a new one always
-	// finds room.
+	// shareFactor bounds a client by a multiple of what stays free (dynamic thresholds: Choudhury
+	// and Hahne): n greedy clients leave 1/(3n+1) for a new one.
 	shareFactor = 3
-	// a tenth is reserved for operators
-	keptPart = 10
+	keptPart    = 10 // a tenth is reserved for operators
 )
 
 type Client struct {
-	// Name is of its token or certificate, or its address; over NATS the policy.
-	Name string
-	// Operator marks a client that may see or change all policies, and may use the reserved units
-	// to inspect an overloaded process.
+	Name string // of its token or certificate, or its address; over NATS the policy
+	// Operator marks a client with rights for all policies. It may use the reserved units, to
+	// inspect an overloaded process.
 	Operator bool
 }
 
-// Budget bounds what clients hold: bytes of bodies, requests, event streams. Requests beyond it
-// fail with [ErrBusy]. The zero value admits nothing.
+// Budget bounds the bytes of bodies, requests or event streams that clients hold. Beyond it they
+// get [ErrBusy]. The zero value admits nothing.
 type Budget struct {
 	total int64
 
@@ -35,7 +32,7 @@ func NewBudget(n int64) *Budget {
 	return &Budget{total: n, free: n, held: map[string]int64{}}
 }
 
-// Reserve takes n units, which the caller must release, or returns an error.
+// Reserve takes n units, until Release, or returns an error.
 func (b *Budget) Reserve(c Client, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

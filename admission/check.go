@@ -9,9 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Check takes units from the limiter of a door policy or a meter; a refusal takes nothing. Errors:
-// [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (the
-// policy has a queue), [ErrUnavailable].
+// Check takes units of a door policy or a meter; a refusal takes nothing. Errors: [*RequestError]
+// (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (the policy has a
+// queue), [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -43,7 +43,7 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 
 // Refund returns unused units, at most up to the key's quota.
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
-	// no upper bound: the limit may have been larger at the check
+	// no upper bound: the limit may have been lowered since the check
 	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP})
 	if err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Kinds of errors, besides [*RequestError]. Clients see their texts, except for ErrUnavailable's
-// internal cause.
+// Kinds of errors, besides [*RequestError]. Clients see their texts, except for the cause of an
+// ErrUnavailable.
 var (
 	ErrUnknownPolicy = errors.New("unknown policy")
-	// a check on a policy with a queue, a job for one without, or an impossible change
+	// for example a job for a policy without a queue
 	ErrConflict     = errors.New("conflict with the policy")
 	ErrTooLarge     = errors.New("too large")
 	ErrTooSlow      = errors.New("too slow")
@@ -23,10 +23,8 @@ var (
 	ErrNotFound     = errors.New("not found")
 	ErrPrecondition = errors.New("precondition failed")
 	ErrForbidden    = errors.New("forbidden")
-	// The owner of the partition did not answer. The request may be repeated.
-	ErrNoDrainer = errors.New("no drainer answered")
-	// The store, the broker or the policies cannot be reached, or JetStream has no room. Retry;
-	// without an Idempotency-Key a job may then run twice.
+	ErrNoDrainer    = errors.New("no drainer answered") // the request may be repeated
+	// Retry; without an Idempotency-Key a job may then run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
 
@@ -42,9 +40,8 @@ var (
 
 // RefusedError is a refusal as an error, see [Outcome.Err].
 type RefusedError struct {
-	Policy string
-	// one of those above
-	Reason     error
+	Policy     string
+	Reason     error // one of those above
 	RetryAfter time.Duration
 }
 
@@ -64,12 +61,9 @@ func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 
 // EndedError refuses a repeat of a job that ended without success.
 type EndedError struct {
-	// Job is the original job, or the last replay of its dead letter.
-	Job string
-	// How is "dead", "cancelled" or "purged".
-	How string
-	// Letter is its dead letter, or 0.
-	Letter uint64
+	Job    string // the first one, or the last replay of its dead letter
+	How    string // "dead", "cancelled" or "purged"
+	Letter uint64 // its dead letter, or 0
 }
 
 func (e *EndedError) Error() string {
@@ -92,9 +86,7 @@ func InvalidKey(err error) error {
 
 // Causes of an [ErrUnavailable], from which [Reason] derives the reason.
 var (
-	// logged by its health check
-	ErrStore = errors.New("the store of limits does not answer")
-	// too many concurrent requests, or bytes of them
+	ErrStore    = errors.New("the store of limits does not answer") // its health check logs why
 	ErrBusy     = errors.New("too many requests are being answered")
 	ErrStarting = errors.New("the policies are not loaded yet")
 	ErrStopping = errors.New("the process is stopping")

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// how long an answer waits for its valve
-	askTimeout = 20 * time.Millisecond
-	// More start another, concurrent request.
-	maxQuestions = job.MaxExpected
-	// how long a partition without a valve is not asked again
-	absence = 100 * time.Millisecond
+	askTimeout   = 20 * time.Millisecond
+	maxQuestions = job.MaxExpected // more start a concurrent request
+	// absence and silence are how long a partition is not asked again without a valve, and after a
+	// valve that did not answer.
+	absence, silence = 100 * time.Millisecond, time.Second
 )
 
 // expectations asks valves when jobs start. Questions that arrive during a request share the next
@@ -28,8 +27,8 @@ type expectations struct {
 	within time.Duration // askTimeout, longer in a test
 
 	mu     sync.Mutex
-	silent map[partition]time.Time // when to ask partitions again whose valve did not answer
-	lines  map[partition]*line     // partitions with a request in progress
+	silent map[partition]time.Time // until then it is not asked
+	lines  map[partition]*line     // with a request in progress
 }
 
 type partition struct {
@@ -46,13 +45,12 @@ type batch struct {
 	starts   map[uint64]start
 }
 
-// zero without an answer
+// start is zero without an answer.
 type start struct {
-	known    bool          // delay is valid
-	delay    time.Duration // 0: started
-	position int           // jobs of the bucket that start earlier
-	depth    int           // jobs in the bucket; 0 unless the job waits for its turn
-	progress string        // while it runs
+	known           bool          // delay is valid
+	delay           time.Duration // 0: started
+	position, depth int           // as in [Outcome]
+	progress        string        // while it runs
 }
 
 func newExpectations(valves Valves) *expectations {
@@ -73,8 +71,7 @@ func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	}
 }
 
-// join adds the question to the partition's next batch, or returns nil if no valve answered
-// recently.
+// join adds the question to the next batch; nil: the partition is not asked.
 func (e *expectations) join(p partition, job uint64) *batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +98,7 @@ func (e *expectations) join(p partition, job uint64) *batch {
 
 func (e *expectations) run(p partition, l *line) {
 	for {
-		runtime.Gosched() // questions of other goroutines that can run come with the next batch
+		runtime.Gosched() // let other goroutines join the batch
 		e.mu.Lock()
 		b := l.next
 		l.next = nil
@@ -141,10 +138,6 @@ func (e *expectations) skip(p partition, d time.Duration) {
 	e.silent[p] = time.Now().Add(d)
 }
 
-// silence is how long a valve that did not answer is skipped, so that it delays deadline checks by
-// one question at most.
-const silence = time.Second
-
 // start returns the delay of a job accepted now.
 func (e *expectations) start(ctx context.Context, p partition,
 	room job.Question) (delay time.Duration, known bool) {
@@ -167,8 +160,7 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns the delay until the bucket has room for another job, and the job that waits under
-// a unique name.
+// room returns the delay until the bucket has room, and the job that waits under a unique name.
 func (e *expectations) room(ctx context.Context, p partition, q job.Question) (answer job.Answer,
 	known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)

@@ -27,10 +27,9 @@ const IPHeader = "Penstock-IP"
 
 const contentType = "Content-Type"
 
-// in bytes
-const maxIdempotencyKey = 256
+const maxIdempotencyKey = 256 // bytes
 
-// canonical to stored names, besides Penstock-Forward-<Name>
+// storedNames maps canonical names to stored ones, besides Penstock-Forward-<Name>.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
 	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderUnique,
@@ -51,12 +50,12 @@ type jobHeader struct {
 	stored      nats.Header // to store with the job; may be nil
 	idempotency string      // empty: no key
 	cost        int64
-	costs       map[string]int64 // by cost name, for limits that count a named cost
-	deadline    time.Time        // zero: no deadline of its own
+	costs       map[string]int64 // by name
+	deadline    time.Time        // zero: none
 	notBefore   time.Time        // zero: at once
 	priority    int
 	ip          string // of the client; empty: not given
-	waits       bool   // the submission waits for the job's end
+	waits       bool   // for the job's end
 }
 
 // readHeader refuses headers that would make a dead letter, and ignores unrelated ones.
@@ -82,7 +81,7 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 		j.ip, err = readIP(values)
 		return err
 	case key == WaitHeader:
-		j.waits = true // the duration is read by SubmitRequest.waits
+		j.waits = true // see SubmitRequest.waits
 		return nil
 	case known:
 		return j.keep(name, values, name == job.HeaderTag)
@@ -94,7 +93,7 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 
 func (j *jobHeader) keep(name string, values []string, several bool) error {
 	if name == "tracestate" && len(values) > 1 {
-		// a list that may span several fields: W3C Trace Context, 3.3
+		// W3C Trace Context, 3.3: a list may span several fields
 		values = []string{strings.Join(values, ",")}
 	}
 	if _, twice := j.stored[name]; twice || len(values) != 1 && !several {
@@ -217,12 +216,9 @@ func hasControl(value string) bool {
 }
 
 type CheckHeader struct {
-	Cost int64
-	// Peek is Penstock-Peek.
-	Peek   bool
-	Refund bool
-	// in the form that limits count; may be empty
-	IP string
+	Cost         int64
+	Peek, Refund bool
+	IP           string // as of [ClientIP]; may be empty
 }
 
 // ReadCheckHeader rejects unknown Penstock-… headers, which are probably misspelt.

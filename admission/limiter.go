@@ -8,14 +8,12 @@ import (
 )
 
 type Caller struct {
-	// in its subject form
 	Key job.Key
-	// see [ClientIP]; may be empty
-	IP string
+	IP  string // see [ClientIP]; may be empty
 }
 
-// Limiter decides for the callers of one policy. It is safe for concurrent use. An error means that
-// the store cannot be reached. A limiter that asks another process bounds the time itself.
+// Limiter decides for the callers of one policy. It is safe for concurrent use, and bounds the time
+// that its store takes. An error means that the store cannot be reached.
 type Limiter interface {
 	Take(ctx context.Context, from Caller, n int64) (Checked, error)
 	Peek(ctx context.Context, from Caller, n int64) (Checked, error)
@@ -24,16 +22,12 @@ type Limiter interface {
 
 type Limit struct {
 	Limiter Limiter
-	// of one key; of several limits, the smallest
-	Quota Quota
-	// callers must have an IP
-	ByIP bool
-	// The limiter refuses nothing, not even costs over the quota.
-	Shadow bool
-	// Commit applies changed numbers to a reused limiter; may be nil.
-	Commit func()
+	Quota   Quota  // of a key; of several limits, the smallest
+	ByIP    bool   // callers must have an IP
+	Shadow  bool   // nothing is refused, not even costs over the quota
+	Commit  func() // applies changed numbers to a reused limiter; may be nil
 }
 
-// NewLimit makes the limiter of a meter or a door policy. With the same algorithm, the states of
-// the previous one, which may be nil, are kept.
+// NewLimit makes the limiter of a meter or a door policy. It keeps the states of the previous one,
+// which may be nil, if the algorithm is the same.
 type NewLimit func(p policy.Policy, previous Limiter) (Limit, error)

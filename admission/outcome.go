@@ -18,12 +18,9 @@ const (
 )
 
 type Quota struct {
-	// with a slash and the limit's name if the policy has several
-	Policy string
-	// at once: the limit of a window, the size of a bucket, the capacity of a queue
-	Units int64
-	// time in which Units are granted again; 0 if undefined
-	Window time.Duration
+	Policy string        // with a slash and the limit's name if the policy has several
+	Units  int64         // limit of a window, size of a bucket, capacity of a queue
+	Window time.Duration // in which Units are granted again; 0 if undefined
 }
 
 // FillTime returns the time that n units take at a rate, at most 100 years.
@@ -34,8 +31,8 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 
 type Outcome struct {
 	Verdict Verdict
-	// Job is "<policy>:<stream sequence>"; empty when Rejected. A repeat gets the id of the
-	// original job, or of its last replay.
+	// Job is "<policy>:<stream sequence>"; empty when Rejected. A repeat gets the id of the first
+	// job, or of its last replay.
 	Job       string
 	Duplicate bool
 	// Delay is the expected time until the start, if DelayKnown: a drainer answered in time, and
@@ -46,21 +43,17 @@ type Outcome struct {
 	// started or no valve answered.
 	Position, Depth int
 
-	// nil if the job has not ended or the caller did not wait
-	Result *job.Result
-	// why a caller that waits has no Result, and the latest report of the job that still runs
-	NoResult, Progress string
+	Result   *job.Result // of a job that has ended, if the caller waited
+	NoResult string      // why a caller that waited has no Result
+	Progress string      // latest report of a job that runs
 
-	Quota Quota
-	// of the quota; -1: unknown, as for a queue that is not full
-	Remaining int64
-	// until the key has its whole quota; 0 if unknown
-	ResetAfter time.Duration
-	// positive exactly when Rejected
-	RetryAfter time.Duration
+	Quota      Quota
+	Remaining  int64         // of the quota; -1: unknown, as for a queue that is not full
+	ResetAfter time.Duration // until the key has its whole quota; 0 if unknown
+	RetryAfter time.Duration // positive exactly when Rejected
 	Refused    error
-	// the expected start, for ErrDeadlineUnreachable; after RetryAfter an equally long deadline can
-	// be met
+	// Unreachable is the expected start, for ErrDeadlineUnreachable. After RetryAfter an equally
+	// long deadline can be met.
 	Unreachable time.Time
 }
 

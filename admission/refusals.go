@@ -9,12 +9,9 @@ import (
 )
 
 const (
-	// full buckets per policy (about 2 MB); a flood over more costs publishes, which the server
-	// refuses cheaply
-	maxRefusals  = 16 << 10
+	maxRefusals  = 16 << 10 // full buckets per policy (about 2 MB); the server refuses for others
 	refusalSweep = 100 * time.Millisecond
-	// how long a bucket counts as full without asking the server
-	maxHold = time.Second
+	maxHold      = time.Second // then the server is asked again
 )
 
 // refusals remembers full buckets, so that a flood at one is answered from memory.
@@ -26,7 +23,7 @@ type refusals struct {
 
 	mu      sync.Mutex
 	buckets map[job.Key]*refusal
-	crowds  map[job.Key]time.Time // time of the next free place that no caller has been given
+	crowds  map[job.Key]time.Time // time of the next unassigned place
 	swept   time.Time
 }
 
@@ -39,8 +36,8 @@ type refusal struct {
 }
 
 // newRefusals keeps each bucket for one interval of the policy, at most a second. Refused callers
-// get retry times one interval apart, spread over at most the time in which the bucket drains: few
-// retries collide, and no caller waits longer than the queue would take.
+// get retry times one interval apart, so that few collide, within the time in which the bucket
+// drains.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
@@ -74,8 +71,7 @@ func (r *refusals) recall(key job.Key) *refusal {
 	return known
 }
 
-// remember records a full bucket. The first caller gets mine and must settle the refusal; others
-// wait for it.
+// remember records a full bucket. Its first caller, mine, must settle the refusal; others wait.
 func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

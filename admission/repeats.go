@@ -8,11 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// per policy (about 10 MB)
-const maxRepeats = 32 << 10
+const maxRepeats = 32 << 10 // per policy (about 10 MB)
 
-// repeats remembers accepted jobs of a door policy: the stream recognises repeats, but the limiter
-// is asked first, and would refuse them.
+// repeats remembers accepted jobs of a door policy, whose repeats its limiter would refuse before
+// the stream recognises them.
 type repeats struct {
 	now    func() time.Time
 	window time.Duration // the stream's duplicate window

@@ -11,19 +11,14 @@ import (
 const MaxBody = 1 << 20
 
 type SubmitRequest struct {
-	// The key is in its subject form ([job.EncodeKey]).
 	Policy string
 	Key    job.Key
 	// Names are case-insensitive. An unknown Penstock-… header is an error.
 	Header map[string][]string
-	// as the transport knows it; Penstock-IP overrides it
-	IP string
-	// for shares of waiting requests
-	From Client
-	// for the job's end, at most [MaxWait]
-	Wait time.Duration
-	// neither changed nor kept
-	Body []byte
+	IP     string        // as the transport knows it; Penstock-IP overrides it
+	From   Client        // for shares of waiting requests
+	Wait   time.Duration // for the job's end, at most [MaxWait]
+	Body   []byte        // neither changed nor kept
 
 	single bool   // not part of a batch
 	waiter string // token for the result of the job; empty without a wait
@@ -32,14 +27,12 @@ type SubmitRequest struct {
 type CheckRequest struct {
 	Policy string
 	Key    job.Key
-	// at least 1
-	Cost int64
-	// see [ClientIP]
-	IP string
+	Cost   int64  // at least 1
+	IP     string // see [ClientIP]
 }
 
-// ClientIP returns an address as limits count it: of IPv6 the /64 network, the smallest assignment
-// to a customer (RFC 6177); "" for other text.
+// ClientIP returns an address as limits count it: of IPv6 the /64 network, the smallest that a
+// customer gets (RFC 6177); "" for other text.
 func ClientIP(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

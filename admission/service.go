@@ -31,11 +31,9 @@ type Valves interface {
 }
 
 type Options struct {
-	Sink queue.Sink
-	// for waits for the end of jobs; may be nil
-	Outcomes Outcomes
-	// why a result may not be posted to a URL
-	Callback func(to *url.URL) error
+	Sink     queue.Sink
+	Outcomes Outcomes                // for waits for the end of jobs; may be nil
+	Callback func(to *url.URL) error // why a result may not be posted to a URL
 	// Submitting may change the header of a valid submission, such as its traceparent; the returned
 	// function gets the outcome.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
@@ -94,9 +92,8 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 	}
 }
 
-// SetPolicies swaps one pointer, so no request sees half a change. Limiters of the same algorithm
-// keep their states. A policy that cannot be built keeps its former form or stays out, and is part
-// of the error.
+// SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states. The
+// error names the policies that cannot be built, which keep their former form.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -152,11 +149,11 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	return l, nil
 }
 
-// The outflows tell when a full bucket has room again.
+// paced derives from the outflows when a full bucket has room again.
 func (l *livePolicy) paced() {
 	l.interval = 0
 	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
-		if !rate.IsZero() { // the slower rate decides
+		if !rate.IsZero() {
 			l.interval = max(l.interval, rate.Interval())
 			l.queue.Window = max(l.queue.Window, FillTime(l.policy.Capacity, rate))
 		}

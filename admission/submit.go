@@ -13,10 +13,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Submit accepts a job, which is then stored, or returns when to retry ([Rejected]). Errors:
-// [*RequestError], [ErrUnknownPolicy], [ErrConflict] (no queue), [*EndedError] and
-// [ErrOtherPayload] (of a repeat), [ErrTooLarge], [ErrUnavailable] (the job may be stored; with an
-// Idempotency-Key the request can be repeated safely).
+// Submit stores a job, or returns when to retry ([Rejected]). Errors: [*RequestError],
+// [ErrUnknownPolicy], [ErrConflict] (no queue), [*EndedError] and [ErrOtherPayload] (of a repeat),
+// [ErrTooLarge], [ErrUnavailable] (the job may be stored).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
 	wait, err := r.waits()
 	if err != nil {
@@ -105,7 +104,6 @@ func (s *Service) find(name string) (policy.Policy, error) {
 	return live.policy, nil
 }
 
-// readJob depends on the request and its policy only.
 func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 	if !p.HasQueue() {
 		return job, NoQueue(r.Policy)
@@ -181,7 +179,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest,
 			}
 			return complete(ctx, live, receipt, outcome), nil
 		}
-		// An unknown result keeps the units, because the job may be stored.
+		// An unknown result keeps the units: the job may be stored.
 		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
 			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
@@ -285,8 +283,8 @@ func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	return partition{name, job.Partition(subject, live.policy.Partitions)}
 }
 
-// unreachable refuses a job whose deadline its bucket cannot meet, unless it has an
-// Idempotency-Key: a repeat must get its first answer.
+// unreachable refuses a job whose deadline its bucket cannot meet, unless it may be a repeat, which
+// must get its first answer.
 func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key,
 	j jobHeader) (o Outcome, ok bool) {
 	if j.deadline.IsZero() || j.idempotency != "" {
@@ -304,8 +302,8 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
-// waitsAs returns the waiting job of which a job with a unique name is a repeat, as far as the
-// valve knows. Of jobs that are submitted at the same time, the valve drops all except the first.
+// waitsAs returns the job that already waits under the unique name of another. Of jobs submitted at
+// the same time, the valve drops all except the first.
 func (s *Service) waitsAs(ctx context.Context, live *livePolicy, key job.Key,
 	j jobHeader) (first queue.Receipt, waits bool) {
 	name, replaces := job.Unique(j.stored)
@@ -317,7 +315,7 @@ func (s *Service) waitsAs(ctx context.Context, live *livePolicy, key job.Key,
 	return queue.Receipt{Seq: a.Waits, Partition: p.number, Duplicate: true}, a.Waits > 0
 }
 
-// without an answer, one interval
+// room defaults to one interval.
 func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
 	if a, known := s.expected.room(ctx, s.partition(live, key), job.Question{Key: key}); known {
 		return max(0, time.Duration(a.DelayMS)*time.Millisecond)
@@ -341,8 +339,8 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	}, nil
 }
 
-// callable returns why the result cannot be posted. Clients cannot submit callback jobs, whose
-// requests are signed as results.
+// callable returns why the result cannot be posted. Callback jobs, which are signed, cannot be
+// submitted.
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {

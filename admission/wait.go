@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// of [SubmitRequest.Wait]
-	MaxWait    = 5 * time.Minute
+	MaxWait    = 5 * time.Minute // of [SubmitRequest.Wait]
 	maxWaiters = 1000
 )
 
 // Why a waiting submission has no result.
 const (
 	NoResultTime     = "time"     // the job did not end in time
-	NoResultRepeat   = "repeat"   // the job belongs to another submission, which gets the result
+	NoResultRepeat   = "repeat"   // another submission of the job gets the result
 	NoResultBusy     = "busy"     // too many submissions of this process or client wait
 	NoResultStopping = "stopping" // the process is about to end
 )
@@ -42,7 +41,7 @@ func newWaiters(o Outcomes) waiters {
 	return w
 }
 
-// EndWaits ends all waits, also later ones.
+// EndWaits ends all waits, including later ones.
 func (s *Service) EndWaits() { s.waiters.end() }
 
 const WaitHeader = "Penstock-Wait"
@@ -56,7 +55,6 @@ func ParseWait(field, value string) (time.Duration, error) {
 	return wait, nil
 }
 
-// in the request or its header, not both
 func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	wait = r.Wait
 	for name, values := range r.Header {

@@ -1,12 +1,10 @@
-// Package outbox submits jobs that PostgreSQL transactions have inserted: a job is submitted if its
-// transaction commits, and only then.
+// Package outbox submits jobs if and only if the PostgreSQL transactions that inserted them commit.
 //
 //	err = outbox.Insert(ctx, tx, penstock.Job{Policy: "mail", Key: "user-42", Body: body})
 //	err = tx.Commit(ctx)
 //
-// A [Relay], in the same program or another one, submits the rows and deletes them. Each row has an
-// Idempotency-Key, so a row that is submitted again after a crash makes no second job, as long as a
-// relay returns within the policy's duplicate_window.
+// A [Relay], in any program, submits the rows and deletes them. Rows have Idempotency-Keys, so that
+// those submitted again after a crash, within the policy's duplicate_window, make no second jobs.
 package outbox
 
 import (
@@ -25,15 +23,15 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Schema creates the table penstock_outbox, or does nothing if it exists.
+// Schema creates the table penstock_outbox if it does not exist.
 //
 //go:embed schema.sql
 var Schema string
 
 const insert = `INSERT INTO penstock_outbox (policy, key, job, body) VALUES ($1, $2, $3, $4)`
 
-// Insert inserts a job in a transaction of pgx. Job.Wait is ignored, and an IdempotencyKey made up
-// where there is none.
+// Insert inserts a job in a transaction of pgx. It ignores Job.Wait, and makes a missing
+// IdempotencyKey.
 func Insert(ctx context.Context, tx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, j penstock.Job) error {
@@ -62,7 +60,7 @@ func wrapped(err error) error {
 	return err
 }
 
-// row returns a job as a row, or what no relay could submit.
+// row refuses what no relay could submit.
 func row(j penstock.Job) ([]any, error) {
 	body := j.Body
 	if body == nil {

@@ -16,35 +16,31 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// Relay submits the rows of the outbox and deletes them. Jobs of one policy and key are submitted
-// in the order of their rows, one after the other; others side by side. Any number of relays share
-// the work, because each locks the keys on which it works.
+// Relay submits the rows of the outbox and deletes them, in order per policy and key. Relays lock
+// the keys on which they work, so any number share the work.
 //
-// A key whose job is refused waits for the refusal's retry-after, and others go on. A row that no
-// repetition could submit, as one of an unknown policy, is set aside with its error, and logged.
+// After a refusal a key waits for its retry-after. A row that can never be submitted, for example
+// of an unknown policy, is set aside with its error, and logged.
 type Relay struct {
 	DB *pgxpool.Pool
 	// Jobs is a *penstock.Client or *penstock.Penstock.
 	Jobs interface {
 		Submit(ctx context.Context, j penstock.Job) (penstock.Ticket, error)
 	}
-	// Poll is how often to look for rows of which no notification came; default 1 s.
-	Poll time.Duration
-	// Logger defaults to [slog.Default].
-	Logger *slog.Logger
+	Poll   time.Duration // for rows without a notification; default 1 s
+	Logger *slog.Logger  // default [slog.Default]
 
-	policy, key string // the last key of the last batch: the next one begins behind it
+	policy, key string // the last of a batch: the next one begins after it
 }
 
 const (
-	// mostKeys bounds the keys of a batch, mostRows and mostBytes what it has of each key. A row of
-	// more bytes comes alone.
-	mostKeys, mostRows, mostBytes = 64, 100, 256 << 10
-	// submitFor bounds one submission, and retryAfter is the pause after one without an answer.
-	submitFor, retryAfter = 10 * time.Second, time.Second
+	mostKeys = 64 // in a batch
+	// mostRows and mostBytes are per key; a larger row comes alone.
+	mostRows, mostBytes   = 100, 256 << 10
+	submitFor, retryAfter = 10 * time.Second, time.Second // of each submission
 )
 
-// Run relays until the context ends, and returns nil. It needs one connection of the pool.
+// Run relays until the context ends, and returns nil. It takes one connection of the pool.
 func (r *Relay) Run(ctx context.Context) error {
 	log := cmp.Or(r.Logger, slog.Default())
 	for ctx.Err() == nil {
@@ -65,7 +61,7 @@ func (r *Relay) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn := pooled.Hijack() // it listens, so it must not return to the pool
+	conn := pooled.Hijack() // it listens: do not return it to the pool
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, "LISTEN penstock_outbox"); err != nil {
 		return err
@@ -88,8 +84,8 @@ func (r *Relay) listen(ctx context.Context) error {
 	}
 }
 
-// The first waiting row of each key behind another one, until enough keys are locked. A scan of
-// the index skips from key to key, however many rows each has.
+// lockKeys finds the first waiting row of each key after another one, skipping from key to key in
+// the index.
 const lockKeys = `WITH RECURSIVE heads AS (
 	(SELECT policy, key, retry_at FROM penstock_outbox
 		WHERE error IS NULL AND (policy, key) > ($1, $2) ORDER BY policy, key, id LIMIT 1)
@@ -100,7 +96,7 @@ const lockKeys = `WITH RECURSIVE heads AS (
 SELECT policy, key FROM heads WHERE retry_at <= now()
 	AND pg_try_advisory_xact_lock(hashtextextended(policy || '/' || key, 0)) LIMIT $3`
 
-// The rows are read after the keys are locked, so none is among them that another relay deletes.
+// Rows are read after their keys are locked, so that no other relay deletes them.
 const readRows = `SELECT rows.* FROM unnest($1::text[], $2::text[]) AS keys (policy, key),
 	LATERAL (SELECT id, policy, key, job, body FROM (SELECT *,
 			sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) AS before
@@ -117,7 +113,7 @@ type waiting struct {
 	Body        []byte
 }
 
-// batch submits the first rows of some keys, and returns how many keys it had.
+// batch submits the first rows of some keys, and returns the number of keys.
 func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -133,7 +129,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 			return nil
 		})
 	}
-	again := r.policy != "" // keys in front of the first one are left
+	again := r.policy != "" // earlier keys are left
 	r.policy, r.key = policy, key
 	if len(keys) < mostKeys {
 		r.policy, r.key = "", ""
@@ -174,7 +170,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 				"WHERE id = $1", o.at, o.fault, o.retry)
 		}
 	}
-	// What is submitted must be deleted also when the context has ended.
+	// Delete submitted rows even after the context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitFor)
 	defer cancel()
 	if err := tx.SendBatch(ctx, changes).Close(); err != nil {
@@ -183,15 +179,15 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	return len(keys), tx.Commit(ctx)
 }
 
-// outcome is what became of the rows of a key.
+// outcome is that of the rows of a key.
 type outcome struct {
 	done  []int64
 	at    int64         // the row that was not submitted; 0: none
 	fault *string       // why it never can be; nil: it waits
-	retry time.Duration // how long
+	retry time.Duration // for how long
 }
 
-// submit submits rows in their order, until one has to wait or is set aside.
+// submit submits rows in order, until one waits or is set aside.
 func (r *Relay) submit(ctx context.Context, rows []waiting) (o outcome) {
 	for _, w := range rows {
 		err := r.submitOne(ctx, w)
@@ -225,12 +221,12 @@ func (r *Relay) submitOne(ctx context.Context, w waiting) error {
 	defer cancel()
 	_, err := r.Jobs.Submit(ctx, j)
 	if _, ended := errors.AsType[*admission.EndedError](err); ended {
-		return nil // it was submitted before, and has ended
+		return nil // submitted before
 	}
 	return err
 }
 
-// never reports whether no repetition can submit the job.
+// never reports whether the job can never be submitted.
 func never(err error) bool {
 	for _, never := range []error{admission.ErrUnknownPolicy, admission.ErrConflict,
 		admission.ErrTooLarge, admission.ErrOtherPayload, admission.ErrDeadlineUnreachable} {

@@ -1,11 +1,11 @@
 // Package access implements authorization: a [File] lists clients, by a token or a certificate's
 // name, with their rights and the policies and keys to which they apply.
 //
-// A plain SHA-256 of each token suffices: slow hashes protect guessable passwords, which 256 random
-// bits are not.
+// A plain SHA-256 of each token suffices, since 256 random bits cannot be guessed.
 package access
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -15,12 +15,9 @@ type Right uint8
 const (
 	Submit Right = 1 << iota
 	Check
-	// also metrics
-	Read
-	// pause, resume, cancel, purge, replay and discard, and change overrides
-	Operate
-	// create, change and delete policies
-	Admin
+	Read    // also metrics
+	Operate // pause, resume, cancel, purge, replay and discard, and change overrides
+	Admin   // create, change and delete policies
 )
 
 // Any stands for at least one right.
@@ -62,8 +59,7 @@ func (c *Client) Grant() Grant {
 }
 
 // Everyone has all rights: the client without access control.
-var Everyone = &Client{rights: ^Right(0), policies: patterns{"*"},
-	keys: patterns{"*"}}
+var Everyone = &Client{rights: ^Right(0), policies: patterns{"*"}, keys: patterns{"*"}}
 
 func (c *Client) May(r Right) bool { return c.rights&r != 0 }
 
@@ -82,22 +78,10 @@ func (c *Client) MayKey(r Right, policy, key string) bool {
 type patterns []string
 
 func (ps patterns) match(text string) bool {
-	for _, p := range ps {
-		if match(p, text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ps, func(p string) bool { return match(p, text) })
 }
 
-func (ps patterns) all() bool {
-	for _, p := range ps {
-		if p == "*" {
-			return true
-		}
-	}
-	return false
-}
+func (ps patterns) all() bool { return slices.Contains(ps, "*") }
 
 // match lets the text between two stars match at its first occurrence, which leaves the most for
 // the rest.

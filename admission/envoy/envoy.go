@@ -1,6 +1,5 @@
-// Package envoy implements Envoy's rate limit service without its protocol (internal/envoyapi). It
-// reads the files of envoyproxy/ratelimit ([Load]) and finds limits as that does, which a test
-// compares.
+// Package envoy implements Envoy's rate limit service, except for its protocol (internal/envoyapi).
+// It reads the files of envoyproxy/ratelimit ([Load]), and finds limits alike.
 package envoy
 
 import (

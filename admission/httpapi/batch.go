@@ -31,8 +31,7 @@ var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch answers each job on a line. It reads the whole batch first, so that a slow queue does
-// not count as a slow client.
+// submitBatch reads the whole batch first, so that a slow queue does not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, bad("query", "a batch has no query parameters")

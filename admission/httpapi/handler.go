@@ -1,8 +1,7 @@
-// Package httpapi serves the admission service and the management API over HTTP. The table in
-// routes lists all endpoints; openapi.yaml describes them.
+// Package httpapi serves the API over HTTP. The table in routes lists all endpoints; openapi.yaml
+// describes them.
 //
-// A key is the rest of the path: "//" and ".." are not cleaned, and %2F is a slash of the key. The
-// empty key is a slash at the end.
+// A key is the rest of the path: "//" and ".." are not cleaned, and %2F is a slash of the key.
 package httpapi
 
 import (
@@ -53,8 +52,8 @@ type Options struct {
 	Permits   Permits
 	// default [admission.DefaultBudget] for this handler
 	Budget *admission.Budget
-	// Hosts are host names of this process besides IP addresses and localhost. Requests for others
-	// get 421, against DNS rebinding.
+	// Hosts are this process's names besides IP addresses and localhost. Requests for others get
+	// 421, against DNS rebinding.
 	Hosts          []string
 	Clients        func() *access.Clients
 	TrustedProxies []netip.Prefix
@@ -62,7 +61,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// New returns the API. It does not use http.ServeMux, which cleans paths.
+// New returns the API; for a nil service, only health and metrics. It does not use http.ServeMux,
+// which cleans paths.
 func New(service Service, o Options) http.Handler {
 	if o.Parts == nil {
 		o.Parts = func() []health.Part { return nil }

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// offset and limit together
-	MaxListed = 10_000
-	// fit into one answer of a valve, even with the longest keys
-	askAtOnce = 500
+	MaxListed = 10_000 // offset and limit together
+	askAtOnce = 500    // fit into one answer of a valve, even with the longest keys
 )
 
 // Bucket is a bucket's state; BucketState is nil if no drainer answered.
@@ -30,24 +28,23 @@ type Bucket struct {
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*job.BucketState
 	job.Hold
-	// only of a single bucket
-	Audit    *audit.Standing  `json:"audit,omitempty"`
-	Override *policy.Override `json:"override,omitempty"`
-	// its partition, if no drainer answered for it
-	Unanswered []int `json:"unanswered,omitempty"`
+
+	// Only of a single bucket.
+
+	Audit      *audit.Standing  `json:"audit,omitempty"`
+	Override   *policy.Override `json:"override,omitempty"`
+	Unanswered []int            `json:"unanswered,omitempty"` // its partition
 }
 
 type Buckets struct {
 	Buckets []Bucket `json:"buckets"`
-	Total   int      `json:"total"` // buckets with jobs or calls
-	// nil: none, or beyond [MaxListed]
-	Next *int `json:"next_offset,omitempty"`
+	Total   int      `json:"total"`                 // buckets with jobs or calls
+	Next    *int     `json:"next_offset,omitempty"` // nil: none, or beyond [MaxListed]
 	// Unanswered partitions are missing here and in Total.
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists buckets with jobs or calls, deepest first. The order changes between pages: a
-// bucket may appear twice or be missed.
+// Buckets lists buckets with jobs or calls, deepest first. Between pages the order may change.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	return s.buckets(ctx, name, job.ByDepth, offset, limit)
 }
@@ -99,10 +96,8 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 		}
 		page.Total += a.total
 		for _, state := range a.buckets {
-			all = append(all,
-				Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth,
-					BucketState: &state,
-					Hold:        state.Hold})
+			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth,
+				BucketState: &state, Hold: state.Hold})
 		}
 	}
 	slices.SortFunc(all, func(a, b Bucket) int {
@@ -119,19 +114,16 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
-	// jobs in the last minute, at least, of this process; only for [job.ByRefused]
+	// Refused counts refusals by this process in the last minute, at least; for [job.ByRefused].
 	Refused int64 `json:"refused,omitempty"`
 }
 
 type AllBuckets struct {
-	Buckets []PlacedBucket `json:"buckets"`
-	Total   int            `json:"total"` // buckets with jobs or calls, or with refusals
-	// time over which refusals were counted
-	WindowMS *int64 `json:"window_ms,omitempty"`
-	// stored jobs by policy; nil for [job.ByRefused]
-	Depths map[string]uint64 `json:"depths,omitzero"`
-	// as in [Buckets]
-	Unanswered map[string][]int `json:"unanswered,omitempty"`
+	Buckets    []PlacedBucket    `json:"buckets"`
+	Total      int               `json:"total"`               // with jobs, calls or refusals
+	WindowMS   *int64            `json:"window_ms,omitempty"` // in which refusals were counted
+	Depths     map[string]uint64 `json:"depths,omitzero"`     // of policies
+	Unanswered map[string][]int  `json:"unanswered,omitempty"`
 }
 
 const policiesAtOnce = 8
@@ -281,12 +273,11 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 }
 
 type Purged struct {
-	Key string `json:"key"`
-	// without dead letters; running ones are left alone
-	Removed int `json:"removed"`
+	Key     string `json:"key"`
+	Removed int    `json:"removed"`
 }
 
-// Purge drops a bucket's jobs that do not run; without an owner of the partition all, as many as it
+// Purge drops a bucket's jobs that do not run, without dead letters; without an owner all that it
 // can in time. After ErrNoDrainer some may have been dropped.
 func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)

@@ -16,24 +16,21 @@ import (
 )
 
 const (
-	purgesAtOnce = 16
-	// for jobs whose end is being stored
-	deletionWait  = 2 * time.Second
+	purgesAtOnce  = 16
+	deletionWait  = 2 * time.Second // for jobs whose end is being stored
 	deletionAgain = 50 * time.Millisecond
 )
 
 type Deleted struct {
 	Policy  string `json:"policy"`
-	Deleted bool   `json:"deleted"` // false: deleted once its queue is empty
-	// waiting jobs dropped without dead letters
-	Removed int `json:"removed"`
-	// running, or waiting without a drainer
-	Jobs uint64 `json:"jobs,omitempty"`
+	Deleted bool   `json:"deleted"` // false: once its queue is empty
+	Removed int    `json:"removed"` // waiting jobs dropped
+	Jobs    uint64 `json:"jobs,omitempty"`
 }
 
-// DeletePolicy deletes a policy and its overrides; dead letters stay. If its queue holds jobs it
-// returns ErrConflict; with purge it drops those that wait, and the policy goes when the running
-// ones have ended. It stops accepting jobs first. A file restores its policy when its text changes.
+// DeletePolicy deletes a policy and its overrides, but no dead letters. Jobs in its queue are an
+// ErrConflict, unless purge: then waiting ones are dropped, and the policy goes when the running
+// ones have ended. A file restores its policy when its text changes.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (Deleted, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)

@@ -9,9 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Edit changes a job that does not run, and returns once that is stored. ErrConflict: it runs or
-// has ended, or its partition has a thousand changed jobs. ErrNoDrainer: the change may have taken
-// effect.
+// Edit changes a job that does not run, and returns once the change is stored. ErrConflict: it runs
+// or has ended, or its partition has a thousand changed jobs. ErrNoDrainer: it may be changed.
 func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -44,12 +44,11 @@ type EndedJob struct {
 
 type EndedJobs struct {
 	Jobs []EndedJob `json:"jobs"`
-	// the next page ends before this id; nil: last page
-	Next *uint64 `json:"next,omitempty"`
+	Next *uint64    `json:"next,omitempty"` // before it the next page ends; nil: last page
 }
 
 // History lists jobs that ended before a history id (0: the last ones), of one key or of all. The
-// search is bounded: a page may be short although there are more.
+// search is bounded, so a page may be short.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
 	limit int) (EndedJobs, error) {
 
@@ -126,7 +125,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case err != nil:
 		return EndedJob{}, translate(err)
 	case !end.Accepted.Equal(j.AcceptedAt):
-		j = EndedJob{Job: j.Job} // ids restart when a policy is created again
+		j = EndedJob{Job: j.Job} // of a former policy of the name
 	}
 	j.State, j.AcceptedAt = end.How, end.Accepted
 	if end.Job > 0 {
@@ -142,7 +141,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case err != nil:
 		return EndedJob{}, translate(err)
 	case found.Seq != seq || !found.Stored.Equal(end.Accepted):
-		return j, nil // ids restart when a policy is created again
+		return j, nil // of a former policy of the name
 	}
 	l := letter(found)
 	j.Key, j.Letter, j.Reason, j.LastError = &l.Key, l.ID, l.Reason, l.Error

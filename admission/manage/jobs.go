@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// not yet read by a drainer
-	JobStored    = "stored"
-	JobCancelled = "cancelled" // just dropped
+	JobStored    = "stored" // not yet read by a drainer
+	JobCancelled = "cancelled"
 )
 
 type Job struct {
@@ -26,15 +25,12 @@ type Job struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	State     string `json:"state"`
-	// jobs of its bucket before it; nil unless it waits
-	Position *int `json:"position"`
-	// that wait in its bucket and have nine of ten starts
-	Calls int `json:"calls,omitempty"`
-	// nil while unknown
-	ETAMS     *int64 `json:"eta_ms"`
+	Position  *int   `json:"position"`           // jobs of its bucket before it, if it waits
+	Calls     int    `json:"calls,omitempty"`    // that wait in its bucket: nine of ten starts
+	ETAMS     *int64 `json:"eta_ms"`             // nil: unknown
 	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
 	LastError string `json:"last_error,omitempty"`
-	Progress  string `json:"progress,omitempty"` // while it runs: its run's latest report
+	Progress  string `json:"progress,omitempty"` // latest report of a job that runs
 	job.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
@@ -42,9 +38,8 @@ type Job struct {
 	Cost       int64      `json:"cost"`
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags,omitempty"`
-	Size       int        `json:"size"` // bytes of the body
-	// by an operator
-	Changed bool `json:"changed,omitempty"`
+	Size       int        `json:"size"`              // bytes of the body
+	Changed    bool       `json:"changed,omitempty"` // by an operator
 
 	// Only of a single job, on request.
 
@@ -56,9 +51,8 @@ type Job struct {
 }
 
 type Jobs struct {
-	Jobs []Job `json:"jobs"`
-	// the next page begins after this sequence; nil: last page
-	Next *uint64 `json:"next,omitempty"`
+	Jobs []Job   `json:"jobs"`
+	Next *uint64 `json:"next,omitempty"` // after it the next page begins; nil: last page
 }
 
 // JobStates are the states to filter by.
@@ -67,11 +61,9 @@ var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, J
 // Only filters jobs; empty: any.
 type Only struct{ State, Tag string }
 
-// jobs that one page examines
-const mostSought = 2000
+const mostSought = 2000 // jobs that one page examines
 
-// Jobs lists a bucket's jobs after a sequence. With a filter a page may be short although there are
-// more, because it examines at most 2,000 jobs.
+// Jobs lists a bucket's jobs after a sequence. With a filter a page may be short.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
 	only Only) (Jobs, error) {
 
@@ -141,8 +133,7 @@ func (s *Service) standing(ctx context.Context, name string, partition int,
 
 func storedJob(policy string, stored job.Arrived) Job {
 	j := Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition,
-		State:      JobStored,
-		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority,
+		State: JobStored, AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority,
 		Tags: job.Tags(stored.Header), Size: stored.Size, header: stored.Header}
 	if !stored.Deadline.IsZero() {
 		j.Deadline = &stored.Deadline
@@ -246,8 +237,7 @@ func shown(body []byte) (text *string, bytes []byte) {
 	return &s, nil
 }
 
-// Cancel drops a job that does not run, without a dead letter. ErrConflict: it runs or has just
-// ended.
+// Cancel drops a job that does not run, without a dead letter. ErrConflict: it runs, or has ended.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

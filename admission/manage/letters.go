@@ -61,14 +61,12 @@ func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool
 }
 
 type DeadLetters struct {
-	Letters []DeadLetter `json:"letters"`
-	// the next page begins after this id; nil: last page
-	Next *uint64 `json:"next,omitempty"`
-	// letters ever dropped to make room
-	Discarded uint64 `json:"discarded,omitempty"`
+	Letters   []DeadLetter `json:"letters"`
+	Next      *uint64      `json:"next,omitempty"`      // after it the next page begins; nil: last
+	Discarded uint64       `json:"discarded,omitempty"` // ever dropped to make room
 }
 
-// Dead letters outlive their policy and its queue.
+// lettered is queued, but accepts a former policy that has dead letters.
 func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
@@ -85,8 +83,7 @@ func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, erro
 
 func letter(l queue.StoredLetter) DeadLetter {
 	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq), Reason: l.Reason,
-		Error:    l.Error,
-		Attempts: l.Attempts, AcceptedAt: l.Stored, DeadAt: l.Buried,
+		Error: l.Error, Attempts: l.Attempts, AcceptedAt: l.Stored, DeadAt: l.Buried,
 		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
@@ -139,8 +136,8 @@ func noLetter(err error, name string, id uint64) error {
 	return translate(err)
 }
 
-// Replay submits a dead letter as a new job at the end of its bucket, without asking a limiter, and
-// removes it if accepted. ErrConflict: it cannot be a job, or the policy has retired.
+// Replay makes a dead letter a new job at the end of its bucket, without asking a limiter.
+// ErrConflict: it cannot be a job, or the policy has retired.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -230,12 +227,11 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 }
 
 type Discarded struct {
-	Discarded uint64 `json:"discarded"`
-	// ask again for the rest
-	Incomplete bool `json:"incomplete,omitempty"`
+	Discarded  uint64 `json:"discarded"`
+	Incomplete bool   `json:"incomplete,omitempty"` // ask again for the rest
 }
 
-// DiscardSome deletes a selection by id, or all letters, at once.
+// DiscardSome deletes selected dead letters.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Discarded, error) {
 

@@ -1,8 +1,5 @@
-// Package manage operates on policies, buckets, jobs and dead letters. State that only the owner of
-// a partition has comes from its valve, within a deadline; a missing owner is reported and holds up
-// no other partition.
-//
-// Results are JSON documents with keys in their original form.
+// Package manage operates on policies, buckets, jobs and dead letters. Valves are asked within a
+// deadline; one that does not answer is reported, and delays no other partition.
 package manage
 
 import (
@@ -25,32 +22,26 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-const (
-	// Valves sort lists between starts.
-	listsAtOnce = 2
-)
+const listsAtOnce = 2 // valves sort them between starts
 
 type Options struct {
-	// Timeout bounds each call but bulk operations; default 5 s. Questions to valves, and waits for
-	// changes, take at most a fifth of it.
-	Timeout time.Duration
-	// default 20 s
-	BulkTimeout time.Duration
+	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
+	// most a fifth of it.
+	Timeout     time.Duration
+	BulkTimeout time.Duration // of bulk operations; default 20 s
 	// Followed waits until this process follows a policy in at least this revision, or has
 	// forgotten it (0).
 	Followed func(ctx context.Context, policy string, revision uint64)
 	// Possible returns why this installation cannot follow a policy.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// default: its own
-	Watch *watch.Watch
-	// an auditor's view of a bucket
+	Watch    *watch.Watch // default: its own
+	// Audited returns an auditor's view of a bucket.
 	Audited func(policy string, key job.Key) (audit.Standing, bool)
-	// for operators' changes
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
-// Service manages one installation. It is safe for concurrent use. Methods return
-// [*admission.RequestError], [*policy.InvalidError], or an error of a kind of package admission.
+// Service manages one installation. It is safe for concurrent use. Errors are
+// [*admission.RequestError], [*policy.InvalidError], or of a kind of package admission.
 type Service struct {
 	broker   *queue.Broker
 	policies *store.Store
@@ -110,11 +101,10 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 	return entry, err
 }
 
-// of a partition without a connected owner
+// errNobody is the error for a partition without a connected owner.
 var errNobody = fmt.Errorf("%w", admission.ErrNoDrainer)
 
-// ask returns errNobody without an owner, and ErrNoDrainer if the owner is too slow or has just
-// released the partition.
+// ask returns errNobody, or another ErrNoDrainer if the owner is slow or releases the partition.
 func (s *Service) ask(ctx context.Context, policy string, partition int, q job.Question) (
 	job.Answer, error) {
 
@@ -139,7 +129,6 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	return job.Partition(subject, p.Partitions)
 }
 
-// each runs at most n at once.
 func each[T any](n int, all []T, do func(T)) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, n)
@@ -162,9 +151,8 @@ func WithClient(ctx context.Context, name, address string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client{name, address})
 }
 
-// Note logs a change, and adds it to the audit list; see [Service.Audit]. args are names and
-// values. Of these, policy, key, job and changed ([policy.Changes]) become fields. It does not
-// fail, since the change is made.
+// Note logs a change, and adds it to the audit list. args are names and values; policy, key, job
+// and changed ([policy.Changes]) become fields.
 func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	by, _ := ctx.Value(clientKey{}).(client)
 	c := queue.Change{By: by.name, From: by.address, What: what}
@@ -204,8 +192,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 // Changes is a page of the audit list.
 type Changes struct {
 	Changes []queue.Change `json:"changes"`
-	// the next page ends before this id; nil: last page
-	Next *uint64 `json:"next,omitempty"`
+	Next    *uint64        `json:"next,omitempty"` // before it the next page ends; nil: last page
 }
 
 // Audit lists changes before an id (0: the last ones), newest first, of one policy or of all.

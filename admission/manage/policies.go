@@ -19,22 +19,18 @@ type Policy struct {
 	Policy   policy.Policy `json:"policy"`   // with defaults
 	Revision uint64        `json:"revision"` // grows with every change
 	Source   string        `json:"source"`   // of the content: "file" or "api"
-	// the policy's file, or the last that had it
-	Set    string `json:"set,omitempty"`
-	Paused bool   `json:"paused"` // by an operator
-	// takes no new jobs, and goes when its queue is empty
-	Retired bool `json:"retired"`
-
-	Deleting bool `json:"deleting,omitempty"` // deleted, and gone when its queue is empty
-	// of the content; nil: unknown
-	Last *policy.LastChange `json:"last_change,omitempty"`
+	Set      string        `json:"set,omitempty"`
+	Paused   bool          `json:"paused"` // by an operator
+	// Retired and Deleting policies take no new jobs, and go when their queues are empty.
+	Retired  bool               `json:"retired"`
+	Deleting bool               `json:"deleting,omitempty"`
+	Last     *policy.LastChange `json:"last_change,omitempty"`
 
 	// Only of a change.
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
-	// what the policy's file will do to the change
-	Note string `json:"note,omitempty"`
+	Note    string         `json:"note,omitempty"` // what the policy's file will do to it
 }
 
 const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
@@ -46,14 +42,12 @@ func described(e policy.Entry) Policy {
 }
 
 type Write struct {
-	// If reports whether this revision, 0 for none, may be overwritten; nil: any. If not:
-	// [admission.ErrPrecondition].
+	// If reports whether this revision, 0 for none, may be overwritten; nil: any.
 	If     func(revision uint64) bool
 	DryRun bool
-	// why the caller must not write it
+	// Possible returns why the caller must not write it.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Paused is the pause that the caller assumes, which the write does not change: if it differs,
-	// ErrConflict.
+	// Paused is the pause that the caller assumes; another one is an ErrConflict.
 	Paused *bool
 }
 
@@ -101,9 +95,8 @@ func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
 	return day, translate(err)
 }
 
-// PutPolicy creates or replaces a policy. A pause persists; a retired policy is revived. Errors:
-// [*policy.InvalidError], with ErrConflict if the change is impossible, such as a capacity below a
-// bucket's depth.
+// PutPolicy creates or replaces a policy, or revives a retired one. A pause persists. An impossible
+// change, such as a capacity below a bucket's depth, is also an ErrConflict.
 func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	w Write) (written Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -119,14 +112,14 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// turn waits until a new policy may be made. With several copies of each stream a pause follows,
-// half as long as the making took: servers that make streams have less time for submissions.
+// turn waits until a new policy may be made. In a cluster, a pause of half the time that it takes
+// follows: servers that make streams have less time for submissions.
 func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
 	if s.broker.Replicas() < 2 || w.DryRun {
 		return func() {}, nil
 	}
 	if _, err := s.Policy(ctx, name); !errors.Is(err, admission.ErrUnknownPolicy) {
-		return func() {}, nil // writing it finds out what is wrong
+		return func() {}, nil
 	}
 	select {
 	case s.making <- struct{}{}:
@@ -139,7 +132,7 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	}, nil
 }
 
-// PatchPolicy applies a JSON merge patch (RFC 7396). ErrConflict: the policy has retired.
+// PatchPolicy applies a JSON merge patch (RFC 7396).
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
@@ -214,7 +207,7 @@ type policyChange struct {
 	lowered bool // the stream has the new capacity
 }
 
-// current is nil for a new policy.
+// of returns the new policy; current is nil if there is none.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -237,7 +230,7 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	return p, err
 }
 
-// fit: this installation can follow the new policy.
+// fit returns the new policy if this installation can follow it.
 func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
 	if err := c.w.check(before.Revision); err != nil {
 		return policy.Policy{}, err
@@ -259,8 +252,8 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	return p, policy.Invalid(problems)
 }
 
-// enforce updates the stream, and waits until this process follows the policy, so that the client
-// can publish at once. Every admitter does the same, so errors are only logged.
+// enforce updates the stream, as every admitter does, and waits until this process follows the
+// policy, so that the client can publish at once.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered {
@@ -272,9 +265,8 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 	s.awaitFollowed(ctx, name, entry.Revision)
 }
 
-// lower rejects a capacity in use before anything is written. Only the stream can tell without a
-// race, so it is lowered first; not of a retired policy, which stays closed until its record opens
-// it.
+// lower rejects a capacity in use. Only the stream can tell without a race, so it is lowered before
+// the record, except for a retired policy, which stays closed until its record opens it.
 func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
 	dry bool) (bool, error) {
 	if !before.Policy.HasQueue() || !p.HasQueue() ||
@@ -312,7 +304,7 @@ func rejected(err error) error {
 	return change(err)
 }
 
-// An impossible change is not an error of the new policy.
+// change makes an invalid change a conflict.
 func change(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
@@ -320,15 +312,13 @@ func change(err error) error {
 	return translate(err)
 }
 
-// The caller's next request then sees the revision.
 func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint64) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
 }
 
-// PausePolicy pauses or resumes a policy. Running jobs finish and new ones are accepted. A pause
-// survives restarts and changes.
+// PausePolicy pauses or resumes the starts of a policy.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -359,8 +349,7 @@ type Override struct {
 
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
-	// the next page begins after this key; nil: last page
-	Next *string `json:"next,omitempty"`
+	Next      *string    `json:"next,omitempty"` // after it the next page begins; nil: last page
 }
 
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
@@ -404,8 +393,7 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 
 // PutOverride replaces an override and its pause. An empty one is removed.
 func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o policy.Override,
-	w Write) (
-	Override, error) {
+	w Write) (Override, error) {
 
 	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
 		_ policy.Override) (policy.Override, error) {
@@ -494,8 +482,7 @@ func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, 
 		return policy.Override{}, w.check(current.Revision)
 	})
 	if errors.Is(err, job.ErrVersion) && w.If == nil {
-		// even an unreadable override can be removed
-		err = s.policies.DeleteOverride(ctx, name, key)
+		err = s.policies.DeleteOverride(ctx, name, key) // even if unreadable
 	}
 	if err != nil {
 		return translate(err)

@@ -13,8 +13,8 @@ import (
 
 const refusedAtOnce = 64
 
-// refused lists the buckets with most refusals by this process in the last minute. The first
-// request starts the counting.
+// refused lists the buckets with most refusals by this process in the last minute, counted from the
+// first request on.
 func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
 	AllBuckets, error) {
 

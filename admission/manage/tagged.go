@@ -18,15 +18,13 @@ const (
 )
 
 type CancelledTagged struct {
-	Cancelled int `json:"cancelled"`
-	// run, or have just ended
-	Left int `json:"left"`
-	// sequence to continue after; nil: all were examined
-	Next *uint64 `json:"next,omitempty"`
+	Cancelled int     `json:"cancelled"`
+	Left      int     `json:"left"`           // run, or have just ended
+	Next      *uint64 `json:"next,omitempty"` // sequence to continue after; nil: complete
 }
 
-// CancelTagged cancels jobs with a tag, accepted after a sequence. Valves do not know tags, so it
-// reads the queue, about 100,000 jobs per second. Jobs accepted meanwhile are left alone.
+// CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves do
+// not know tags, so it reads the queue, about 100,000 jobs per second.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done CancelledTagged, err error) {
 
@@ -70,8 +68,7 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	return done, nil
 }
 
-// cancelAll returns the sequence through which all are done: on an error, the one before the first
-// unknown result.
+// cancelAll returns the sequence through which all are done.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
 	done *CancelledTagged) (uint64, error) {
 

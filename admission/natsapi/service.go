@@ -8,8 +8,7 @@
 //	penstock.bucket.<policy>.<key>   state of a bucket
 //
 // Keys are in their subject form. Bodies, headers and statuses are those of the HTTP API, with the
-// status in the header Penstock-Status and a check's cost in Penstock-Cost. A refusal is an answer
-// and not an error of the service.
+// status in the header Penstock-Status and a check's cost in Penstock-Cost.
 package natsapi
 
 import (
@@ -63,9 +62,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Serve returns a function that answers requests until its context ends, leaves the queue group and
-// answers the rest. nc must not be shared: requests would delay the acknowledgements that answers
-// wait for.
+// Serve returns a function that answers requests until its context ends, then leaves the queue
+// group and answers the rest. nc must not be shared: requests would delay acknowledgements.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)

@@ -1,6 +1,6 @@
 // Package outbound is a reverse proxy whose requests start when a policy lets them. A request waits
-// in memory in the policy's bucket, is sent once, and streams both ways unchanged; it is never a
-// job. Only configured upstreams can be reached, and refusals are in words that SDKs obey.
+// in memory in the policy's bucket, is sent once, and streams both ways unchanged. Only configured
+// upstreams can be reached. SDKs understand the refusals.
 package outbound
 
 import (
@@ -32,18 +32,16 @@ import (
 )
 
 const (
-	// mostHeld is how much of a body is read before the request starts: for the estimate, to send
-	// it again, and because net/http notices that a caller goes only once the body was read.
-	mostHeld  = 8 << 20
-	firstHeld = 4 << 10
-	// mostHeader bounds the header of an answer; callers take less: fetch in Node 16 KiB.
-	mostHeader = 1 << 20
-	// keepIdle is how long idle connections to upstreams stay open: longer than pauses between
-	// bursts of an SDK, and shorter than load balancers keep them (60 s and more).
+	// mostHeld is read of a body before the request starts: for the estimate, to repeat it, and
+	// because net/http notices that a caller has gone only after the body was read.
+	mostHeld   = 8 << 20
+	firstHeld  = 4 << 10
+	mostHeader = 1 << 20 // of an answer
+	// keepIdle is shorter than load balancers keep connections (60 s and more).
 	keepIdle = 50 * time.Second
 )
 
-// DefaultStall is shorter than the time in which callers want an answer.
+// DefaultStall is the default of [Options.Stall].
 const DefaultStall = 30 * time.Second
 
 // Outcomes of requests, for [Options.Called].
@@ -52,30 +50,26 @@ const (
 	OutcomeThrottled = "throttled" // by the upstream
 	OutcomeFailed    = "failed"    // the upstream did not answer
 	OutcomeRefused   = "refused"   // by Penstock
-	OutcomeWithdrawn = "withdrawn" // the caller went while it waited
+	OutcomeWithdrawn = "withdrawn" // the caller left while it waited
 )
 
 // Options are the settings of [New].
 type Options struct {
-	Routes []Route
-	// Acquire waits for a start: that of a [permits.Client].
+	Routes  []Route
 	Acquire func(context.Context, permits.Request) (*permits.Permit, error)
-	// Clients returns the clients, by token or certificate; nil: no access control.
-	Clients func() *access.Clients
+	Clients func() *access.Clients // nil: no access control
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes.
 	Budget *admission.Budget
-	// Stall is how long the part of a body that is held may take without another byte; default
-	// [DefaultStall].
+	// Stall bounds the time between two reads of a body; default [DefaultStall].
 	Stall time.Duration
 	// Called gets the outcome of each request, and how long it waited.
 	Called func(policy, outcome string, waited time.Duration)
-	// Trace makes the spans of a request that has waited since an instant, and which the error
-	// refuses, or which is sent now. from is the caller's header, to the upstream's, which it may
-	// add to. The returned function ends the span of the answer. Nil: no spans.
+	// Trace makes the spans of a request that has waited since an instant, and now is sent, or
+	// refused with err. It may add to the upstream's header, to. end ends the span of the answer.
+	// Nil: no spans.
 	Trace func(policy, key string, since time.Time, from, to http.Header,
 		err error) (end func(status int, err error))
-	// Transport reaches the upstreams; nil: with a pool of connections.
-	Transport *http.Transport
+	Transport *http.Transport // to the upstreams; nil: its own
 	Logger    *slog.Logger
 }
 
@@ -83,13 +77,13 @@ type Options struct {
 type Proxy struct {
 	options  Options
 	routes   atomic.Pointer[[]*route]
-	reverse  httputil.ReverseProxy // what all calls share
+	reverse  httputil.ReverseProxy // shared by all calls
 	again    refusals
 	stopping context.Context
 	stop     context.CancelFunc
 }
 
-// New makes a proxy. Its routes are valid.
+// New makes a proxy with valid routes.
 func New(o Options) (*Proxy, error) {
 	if o.Transport == nil {
 		o.Transport = NewTransport()
@@ -116,7 +110,7 @@ func New(o Options) (*Proxy, error) {
 	return p, p.SetRoutes(o.Routes)
 }
 
-// SetRoutes replaces the routes, for later requests. They are valid.
+// SetRoutes replaces the routes, by valid ones, for later requests.
 func (p *Proxy) SetRoutes(of []Route) error {
 	routes, err := newRoutes(of, p.options.Transport)
 	if err == nil {
@@ -133,7 +127,7 @@ func NewTransport() *http.Transport {
 	return t
 }
 
-// Stop refuses new and waiting requests from now on; those that have started go on.
+// Stop refuses new and waiting requests; started ones continue.
 func (p *Proxy) Stop() { p.stop() }
 
 // ServeHTTP implements [http.Handler].
@@ -144,7 +138,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, err)
 		return
 	}
-	w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // those of the upstream, or none
+	w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // as the upstream says
 	reverse := p.reverse
 	reverse.Rewrite, reverse.Transport = c.rewrite, c
 	reverse.ModifyResponse, reverse.ErrorHandler = c.modify, c.refuse
@@ -160,17 +154,16 @@ type call struct {
 	target  *url.URL
 	request permits.Request
 	id      uint64                      // of its Idempotency-Key; 0: none
-	wait    time.Duration               // the most
+	wait    time.Duration               // at most
 	waited  time.Duration               // for its starts
 	trace   func(status int, err error) // ends the span
 
 	from  admission.Client
-	body  []byte // the part that was read
-	whole bool   // body is all of it
+	body  []byte // its beginning
+	whole bool   // body is complete
 	held  int64  // of the budget
 }
 
-// prepare checks a request, and reads as much of it as is held.
 func (c *call) prepare(connection *http.ResponseController) error {
 	r := c.in
 	path := r.URL.EscapedPath()
@@ -231,14 +224,12 @@ func (c *call) prepare(connection *http.ResponseController) error {
 	return c.ask(key)
 }
 
-// stalled refuses requests whose bodies do not go on.
 var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body does not go on", 0, ""}
 
-// stopping refuses requests of a process that ends.
 var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
 	"this process is about to end", time.Second, "true"}
 
-// read reads the beginning of the body, as far as the budget permits.
+// read reads as much of the body as the budget permits.
 func (c *call) read(deadline func(time.Time)) error {
 	if c.in.ContentLength == 0 {
 		c.whole = true
@@ -270,7 +261,7 @@ func (c *call) read(deadline func(time.Time)) error {
 	return nil
 }
 
-// ask fills in what the start is asked with.
+// ask makes the request for a start.
 func (c *call) ask(key job.Key) error {
 	var own job.Arrived
 	own.ReadHeader(c.in.Header)
@@ -290,7 +281,7 @@ func (c *call) ask(key job.Key) error {
 		}
 		c.wait = min(c.wait, wait)
 	}
-	// Retries of SDKs would starve if they queued behind requests that came meanwhile.
+	// Retries of SDKs would starve behind later requests.
 	n, err := strconv.Atoi(c.in.Header.Get("X-Stainless-Retry-Count"))
 	if id := c.in.Header.Get("Idempotency-Key"); id != "" {
 		c.id = maphash.String(seed, c.route.Policy+" "+key.Raw()+" "+id)
@@ -313,8 +304,7 @@ func (c *call) ask(key job.Key) error {
 	return nil
 }
 
-// rewrite makes the upstream's request. httputil has removed the fields of the connection, and
-// others that are put back.
+// rewrite makes the upstream's request. httputil has removed the fields restored here.
 func (c *call) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL, r.Out.Host = c.target, ""
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
@@ -334,10 +324,9 @@ func withoutOurs(header http.Header) {
 	}
 }
 
-// linked matches the targets of a Link header.
 var linked = regexp.MustCompile(`<[^>]*>`)
 
-// modify lets an answer's references lead back through the proxy.
+// modify makes an answer's references lead through the proxy.
 func (c *call) modify(response *http.Response) error {
 	h := response.Header
 	withoutOurs(h)
@@ -354,7 +343,7 @@ func (c *call) modify(response *http.Response) error {
 	return nil
 }
 
-// own returns the proxy's URL for an upstream's, by this route if possible; other URLs stay.
+// own returns the proxy's URL for an upstream's, and other URLs unchanged.
 func (c *call) own(text string) string {
 	reference, err := url.Parse(text)
 	if err != nil {
@@ -386,7 +375,7 @@ func (c *call) own(text string) string {
 	return text
 }
 
-// refuse answers a request that got no answer from the upstream.
+// refuse answers for the upstream.
 func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	r := refused(err)
 	if c.in.Context().Err() != nil && r != stalled {
@@ -408,7 +397,6 @@ func (c *call) called(outcome string) {
 	}
 }
 
-// buffers are for copies of bodies.
 var buffers = &pool{sync.Pool{New: func() any { return new(buffer) }}}
 
 type (

@@ -17,27 +17,24 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 )
 
-// ErrorHeader is in the proxy's own answers, with the code of the error.
+// ErrorHeader is the header of the proxy's own answers that holds the code of the error.
 const ErrorHeader = "Penstock-Error"
 
-// mostRetryAfter is the longest Retry-After: openai-python gives up above it.
-const mostRetryAfter = 120 * time.Second
+const mostRetryAfter = 120 * time.Second // openai-python gives up above it
 
-// codeUpstream is the code of an upstream that did not answer.
-const codeUpstream = "upstream"
+const codeUpstream = "upstream" // did not answer
 
 // refusal is an answer of the proxy itself.
 type refusal struct {
 	status int
 	code   string
 	detail string
-	again  time.Duration // when to try again; 0: not said
-	retry  string        // true, false or empty: for SDKs
+	again  time.Duration // until the retry; 0: unknown
+	retry  string        // for SDKs: true, false or empty
 }
 
 func (r *refusal) Error() string { return r.detail }
 
-// refused translates an error.
 func refused(err error) *refusal {
 	var own *refusal
 	refusing, throttled := errors.AsType[*admission.RefusedError](err)
@@ -69,7 +66,7 @@ func refused(err error) *refusal {
 		fmt.Sprintf("the upstream did not answer: %v", err), 0, ""}
 }
 
-// kinds are types of errors that SDKs know, by status.
+// kinds are SDKs' types of errors, by status.
 var kinds = map[int]string{
 	http.StatusBadRequest:      "invalid_request_error",
 	http.StatusUnauthorized:    "authentication_error",
@@ -78,9 +75,8 @@ var kinds = map[int]string{
 	http.StatusTooManyRequests: "rate_limit_error",
 }
 
-// write answers in the form of the SDKs' own APIs. The headers let them retry: Stripe's repeat a
-// 429 only when told (and in Go this code of a 429 is all that is ever repeated), and others wait
-// for the milliseconds.
+// write answers in the form of the SDKs' own APIs. Stripe's SDKs repeat a 429 only with
+// Stripe-Should-Retry, stripe-go only with the code lock_timeout.
 func (r *refusal) write(w http.ResponseWriter, caller string) {
 	h := w.Header()
 	clear(h)
@@ -104,19 +100,17 @@ func (r *refusal) write(w http.ResponseWriter, caller string) {
 	}
 	kind := cmp.Or(kinds[status], "api_error")
 	body, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{
-		"message": "Penstock: " + r.detail, "type": kind, "code": code}})
-	// texts only: no error
+		"message": "Penstock: " + r.detail, "type": kind, "code": code}}) // texts: no error
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// mostRefused bounds the refused requests that are remembered.
 const mostRefused = 1 << 14
 
 var seed = maphash.MakeSeed()
 
-// refusals remembers the requests that were refused, by their Idempotency-Keys, until they are
-// tried again: so SDKs that do not count their retries show which they are.
+// refusals remembers refused requests by their Idempotency-Keys, to recognize retries of SDKs that
+// do not count them.
 type refusals struct {
 	mu  sync.Mutex
 	ids map[uint64]bool
@@ -131,7 +125,7 @@ func (r *refusals) add(id uint64) {
 	r.ids[id] = id != 0
 }
 
-// take reports whether a request was refused before, and forgets it.
+// take reports whether a request was refused, and forgets it.
 func (r *refusals) take(id uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

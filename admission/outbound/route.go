@@ -20,14 +20,10 @@ import (
 )
 
 const (
-	// DefaultMaxWait is shorter than the time in which SDKs want a first byte: 80 s for Stripe's,
-	// 300 s for fetch in Node.
-	DefaultMaxWait = 30 * time.Second
-	// MostWait bounds max_wait.
-	MostWait = 10 * time.Minute
-	// DefaultTimeout and MostTimeout are those of answers.
+	// DefaultMaxWait is shorter than SDKs wait for a first byte (Stripe's 80 s, Node's 300 s).
+	DefaultMaxWait, MostWait    = 30 * time.Second, 10 * time.Minute
 	DefaultTimeout, MostTimeout = 10 * time.Minute, time.Hour
-	// allKeys is the default key.
+
 	allKeys = "all"
 )
 
@@ -83,7 +79,7 @@ const (
 	Absorb = "absorb"
 )
 
-// part matches what a key is made of.
+// part matches a placeholder of a key.
 var part = regexp.MustCompile(`\{([a-z]+)(?:\.([A-Za-z0-9-]+))?\}`)
 
 var pathPattern = regexp.MustCompile(`^(/[^/?#\s]+)*$`)
@@ -146,7 +142,7 @@ type route struct {
 	transport http.RoundTripper
 }
 
-// newRoutes returns routes in the order in which they apply.
+// newRoutes returns routes in order of precedence.
 func newRoutes(all []Route, transport *http.Transport) (routes []*route, err error) {
 	for _, r := range all {
 		base, err := url.Parse(r.Upstream)
@@ -167,7 +163,7 @@ func newRoutes(all []Route, transport *http.Transport) (routes []*route, err err
 	return routes, nil
 }
 
-// match returns the path without the prefix of a request for the route.
+// match returns a matching path without the prefix.
 func (r *route) match(host, path string) (rest string, ok bool) {
 	if r.Host != "" && !strings.EqualFold(r.Host, host) {
 		return "", false
@@ -178,13 +174,13 @@ func (r *route) match(host, path string) (rest string, ok bool) {
 	return rest, ok
 }
 
-// below returns the rest of a path that is at or below another.
+// below returns the rest of a path at or below the prefix.
 func below(path, prefix string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, prefix)
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// dotted reports whether a path has segments by which it leads elsewhere.
+// dotted reports whether a path has segments "." or "..".
 func dotted(escaped string) bool {
 	for segment := range strings.SplitSeq(escaped, "/") {
 		segment = strings.ReplaceAll(strings.ToLower(segment), "%2e", ".")
@@ -195,10 +191,9 @@ func dotted(escaped string) bool {
 	return false
 }
 
-// hostName returns the host of a Host header.
 func hostName(host string) string { return (&url.URL{Host: host}).Hostname() }
 
-// to returns the upstream's URL for the rest of a request's path.
+// to returns the upstream's URL.
 func (r *route) to(rest string, request *url.URL) (*url.URL, error) {
 	u := *r.base
 	u.RawPath = strings.TrimSuffix(r.base.EscapedPath(), "/") + rest
@@ -207,7 +202,7 @@ func (r *route) to(rest string, request *url.URL) (*url.URL, error) {
 	return &u, err
 }
 
-// from is the reverse of to: the path of a request that leads to an upstream's URL.
+// from is the reverse of to.
 func (r *route) from(u *url.URL) (path string, ok bool) {
 	rest, ok := below(u.EscapedPath(), strings.TrimSuffix(r.base.EscapedPath(), "/"))
 	if ok {
@@ -221,7 +216,7 @@ func origin(u *url.URL) string {
 	return strings.ToLower(u.Scheme + "://" + host)
 }
 
-// used returns the costs that an answer's header reports.
+// used reads the costs in an answer's header.
 func (r *route) used(header http.Header) map[string]int64 {
 	used := map[string]int64{}
 	for cost, at := range r.CostFromResponse {
@@ -233,7 +228,6 @@ func (r *route) used(header http.Header) map[string]int64 {
 	return used
 }
 
-// key returns the key of a request's bucket.
 func (r *route) key(request *http.Request, rest, client string) (job.Key, error) {
 	var missing error
 	text := part.ReplaceAllStringFunc(r.Key, func(p string) (value string) {

@@ -20,14 +20,12 @@ import (
 )
 
 const (
-	// mostAbsorbed bounds the kept body of an answer that throttles.
-	mostAbsorbed = 64 << 10
-	// leastHold is longer than the way of a settlement to the bucket.
+	mostAbsorbed = 64 << 10 // of the body of a throttling answer
+	// leastHold exceeds the time in which a settlement reaches the bucket.
 	leastHold = 100 * time.Millisecond
 )
 
-// RoundTrip implements [http.RoundTripper]: it waits for the start, and sends the request once per
-// start.
+// RoundTrip implements [http.RoundTripper]. It sends the request once per start.
 func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 	permit, err := c.acquire(out)
 	if err != nil {
@@ -39,28 +37,27 @@ func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 			pause > c.wait-c.waited {
 			return response, err
 		}
-		// The connection is free while this waits.
+		// Reading the body frees the connection during the wait.
 		body := response.Body
 		end := time.AfterFunc(c.wait-c.waited, func() { _ = body.Close() }) // its read fails
-		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))           // its error comes again
+		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))           // the error recurs
 		end.Stop()
 		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), body), body}
 		c.hold(out.Context(), pause)
 		c.request.Priority = job.MaxPriority // it was first
 		if permit, err = c.acquire(out); err != nil {
-			return response, nil // it cannot start again in time
+			return response, nil // not in time
 		}
-		_ = response.Body.Close() // the answer is not passed on
+		_ = response.Body.Close() // it is discarded
 	}
 }
 
-// readCloser reads from one body, and closes another.
 type readCloser struct {
 	io.Reader
 	io.Closer
 }
 
-// hold waits for the end of a pause, which the bucket hears of meanwhile.
+// hold waits until a pause has ended, and has reached the bucket.
 func (c *call) hold(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(max(pause, leastHold))
 	defer timer.Stop()
@@ -73,7 +70,6 @@ func (c *call) hold(ctx context.Context, pause time.Duration) {
 	c.waited += time.Since(began)
 }
 
-// acquire waits for a start.
 func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 	ctx, cancel := context.WithCancel(out.Context())
 	defer cancel()
@@ -83,7 +79,7 @@ func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 			out.Header, err)
 	}()
 	defer context.AfterFunc(c.stopping, cancel)()
-	for began := since; ; permit.Return() { // if this process stood still
+	for began := since; ; permit.Return() { // if it has expired
 		request := c.request
 		request.Wait = max(c.wait-c.waited, time.Millisecond)
 		permit, err = c.options.Acquire(ctx, request)
@@ -97,22 +93,20 @@ func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 	}
 }
 
-// silent refuses requests that an upstream has not begun to answer in time.
 var silent = &refusal{http.StatusGatewayTimeout, codeUpstream,
 	"the upstream has not begun to answer within the route's timeout", 0, ""}
 
-// notThrottled is the pause of an answer that does not throttle.
 const notThrottled = time.Duration(-1)
 
-// send sends the request, and settles the start when the answer has ended. It also returns the
-// pause that the upstream asks for.
+// send sends the request, whose start is settled at the end of the answer, and returns the pause
+// for which a throttling upstream asks.
 func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response,
 	pause time.Duration, err error) {
 
 	var wrote, answered atomic.Bool
 	ctx, cancel := context.WithCancelCause(out.Context())
 	timer := time.AfterFunc(math.MaxInt64, func() {
-		if !answered.Load() { // some answer before they have the whole request
+		if !answered.Load() { // some answer before the request is complete
 			cancel(silent)
 		}
 	})
@@ -134,12 +128,12 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		}
 		result := permits.Result{Status: permits.Unreached, Err: err}
 		switch c.trace(0, err); {
-		case wrote.Load() && out.Context().Err() != nil: // perhaps its caller was just impatient
+		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
 			result.Status = permits.Failed
 		case wrote.Load():
 			result.Status = permits.Unavailable
 		case out.Context().Err() != nil:
-			permit.Return() // the first one counts
+			permit.Return() // before Settle, which then does nothing
 		}
 		permit.Settle(result)
 		return nil, notThrottled, err
@@ -153,7 +147,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		c.called(OutcomeThrottled)
 		return response, after, nil
 	}
-	if left > 0 { // not only when the answer has ended
+	if left > 0 { // before the answer ends
 		permit.Pause(left)
 	}
 	c.called(OutcomeAnswered)
@@ -171,11 +165,11 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	return response, notThrottled, nil
 }
 
-// settling is the body of an answer. Its end settles the start.
+// settling is a body whose end settles the start.
 type settling struct {
 	io.ReadCloser
 	permit *permits.Permit
-	meter  *meter // nil: the answer is not read
+	meter  *meter // nil: costs are not read
 	result permits.Result
 	trace  func(status int, err error)
 	status int
@@ -208,7 +202,7 @@ func (s *settling) Close() error {
 func (s *settling) end(whole bool) {
 	s.ended.Do(func() {
 		if s.meter != nil {
-			opened := s.status == http.StatusSwitchingProtocols // its messages are whole
+			opened := s.status == http.StatusSwitchingProtocols // messages are complete
 			if used := s.meter.end(whole || opened); len(used) > 0 {
 				maps.Copy(used, s.result.Used)
 				s.result.Used = used

@@ -20,17 +20,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// mostRead bounds a JSON answer, or an event of a stream, in which the usage is looked for.
+// mostRead bounds the JSON answers and events that are searched for usage.
 const mostRead = 8 << 20
 
-// A run of so many characters of base64 is an image or the like, which has so many tokens.
 const (
-	leastImage    = 512
+	leastImage    = 512 // characters of base64
 	tokensOfImage = 1000
 )
 
 // estimate returns the tokens that a request may use: those of its images, a quarter of its other
-// bytes (of more than is held, only files have any), and the most that it permits in the answer.
+// bytes, and the most that it permits in the answer.
 func estimate(body []byte) int64 {
 	tokens, text, run := int64(0), len(body), 0
 	for i := range len(body) + 1 {
@@ -48,7 +47,7 @@ func estimate(body []byte) int64 {
 		Completion float64 `json:"max_completion_tokens"` // OpenAI, chat completions
 		Output     float64 `json:"max_output_tokens"`     // OpenAI, responses
 	}
-	_ = json.Unmarshal(body, &most) // what it has none of counts nothing
+	_ = json.Unmarshal(body, &most) // missing limits are 0
 	answer := max(0, most.Tokens, most.Completion, most.Output)
 	return max(1, tokens+int64(text+3)/4+int64(min(answer, math.MaxInt32)))
 }
@@ -61,7 +60,7 @@ var base64 = func() (is [256]bool) {
 	return is
 }()
 
-// includeUsage lets a stream of OpenAI's chat completions end with its usage.
+// includeUsage makes a stream of OpenAI's chat completions end with its usage.
 func includeUsage(body []byte) []byte {
 	var request struct {
 		Stream  bool            `json:"stream"`
@@ -76,7 +75,7 @@ func includeUsage(body []byte) []byte {
 		[]byte(`"stream_options":{"include_usage":true},`))
 }
 
-// usage is what OpenAI's and Anthropic's APIs say of used tokens.
+// usage is that of OpenAI's and Anthropic's APIs.
 type usage struct {
 	Total         int64 `json:"total_tokens"`
 	Prompt        int64 `json:"prompt_tokens"`
@@ -94,13 +93,12 @@ func (u usage) tokens() int64 {
 	return u.Prompt + u.Completion + u.Input + u.Output + u.CacheCreation
 }
 
-// read takes the usage from a document: an answer, or an event of a stream. Later events replace
-// the numbers that they repeat.
+// read reads an answer, or an event of a stream, whose numbers replace earlier ones.
 func (u *usage) read(document []byte) {
 	type holder struct {
 		Usage *usage `json:"usage"`
 	}
-	_ = json.Unmarshal(document, &struct { // other types have no usage
+	_ = json.Unmarshal(document, &struct { // other documents have no usage
 		Usage    *usage `json:"usage"`
 		Message  holder `json:"message"`  // Anthropic: message_start
 		Response holder `json:"response"` // OpenAI: response.completed
@@ -120,7 +118,7 @@ func newMeter(r Route, status int, header http.Header) *meter {
 	from, to := io.Pipe()
 	m := &meter{copy: to, done: make(chan struct{}), tokens: r.Tokens, from: r.CostFromResponse,
 		used: map[string]int64{}}
-	header = header.Clone() // the answer's changes
+	header = header.Clone() // the original changes
 	go func() {
 		defer close(m.done)
 		m.read(from, status, header)
@@ -148,7 +146,7 @@ func (m *meter) read(from io.Reader, status int, header http.Header) {
 	}
 	var u usage
 	if !strings.HasPrefix(header.Get("Content-Type"), "text/event-stream") {
-		text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // of a part nothing is read
+		text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // a part is no JSON
 		m.document(&u, text)
 		return
 	}
@@ -175,7 +173,7 @@ func (m *meter) document(u *usage, text []byte) {
 	}
 }
 
-// end returns the costs that the answer names; none of a body that was cut off.
+// end returns the costs of a whole answer.
 func (m *meter) end(whole bool) map[string]int64 {
 	if whole {
 		_ = m.copy.Close() // never fails
@@ -204,7 +202,7 @@ func decoded(body io.Reader, coding string) (io.Reader, error) {
 	return body, nil
 }
 
-// eachMessage reads the messages that a WebSocket's server sends (RFC 6455 and RFC 7692).
+// eachMessage reads the messages of a WebSocket's server (RFC 6455 and RFC 7692).
 func eachMessage(from io.Reader, deflated bool, read func(text []byte)) error {
 	in := bufio.NewReader(from)
 	var message, window []byte
@@ -252,7 +250,7 @@ func eachMessage(from io.Reader, deflated bool, read func(text []byte)) error {
 			continue
 		}
 		text := message
-		if packed { // with the end that senders leave out, and the last block of a whole stream
+		if packed { // append the end that senders omit, and a final block
 			tail := []byte{0, 0, 0xFF, 0xFF, 1, 0, 0, 0xFF, 0xFF}
 			var err error
 			if text, err = io.ReadAll(io.LimitReader(flate.NewReaderDict(

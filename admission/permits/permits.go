@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,63 +22,31 @@ import (
 
 // Request asks for a start.
 type Request struct {
-	// Policy and Key select the bucket, as those of a job do.
-	Policy, Key string
-	// Cost is the number of slots of the rate; default 1.
-	Cost int64
-	// Costs are the costs by name, for limits that count a named cost; default Cost.
-	Costs map[string]int64
-	// Priority orders the calls of a bucket, higher first. All of them precede its jobs.
-	Priority int
-	// Wait is how long to wait for the start, at most [MaxWait]; 0: [DefaultWait]; negative: not at
-	// all.
+	Policy, Key string           // select the bucket, as for a job
+	Cost        int64            // slots of the rate; default 1
+	Costs       map[string]int64 // by name, for limits that count a named cost; default Cost
+	Priority    int              // higher first; calls precede the bucket's jobs
+	// Wait bounds the wait, at most [MaxWait]; 0: [DefaultWait]; negative: do not wait.
 	Wait time.Duration
 }
 
-// Status is how the target answered a call.
-type Status string
-
-// The statuses.
 const (
-	Done        Status = job.CallDone        // it answered
-	Failed      Status = job.CallFailed      // it failed, perhaps by the call's own fault
-	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
-	Unreached   Status = job.CallUnreached   // likewise, and the call has used nothing
-	Throttled   Status = job.CallThrottled   // it asked for a pause, which the whole bucket makes
-)
-
-// Result is how a call ended.
-type Result struct {
-	Status Status
-	// RetryAfter is how long the target asked for no more requests. It pauses the bucket, whatever
-	// the status; for Throttled, 0 means the policy's backoff.
-	RetryAfter time.Duration
-	// Used is what the call cost, by cost name, in place of the estimate.
-	Used map[string]int64
-	// Err is why the call failed.
-	Err error
-}
-
-const (
-	// DefaultWait is how long a call waits for its start; MaxWait bounds [Request.Wait].
+	// DefaultWait and MaxWait are those of [Request.Wait].
 	DefaultWait, MaxWait = 30 * time.Second, 10 * time.Minute
-	// StartWithin is how long after its last question a caller may begin: a later owner of the
-	// bucket may have started others in its place.
+	// StartWithin bounds the time from a caller's last question to its start: a later owner of the
+	// bucket may have started others instead.
 	StartWithin = 50 * time.Millisecond
 
-	// heartbeat is how often a waiting caller asks whether its owner is still there; patience is
-	// how long it waits for an answer, and pause the time between two questions to nobody.
-	heartbeat = 2 * time.Second
-	patience  = time.Second
-	pause     = 100 * time.Millisecond
-	// settleTries bounds the repetitions of a settlement that nobody confirms.
+	heartbeat   = 2 * time.Second        // between questions while waiting
+	patience    = time.Second            // for an answer
+	pause       = 100 * time.Millisecond // if no process owns the partition
 	settleTries = 5
 )
 
 // Client acquires permits from the owners of buckets over NATS. It is safe for concurrent use.
 type Client struct {
-	// Callable reports why calls of a policy may not wait any more; nil: they always may. A caller
-	// that waits asks about every two seconds.
+	// Callable returns why calls of a policy may not wait any longer. It is asked every two
+	// seconds. Nil: they may.
 	Callable func(policy string) error
 
 	nc    *nats.Conn
@@ -100,7 +67,7 @@ type answer struct {
 	nobody   bool // no process owns the partition
 }
 
-// New returns a client on a connection, for the installation of the names.
+// New returns a client of the installation with these names.
 func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	c := &Client{nc: nc, names: names, inbox: nc.NewInbox() + ".", close: make(chan struct{}),
 		waiting: map[string]chan<- answer{}, partitions: map[string]int{}}
@@ -111,13 +78,13 @@ func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the client. Permits in flight are not renewed any more.
+// Close ends the client and the renewal of its permits.
 func (c *Client) Close() {
 	close(c.close)
 	_ = c.sub.Unsubscribe() // the connection may be closed already
 }
 
-// hear passes an answer to its question: the subject's last token is the id and the number.
+// The subject's last token is the id and the number of the question.
 func (c *Client) hear(m *nats.Msg) {
 	id, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, c.inbox), "-")
 	a := answer{nobody: len(m.Data) == 0 && m.Header.Get("Status") == "503"}
@@ -137,11 +104,10 @@ func (c *Client) hear(m *nats.Msg) {
 	defer c.mu.Unlock()
 	select {
 	case c.waiting[id] <- a:
-	default: // an answer to an older question, or nobody asks any more
+	default: // no longer asked
 	}
 }
 
-// follow has answers about a call sent to a channel, until unfollow.
 func (c *Client) follow(id string) <-chan answer {
 	answers := make(chan answer, 8)
 	c.mu.Lock()
@@ -156,32 +122,6 @@ func (c *Client) unfollow(id string) {
 	delete(c.waiting, id)
 }
 
-// Permit allows one call, which must begin by StartBy or be returned.
-type Permit struct {
-	// StartBy is the instant by which the call must begin.
-	StartBy time.Time
-
-	// ID names the permit. Lease is how long it lasts without a word from the caller; 0: how the
-	// call ends matters only if it pauses the bucket.
-	ID    string
-	Lease time.Duration
-
-	call  *call                // of a caller over NATS
-	tell  func(job.Call) error // of one elsewhere
-	once  sync.Once
-	ended chan job.Call // how it ended, for hold or keep
-}
-
-// Lent returns a permit from elsewhere, as by [Client.Lend]. tell says there how its call goes on.
-func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call) error) *Permit {
-	p := &Permit{ID: id, StartBy: startBy, Lease: lease, tell: tell, ended: make(chan job.Call, 1)}
-	if lease > 0 {
-		go p.keep()
-	}
-	return p
-}
-
-// call is a caller's side of one call.
 type call struct {
 	*Client
 	policy   string
@@ -192,11 +132,10 @@ type call struct {
 	at       time.Time // of the last one
 }
 
-// Acquire waits until a call may begin. It returns an [*admission.RefusedError] if too many calls
-// wait, if the start would come after the wait or has not come, or if an operator has paused the
-// bucket; an [*admission.RequestError] if a limit never lets its costs pass; an
-// [admission.ErrNoDrainer] if no drainer answers within the wait; or the context's error. The
-// caller must begin at once, and call Settle or Return afterwards.
+// Acquire waits until a call may begin. The caller begins at once, and then calls Settle or Return.
+// Errors: [*admission.RefusedError] if too many calls wait, the start comes after the wait, or the
+// bucket is paused; [*admission.RequestError] for costs that can never pass;
+// [admission.ErrNoDrainer] if no drainer answers within the wait; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 	p, err := c.Lend(ctx, r)
 	switch {
@@ -209,7 +148,7 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 	return p, nil
 }
 
-// Lend is Acquire for a caller elsewhere, which keeps its lease and ends it by [Client.Tell].
+// Lend is Acquire for a remote caller, who renews and ends the lease by [Client.Tell].
 func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
@@ -225,19 +164,16 @@ func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
 	return k.acquire(ctx, wait)
 }
 
-// call returns a call, which listens to answers.
 func (c *Client) call(policy string, key job.Key, id string) *call {
 	return &call{Client: c, policy: policy, first: time.Now(), answers: c.follow(id),
 		question: job.Question{V: job.FormatVersion, Key: key, Call: &job.Call{ID: id}}}
 }
 
-// mostAsked is above the number of any question, so that Tell, which does not know it, is the
-// caller's last word.
+// mostAsked exceeds the number of any question, so that Tell, which does not know it, comes last.
 const mostAsked = 1 << 30
 
-// Tell passes on how a lent permit goes on or ended: the [job.Call] has its ID and a status. It
-// returns an [admission.ErrNotFound] if the lease has ended before, and an [admission.ErrNoDrainer]
-// if nobody confirmed it.
+// Tell reports progress or the end of a lent permit, by its ID and a status. Errors:
+// [admission.ErrNotFound] if the lease has ended, [admission.ErrNoDrainer] without confirmation.
 func (c *Client) Tell(policy string, key job.Key, of job.Call) error {
 	k := c.call(policy, key, of.ID)
 	k.asked = mostAsked
@@ -262,12 +198,12 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 	defer again.Stop()
 	k.ask(wait)
 	last := ""
-	var late *job.Turn // what a wait that ends now is refused with; nil: no owner answered
+	var late *job.Turn // the refusal if the wait ends now; nil: no owner answered
 	for {
 		select {
 		case a := <-k.answers:
 			if a.question != k.asked {
-				continue // the later question has given that up
+				continue // a later question withdrew that one
 			}
 			switch {
 			case a.turn.State == job.TurnGo:
@@ -277,7 +213,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 						ID:    k.question.Call.ID,
 						Lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
 				}
-				k.ask(wait) // too late, which this question says
+				k.ask(wait) // too late
 			case a.turn.State == job.TurnOffer:
 				k.ask(wait)
 				again.Reset(patience)
@@ -325,7 +261,6 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 	}
 }
 
-// refused is the error of a refusal.
 func refused(policy string, t job.Turn) error {
 	e := &admission.RefusedError{Policy: policy,
 		RetryAfter: time.Duration(max(t.RetryMS, 1)) * time.Millisecond}
@@ -342,7 +277,7 @@ func refused(policy string, t job.Turn) error {
 	return e
 }
 
-// ask asks whether the call may begin now. It withdraws what an earlier question got.
+// ask asks whether the call may begin now, and gives up the start of an earlier question.
 func (k *call) ask(wait time.Duration) {
 	k.at = time.Now()
 	k.asked++
@@ -359,7 +294,7 @@ func (k *call) withdraw() {
 	k.send()
 }
 
-// partitioned takes note of the number of a policy's partitions, and reports whether it is news.
+// partitioned records the number of a policy's partitions, and reports whether it changed.
 func (k *call) partitioned(n int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -370,7 +305,6 @@ func (k *call) partitioned(n int) bool {
 	return true
 }
 
-// send sends the question to the owner of the call's partition.
 func (k *call) send() {
 	q := k.question
 	k.mu.Lock()
@@ -388,78 +322,6 @@ func (k *call) send() {
 	_ = k.nc.PublishRequest(subject, k.inbox+of.ID+"-"+strconv.Itoa(k.asked), body)
 }
 
-// Settle says how the call ended. Only the first Settle or Return counts.
-func (p *Permit) Settle(r Result) {
-	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(r.RetryAfter), Used: r.Used,
-		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
-}
-
-// Pause says that the target wants no more requests for a time, although the call goes on: the
-// bucket pauses at once, and not when the call has ended.
-func (p *Permit) Pause(d time.Duration) {
-	c := job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)}
-	if p.tell != nil {
-		go p.repeat(c)
-	} else {
-		go func() { _ = p.call.Tell(p.call.policy, p.call.question.Key, c) }() // it has repeated it
-	}
-}
-
-// Return gives the permit back: the call has not begun, and will not.
-func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
-
-func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// settle ends the permit. Without a lease, and if it is idle news, nobody need know.
-func (p *Permit) settle(c job.Call, idle bool) {
-	p.once.Do(func() {
-		switch {
-		case p.Lease > 0:
-			p.ended <- c
-		case idle:
-		case p.tell != nil:
-			go p.repeat(c)
-		default:
-			p.call.answers = p.call.follow(p.call.question.Call.ID)
-			go p.call.finish(c)
-		}
-	})
-}
-
-// keep is hold for a permit from elsewhere.
-func (p *Permit) keep() {
-	renew := time.NewTicker(max(p.Lease/3, time.Millisecond))
-	defer renew.Stop()
-	for {
-		select {
-		case c := <-p.ended:
-			p.repeat(c)
-			return
-		case <-renew.C:
-			_ = p.tell(job.Call{Status: job.CallProgress}) // the next one repeats it
-		}
-	}
-}
-
-// repeat tells how a call from elsewhere goes on until that is known.
-func (p *Permit) repeat(c job.Call) {
-	for range settleTries {
-		if err := p.tell(c); !errors.Is(err, admission.ErrUnavailable) &&
-			!errors.Is(err, admission.ErrNoDrainer) {
-			return
-		}
-		time.Sleep(pause)
-	}
-}
-
-// finish tells the owner how the call ended.
 func (k *call) finish(c job.Call) {
 	c.ID = k.question.Call.ID
 	defer k.unfollow(c.ID)
@@ -471,7 +333,7 @@ func (k *call) finish(c job.Call) {
 	}
 }
 
-// tell sends the question and returns the state in the answer; empty: there was none in time.
+// tell sends the question and returns the state in the answer; empty: ask again.
 func (k *call) tell() string {
 	k.asked++
 	k.send()
@@ -493,38 +355,6 @@ func (k *call) tell() string {
 			return ""
 		case <-k.close:
 			return job.TurnGone
-		}
-	}
-}
-
-// hold keeps the lease: it sends progress at a third of it, and soon after the owner has changed,
-// until the call has ended.
-func (p *Permit) hold() {
-	k := p.call
-	k.question.Op = job.OpSettle
-	k.question.Call = &job.Call{ID: k.question.Call.ID, Status: job.CallProgress}
-	every := max(p.Lease/3, time.Millisecond)
-	timer := time.NewTimer(every)
-	defer timer.Stop()
-	for {
-		select {
-		case c := <-p.ended:
-			k.finish(c)
-			return
-		case <-k.close:
-			return
-		case a := <-k.answers:
-			switch {
-			case a.turn.State == job.TurnMoved: // before others ask the next owner
-				k.partitioned(a.turn.Partitions)
-				timer.Reset(min(pause/10, every))
-			case a.nobody, a.err != "":
-				timer.Reset(min(pause, every))
-			}
-		case <-timer.C:
-			k.asked++
-			k.send()
-			timer.Reset(every)
 		}
 	}
 }

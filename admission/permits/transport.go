@@ -16,25 +16,20 @@ type Acquirer interface {
 	Acquire(ctx context.Context, r Request) (*Permit, error)
 }
 
-// Transport is an [http.RoundTripper] whose requests begin when their policy lets them. What it
-// reads of an answer's status and rate-limit headers pauses the bucket, for all processes. A
-// refusal is the error of the request: an [*admission.RefusedError]. Requests are sent once:
-// retries are for the client, and each is a call of its own.
+// Transport is an [http.RoundTripper] whose requests begin when their policy lets them. An answer's
+// status and rate-limit headers may pause the bucket, for all processes. A refused request fails
+// with an [*admission.RefusedError]. Requests are sent once; a retry of the client is another call.
 type Transport struct {
-	// Permits lets the requests begin; Policy is theirs.
 	Permits Acquirer
 	Policy  string
-	// Call returns the call of a request: its key, costs, priority and wait. The policy is set
-	// afterwards. Nil: the key is the request's host.
+	// Call returns the key, costs, priority and wait of a request; nil: the key is its host.
 	Call func(*http.Request) Request
-	// Used returns what an answered request cost, by cost name; nil: the estimate stays.
+	// Used returns the actual costs of an answered request, by name; nil: as estimated.
 	Used func(*http.Response) map[string]int64
-	// Base sends the requests; nil: [http.DefaultTransport].
-	Base http.RoundTripper
+	Base http.RoundTripper // nil: [http.DefaultTransport]
 }
 
-// RoundTrip waits for the request's turn and sends it. The call ends when the answer's body is
-// closed.
+// RoundTrip sends the request when its turn comes. Closing the answer's body ends the call.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := Request{Key: r.URL.Host}
 	if t.Call != nil {
@@ -44,7 +39,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	permit, err := t.acquire(r.Context(), c)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as RoundTrip must; the error is that of Acquire
+			_ = r.Body.Close() // as RoundTrip must
 		}
 		return nil, err
 	}
@@ -66,7 +61,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	result := ResultOf(a.StatusCode, a.Header)
-	if result.Status != Throttled && result.RetryAfter > 0 { // others wait to know
+	if result.Status != Throttled && result.RetryAfter > 0 {
 		permit.Pause(result.RetryAfter)
 		result.RetryAfter = 0
 	}
@@ -79,15 +74,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.Body == http.NoBody || result.Status == Throttled {
 		end()
 	}
-	if w, both := a.Body.(io.ReadWriteCloser); both { // after an upgrade
-		a.Body = upgraded{w, end}
-	} else {
-		a.Body = body{a.Body, end}
-	}
+	a.Body = body{a.Body, end}
 	return a, nil
 }
 
-// acquire acquires a permit until it is one that is still valid.
+// acquire returns permits that have expired, and asks again.
 func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	for {
 		permit, err := t.Permits.Acquire(ctx, c)
@@ -98,7 +89,7 @@ func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	}
 }
 
-// ResultOf is how an answered call ends, by the answer's status and rate-limit headers.
+// ResultOf derives how a call ended from an answer's status and rate-limit headers.
 func ResultOf(status int, header http.Header) Result {
 	now := time.Now()
 	left := hints.Pause(header, now)
@@ -111,23 +102,15 @@ func ResultOf(status int, header http.Header) Result {
 	return r
 }
 
-// body ends a call when it is closed; upgraded is one that can be written, too.
 type body struct {
 	io.ReadCloser
 	end func()
 }
 
+// Write implements [io.Writer], for upgraded connections.
+func (b body) Write(p []byte) (int, error) { return b.ReadCloser.(io.Writer).Write(p) }
+
 func (b body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
-}
-
-type upgraded struct {
-	io.ReadWriteCloser
-	end func()
-}
-
-func (b upgraded) Close() error {
-	defer b.end()
-	return b.ReadWriteCloser.Close()
 }

@@ -1,6 +1,6 @@
-// Package schedules submits jobs at the ticks of JetStream's schedules. A tick's Idempotency-Key,
-// of the schedule and the instant, makes repeated attempts one job. The last instant is noted,
-// because a killed server forgets such keys.
+// Package schedules submits jobs at the ticks of JetStream's schedules. A tick has an
+// Idempotency-Key, of the schedule and the instant. The last instant is also stored, because a
+// killed server forgets such keys.
 package schedules
 
 import (
@@ -253,8 +253,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	if ctx.Err() != nil {
 		return again, false // left to another admitter
 	}
-	// A tick is finished even when stopping: a restarted server may not know a finished job, and
-	// accept it again.
+	// Finish the tick even when stopping: a restarted server might accept its job again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	switch noted, err := s.broker.TickNoted(ctx, t); {

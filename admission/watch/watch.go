@@ -1,7 +1,5 @@
-// Package watch observes an installation: events, and figures of the last minute.
-//
-// Drainers omit most events without a listener, so a [Watch] listens only on request, and for two
-// minutes longer.
+// Package watch observes events, and counts those of the last minute. A [Watch] listens for two
+// minutes after a request, because drainers omit most events without a listener.
 package watch
 
 import (

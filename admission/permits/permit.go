@@ -1,0 +1,157 @@
+package permits
+
+import (
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Status is how the target answered a call.
+type Status string
+
+// The statuses.
+const (
+	Done        Status = job.CallDone        // it answered
+	Failed      Status = job.CallFailed      // it failed, perhaps because of the call
+	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
+	Unreached   Status = job.CallUnreached   // it is down, and the call has used nothing
+	Throttled   Status = job.CallThrottled   // it asked for a pause of the bucket
+)
+
+// Result is how a call ended.
+type Result struct {
+	Status Status
+	// RetryAfter pauses the bucket, for any status; 0: not, or of Throttled for the policy's
+	// backoff.
+	RetryAfter time.Duration
+	Used       map[string]int64 // the actual costs, by name; others stay as estimated
+	Err        error            // why the call failed
+}
+
+// Permit allows one call, which must begin by StartBy or be returned.
+type Permit struct {
+	StartBy time.Time
+
+	ID string
+	// Lease is how long the permit lasts without renewal; 0: only an end that pauses the bucket
+	// need be reported.
+	Lease time.Duration
+
+	call  *call                // of a caller over NATS
+	tell  func(job.Call) error // of a remote permit
+	once  sync.Once
+	ended chan job.Call // the settlement, for hold or keep
+}
+
+// Lent returns a permit that another process lent ([Client.Lend]), which gets the reports of tell.
+func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call) error) *Permit {
+	p := &Permit{ID: id, StartBy: startBy, Lease: lease, tell: tell, ended: make(chan job.Call, 1)}
+	if lease > 0 {
+		go p.keep()
+	}
+	return p
+}
+
+// Settle reports how the call ended. Only the first Settle or Return counts.
+func (p *Permit) Settle(r Result) {
+	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(r.RetryAfter), Used: r.Used,
+		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
+}
+
+// Pause pauses the bucket at once, while the call goes on.
+func (p *Permit) Pause(d time.Duration) {
+	c := job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)}
+	if p.tell != nil {
+		go p.repeat(c)
+	} else {
+		go func() { _ = p.call.Tell(p.call.policy, p.call.question.Key, c) }() // repeats by itself
+	}
+}
+
+// Return gives the permit back; the call must not begin.
+func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
+
+func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// settle ends the permit. Without a lease, an idle settlement is not sent.
+func (p *Permit) settle(c job.Call, idle bool) {
+	p.once.Do(func() {
+		switch {
+		case p.Lease > 0:
+			p.ended <- c
+		case idle:
+		case p.tell != nil:
+			go p.repeat(c)
+		default:
+			p.call.answers = p.call.follow(p.call.question.Call.ID)
+			go p.call.finish(c)
+		}
+	})
+}
+
+// keep is hold for a lent permit.
+func (p *Permit) keep() {
+	renew := time.NewTicker(max(p.Lease/3, time.Millisecond))
+	defer renew.Stop()
+	for {
+		select {
+		case c := <-p.ended:
+			p.repeat(c)
+			return
+		case <-renew.C:
+			_ = p.tell(job.Call{Status: job.CallProgress}) // repeated by the next one
+		}
+	}
+}
+
+func (p *Permit) repeat(c job.Call) {
+	for range settleTries {
+		if err := p.tell(c); !errors.Is(err, admission.ErrUnavailable) &&
+			!errors.Is(err, admission.ErrNoDrainer) {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// hold renews the lease at a third of it, and soon after the owner has changed.
+func (p *Permit) hold() {
+	k := p.call
+	k.question.Op = job.OpSettle
+	k.question.Call = &job.Call{ID: k.question.Call.ID, Status: job.CallProgress}
+	every := max(p.Lease/3, time.Millisecond)
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	for {
+		select {
+		case c := <-p.ended:
+			k.finish(c)
+			return
+		case <-k.close:
+			return
+		case a := <-k.answers:
+			switch {
+			case a.turn.State == job.TurnMoved: // count at the next owner before others ask it
+				k.partitioned(a.turn.Partitions)
+				timer.Reset(min(pause/10, every))
+			case a.nobody, a.err != "":
+				timer.Reset(min(pause, every))
+			}
+		case <-timer.C:
+			k.asked++
+			k.send()
+			timer.Reset(every)
+		}
+	}
+}
