@@ -11,6 +11,7 @@ package docs
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -360,18 +361,46 @@ func TestSimulating(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		drawn := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAll(text, -1)
-		if len(drawn) <= from.nth {
-			t.Fatalf("%s has %d pictures", from.page, len(drawn))
+		if n := bytes.Count(text, []byte("<canvas")); n <= from.nth {
+			t.Fatalf("%s has %d pictures", from.page, n)
 		}
 		if *pictures == "" {
 			continue
 		}
-		light := `<svg style="background:#fff"` // the ink is dark, and a reader's page may be
-		picture := light + strings.TrimPrefix(string(drawn[from.nth]), "<svg") + "\n"
-		file := filepath.Join(*pictures, name+".svg")
-		if err := os.WriteFile(file, []byte(picture), 0o644); err != nil {
+		picture := canvas(t, text, from.nth)
+		file := filepath.Join(*pictures, name+".png")
+		if err := os.WriteFile(file, picture, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// canvas returns what Chromium draws on the nth canvas of a report, on white, as a PNG.
+func canvas(t *testing.T, report []byte, nth int) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	report = fmt.Appendf(report, `<script>
+		const c = canvases[%d], ink = c.getContext("2d");
+		ink.globalCompositeOperation = "destination-over";
+		ink.fillStyle = "#fff";
+		ink.fillRect(0, 0, c.width, c.height);
+		document.documentElement.textContent = c.toDataURL();
+	</script>`, nth)
+	if err := os.WriteFile(file, report, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dom, err := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox",
+		"--disable-gpu", "--disable-dev-shm-usage", "--window-size=1000,800",
+		"--force-device-scale-factor=1.5", "--user-data-dir="+t.TempDir(), "--dump-dom",
+		"file://"+file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, data, _ := strings.Cut(string(dom), "base64,")
+	data, _, _ = strings.Cut(data, "<")
+	picture, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
+	if err != nil || len(picture) == 0 {
+		t.Fatalf("no picture in %.200q: %v", dom, err)
+	}
+	return picture
 }
