@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
@@ -83,8 +82,12 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("token: holds a character that no token can hold")
 	}
+	if s.cert == "" && s.certKey != "" {
+		return nil, errors.New("cert-key: without a certificate")
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig, err = s.tls()
+	transport.TLSClientConfig, err = clienttls.Files{CA: s.caCert, Cert: s.cert,
+		Key: cmp.Or(s.certKey, s.cert)}.Config()
 	return &client{
 		server:  server.Scheme + "://" + server.Host,
 		token:   token,
@@ -95,29 +98,6 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 
 // noRedirect keeps the token from other hosts; an admitter never redirects.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-func (s *settings) tls() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.caCert != "" {
-		text, err := os.ReadFile(s.caCert)
-		if err != nil {
-			return nil, fmt.Errorf("cacert: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("cacert: %s holds no certificate", s.caCert)
-		}
-	}
-	if s.cert == "" && s.certKey == "" {
-		return c, nil
-	}
-	pair, err := tls.LoadX509KeyPair(s.cert, cmp.Or(s.certKey, s.cert))
-	if err != nil {
-		return nil, fmt.Errorf("cert: %w", err)
-	}
-	c.Certificates = []tls.Certificate{pair}
-	return c, nil
-}
 
 type client struct {
 	server, token string

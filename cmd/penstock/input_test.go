@@ -40,7 +40,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"policies ls --token-file /no":         "no such file",
 		"policies ls --cacert /no":             "no such file",
 		"policies ls --cacert go.mod":          "holds no certificate",
-		"policies ls --cert go.mod":            "cert: ",
+		"policies ls --cert go.mod":            "go.mod: tls: ",
 		"buckets mail --limit many":            `--limit: "many": want a whole number`,
 		"dead ls mail --after -1":              `--after: "-1": want a whole number, 0 or more`,
 		"policies ls --timeout 3":              `--timeout: "3": want a time with a unit, such as`,
