@@ -157,26 +157,23 @@ func (m management) deadLetters(ctx context.Context, at place) (any, error) {
 	return m.DeadLetters(ctx, at.policy, at.numbers["after"], at.number("limit"))
 }
 
-func (m management) discardAll(ctx context.Context, at place) (any, error) {
-	some, err := at.some()
-	if err != nil {
-		return nil, err
-	}
-	return m.DiscardSome(ctx, at.policy, some)
+// selected passes on the dead letters that the query selects.
+func selected[T any](do func(ctx context.Context, policy string, some queue.DeadLetterFilter) (T,
+	error)) call {
+
+	return look(func(ctx context.Context, at place) (any, error) {
+		some, err := at.some()
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, at.policy, some)
+	})
 }
 
 func (m management) discard(ctx context.Context, policy string, id uint64) (
 	manage.Discarded, error) {
 
 	return manage.Discarded{Discarded: 1}, m.Discard(ctx, policy, id)
-}
-
-func (m management) replayAll(ctx context.Context, at place) (any, error) {
-	some, err := at.some()
-	if err != nil {
-		return nil, err
-	}
-	return m.ReplaySome(ctx, at.policy, some)
 }
 
 func (m management) replay(r *http.Request, at place) (answer.Answer, error) {

@@ -25,7 +25,7 @@ const (
 type Bucket struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
-	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
+	Depth     int    `json:"depth"`
 	*job.BucketState
 	job.Hold
 
@@ -33,15 +33,14 @@ type Bucket struct {
 
 	Audit      *audit.Standing  `json:"audit,omitempty"`
 	Override   *policy.Override `json:"override,omitempty"`
-	Unanswered []int            `json:"unanswered,omitempty"` // its partition
+	Unanswered []int            `json:"unanswered,omitempty"`
 }
 
 type Buckets struct {
-	Buckets []Bucket `json:"buckets"`
-	Total   int      `json:"total"`                 // buckets with jobs or calls
-	Next    *int     `json:"next_offset,omitempty"` // nil: none, or beyond [MaxListed]
-	// Unanswered partitions are missing here and in Total.
-	Unanswered []int `json:"unanswered,omitempty"`
+	Buckets    []Bucket `json:"buckets"`
+	Total      int      `json:"total"`
+	Next       *int     `json:"next_offset,omitempty"`
+	Unanswered []int    `json:"unanswered,omitempty"`
 }
 
 // Buckets lists buckets with jobs or calls, deepest first. Between pages the order may change.
@@ -114,15 +113,14 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
-	// Refused counts refusals by this process in the last minute, at least; for [job.ByRefused].
 	Refused int64 `json:"refused,omitempty"`
 }
 
 type AllBuckets struct {
 	Buckets    []PlacedBucket    `json:"buckets"`
-	Total      int               `json:"total"`               // with jobs, calls or refusals
-	WindowMS   *int64            `json:"window_ms,omitempty"` // in which refusals were counted
-	Depths     map[string]uint64 `json:"depths,omitzero"`     // of policies
+	Total      int               `json:"total"`
+	WindowMS   *int64            `json:"window_ms,omitempty"`
+	Depths     map[string]uint64 `json:"depths,omitzero"`
 	Unanswered map[string][]int  `json:"unanswered,omitempty"`
 }
 

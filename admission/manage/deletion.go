@@ -23,8 +23,8 @@ const (
 
 type Deleted struct {
 	Policy  string `json:"policy"`
-	Deleted bool   `json:"deleted"` // false: once its queue is empty
-	Removed int    `json:"removed"` // waiting jobs dropped
+	Deleted bool   `json:"deleted"`
+	Removed int    `json:"removed"`
 	Jobs    uint64 `json:"jobs,omitempty"`
 }
 

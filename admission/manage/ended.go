@@ -14,8 +14,8 @@ import (
 )
 
 type EndedJob struct {
-	Job        string    `json:"job"`           // id
-	Key        *string   `json:"key,omitempty"` // nil: unknown
+	Job        string    `json:"job"`
+	Key        *string   `json:"key,omitempty"`
 	State      job.End   `json:"state"`
 	AcceptedAt time.Time `json:"accepted_at"`
 
@@ -27,24 +27,23 @@ type EndedJob struct {
 	Attempts  *int       `json:"attempts,omitempty"`
 	Tags      []string   `json:"tags,omitempty"`
 	DeadAt    *time.Time `json:"dead_at,omitempty"`
-	Size      *int       `json:"size,omitempty"` // bytes of the body
+	Size      *int       `json:"size,omitempty"`
 
-	// id of the job made from the dead letter
 	ReplayedAs string `json:"replayed_as,omitempty"`
 
 	// From the history of a policy with result_retention.
 
-	ID         uint64     `json:"id,omitempty"` // in the history
+	ID         uint64     `json:"id,omitempty"`
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
-	DurationMS *int64     `json:"duration_ms,omitempty"` // of the last attempt
-	Status     int        `json:"status,omitempty"`      // from the target
-	Answer     *string    `json:"answer,omitempty"`      // first KiB, if UTF-8
+	DurationMS *int64     `json:"duration_ms,omitempty"`
+	Status     int        `json:"status,omitempty"`
+	Answer     *string    `json:"answer,omitempty"`
 	Bytes      []byte     `json:"answer_base64,omitempty"`
 }
 
 type EndedJobs struct {
 	Jobs []EndedJob `json:"jobs"`
-	Next *uint64    `json:"next,omitempty"` // before it the next page ends; nil: last page
+	Next *uint64    `json:"next,omitempty"`
 }
 
 // History lists jobs that ended before a history id (0: the last ones), of one key or of all. The

@@ -21,16 +21,16 @@ const (
 )
 
 type Job struct {
-	Job       string `json:"job"` // id
+	Job       string `json:"job"`
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	State     string `json:"state"`
-	Position  *int   `json:"position"`           // jobs of its bucket before it, if it waits
-	Calls     int    `json:"calls,omitempty"`    // that wait in its bucket: nine of ten starts
-	ETAMS     *int64 `json:"eta_ms"`             // nil: unknown
-	Attempts  *int   `json:"attempts,omitempty"` // failed ones; nil without a drainer
+	Position  *int   `json:"position"`
+	Calls     int    `json:"calls,omitempty"`
+	ETAMS     *int64 `json:"eta_ms"`
+	Attempts  *int   `json:"attempts,omitempty"`
 	LastError string `json:"last_error,omitempty"`
-	Progress  string `json:"progress,omitempty"` // latest report of a job that runs
+	Progress  string `json:"progress,omitempty"`
 	job.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
@@ -38,13 +38,13 @@ type Job struct {
 	Cost       int64      `json:"cost"`
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags,omitempty"`
-	Size       int        `json:"size"`              // bytes of the body
-	Changed    bool       `json:"changed,omitempty"` // by an operator
+	Size       int        `json:"size"`
+	Changed    bool       `json:"changed,omitempty"`
 
 	// Only of a single job, on request.
 
-	Header http.Header `json:"header,omitempty"` // forwarded credentials redacted
-	Body   *string     `json:"body,omitempty"`   // if UTF-8
+	Header http.Header `json:"header,omitempty"`
+	Body   *string     `json:"body,omitempty"`
 	Bytes  []byte      `json:"body_base64,omitempty"`
 
 	header map[string][]string
@@ -52,7 +52,7 @@ type Job struct {
 
 type Jobs struct {
 	Jobs []Job   `json:"jobs"`
-	Next *uint64 `json:"next,omitempty"` // after it the next page begins; nil: last page
+	Next *uint64 `json:"next,omitempty"`
 }
 
 // JobStates are the states to filter by.

@@ -19,25 +19,25 @@ type DeadLetter struct {
 	ID         uint64    `json:"id"`
 	Key        string    `json:"key"`
 	Job        string    `json:"job"`
-	Reason     string    `json:"reason"` // a word such as "deadline" or "attempts"
+	Reason     string    `json:"reason"`
 	Error      string    `json:"error,omitempty"`
 	Attempts   int       `json:"attempts"`
 	AcceptedAt time.Time `json:"accepted_at"`
 	DeadAt     time.Time `json:"dead_at"`
 	Tags       []string  `json:"tags,omitempty"`
-	Size       int       `json:"size"` // bytes of the body
+	Size       int       `json:"size"`
 
 	// Only of a single letter.
 
-	Header http.Header `json:"header,omitempty"` // of the job; forwarded credentials redacted
-	Body   *string     `json:"body,omitempty"`   // if UTF-8
+	Header http.Header `json:"header,omitempty"`
+	Body   *string     `json:"body,omitempty"`
 	Bytes  []byte      `json:"body_base64,omitempty"`
 }
 
 type DeadPolicy struct {
 	Policy   string    `json:"policy"`
 	Letters  uint64    `json:"letters"`
-	OldestAt time.Time `json:"oldest_at"` // times of death
+	OldestAt time.Time `json:"oldest_at"`
 	NewestAt time.Time `json:"newest_at"`
 }
 
@@ -62,8 +62,8 @@ func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool
 
 type DeadLetters struct {
 	Letters   []DeadLetter `json:"letters"`
-	Next      *uint64      `json:"next,omitempty"`      // after it the next page begins; nil: last
-	Discarded uint64       `json:"discarded,omitempty"` // ever dropped to make room
+	Next      *uint64      `json:"next,omitempty"`
+	Discarded uint64       `json:"discarded,omitempty"`
 }
 
 // lettered is queued, but accepts a former policy that has dead letters.
@@ -184,10 +184,10 @@ func retired(err error, name string) error {
 }
 
 type Replayed struct {
-	Replayed int  `json:"replayed"` // are jobs again
-	Full     int  `json:"full"`     // stay, because their buckets are full
-	Unfit    int  `json:"unfit"`    // stay, because they cannot be jobs
-	Complete bool `json:"complete"` // false: ask again for the rest
+	Replayed int  `json:"replayed"`
+	Full     int  `json:"full"`
+	Unfit    int  `json:"unfit"`
+	Complete bool `json:"complete"`
 }
 
 // ReplaySome replays selected dead letters in order. A full bucket does not hold up others.
@@ -228,7 +228,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 
 type Discarded struct {
 	Discarded  uint64 `json:"discarded"`
-	Incomplete bool   `json:"incomplete,omitempty"` // ask again for the rest
+	Incomplete bool   `json:"incomplete,omitempty"`
 }
 
 // DiscardSome deletes selected dead letters.

@@ -1,5 +1,6 @@
 // Package manage operates on policies, buckets, jobs and dead letters. Valves are asked within a
-// deadline; one that does not answer is reported, and delays no other partition.
+// deadline; one that does not answer is reported, and delays no other partition. openapi.yaml
+// describes the fields of the documents.
 package manage
 
 import (
@@ -192,7 +193,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 // Changes is a page of the audit list.
 type Changes struct {
 	Changes []queue.Change `json:"changes"`
-	Next    *uint64        `json:"next,omitempty"` // before it the next page ends; nil: last page
+	Next    *uint64        `json:"next,omitempty"`
 }
 
 // Audit lists changes before an id (0: the last ones), newest first, of one policy or of all.

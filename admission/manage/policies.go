@@ -16,12 +16,11 @@ import (
 )
 
 type Policy struct {
-	Policy   policy.Policy `json:"policy"`   // with defaults
-	Revision uint64        `json:"revision"` // grows with every change
-	Source   string        `json:"source"`   // of the content: "file" or "api"
-	Set      string        `json:"set,omitempty"`
-	Paused   bool          `json:"paused"` // by an operator
-	// Retired and Deleting policies take no new jobs, and go when their queues are empty.
+	Policy   policy.Policy      `json:"policy"`
+	Revision uint64             `json:"revision"`
+	Source   string             `json:"source"`
+	Set      string             `json:"set,omitempty"`
+	Paused   bool               `json:"paused"`
 	Retired  bool               `json:"retired"`
 	Deleting bool               `json:"deleting,omitempty"`
 	Last     *policy.LastChange `json:"last_change,omitempty"`
@@ -30,7 +29,7 @@ type Policy struct {
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
-	Note    string         `json:"note,omitempty"` // what the policy's file will do to it
+	Note    string         `json:"note,omitempty"`
 }
 
 const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
@@ -47,8 +46,7 @@ type Write struct {
 	DryRun bool
 	// Possible returns why the caller must not write it.
 	Possible func(before, p policy.Policy) []policy.Problem
-	// Paused is the pause that the caller assumes; another one is an ErrConflict.
-	Paused *bool
+	Paused   *bool // as the caller assumes; otherwise ErrConflict
 }
 
 func (w Write) check(revision uint64) error {
@@ -338,8 +336,8 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 
 type Override struct {
 	Key      string          `json:"key"`
-	Override policy.Override `json:"override"` // zero: the policy's settings apply
-	Revision uint64          `json:"-"`        // grows with every change; 0: none
+	Override policy.Override `json:"override"`
+	Revision uint64          `json:"-"`
 
 	// Only of a change.
 
@@ -349,7 +347,7 @@ type Override struct {
 
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
-	Next      *string    `json:"next,omitempty"` // after it the next page begins; nil: last page
+	Next      *string    `json:"next,omitempty"`
 }
 
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,

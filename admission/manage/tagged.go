@@ -19,8 +19,8 @@ const (
 
 type CancelledTagged struct {
 	Cancelled int     `json:"cancelled"`
-	Left      int     `json:"left"`           // run, or have just ended
-	Next      *uint64 `json:"next,omitempty"` // sequence to continue after; nil: complete
+	Left      int     `json:"left"`
+	Next      *uint64 `json:"next,omitempty"`
 }
 
 // CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves do

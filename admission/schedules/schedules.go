@@ -87,8 +87,8 @@ type Schedule struct {
 	When   string `json:"when"`
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
-	Bytes  int    `json:"bytes"`         // of the body
-	Set    string `json:"set,omitempty"` // of its configuration file
+	Bytes  int    `json:"bytes"`
+	Set    string `json:"set,omitempty"`
 }
 
 func shown(s queue.Schedule) Schedule {
@@ -173,8 +173,8 @@ func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, erro
 type Detail struct {
 	Schedule
 	Header map[string][]string `json:"header"`
-	Body   *string             `json:"body,omitempty"`   // if UTF-8
-	Base64 []byte              `json:"base64,omitempty"` // otherwise
+	Body   *string             `json:"body,omitempty"`
+	Base64 []byte              `json:"base64,omitempty"`
 }
 
 // Get returns a schedule, or [admission.ErrNotFound].

@@ -11,9 +11,8 @@ import (
 )
 
 type Stats struct {
-	// 0 in the first answer
 	WindowMS int64  `json:"window_ms"`
-	Policies []Stat `json:"policies"` // with events
+	Policies []Stat `json:"policies"`
 }
 
 type Stat struct {
@@ -21,7 +20,7 @@ type Stat struct {
 	Accepted  int64  `json:"accepted"`
 	Started   int64  `json:"started"`
 	Done      int64  `json:"done"`
-	Failed    int64  `json:"failed"` // attempts
+	Failed    int64  `json:"failed"`
 	Throttled int64  `json:"throttled"`
 	Dead      int64  `json:"dead"`
 	Cancelled int64  `json:"cancelled"`
@@ -34,14 +33,12 @@ type Stat struct {
 
 	Keys []KeyStat `json:"keys,omitempty"`
 
-	// by name: limits on starts of all drainers, door limits of this process
 	Shadow map[string]Shadow `json:"shadow,omitempty"`
 
-	Rate     float64    `json:"rate"` // starts per second
+	Rate     float64    `json:"rate"`
 	Wait     *Quantiles `json:"wait_ms,omitempty"`
 	Duration *Quantiles `json:"duration_ms,omitempty"`
-	// oldest first; the last second is incomplete
-	Starts []int64 `json:"starts"`
+	Starts   []int64    `json:"starts"`
 }
 
 type Shadow struct {

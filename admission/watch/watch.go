@@ -34,8 +34,7 @@ const (
 
 // Event is a step of a job. IDs of one process are consecutive, except for filtered events.
 type Event struct {
-	ID string `json:"-"`
-	// of a start by the drainer's clock, otherwise of receipt
+	ID         string    `json:"-"`
 	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
 	Policy     string    `json:"policy"`

@@ -1,4 +1,4 @@
-// The HTTP API, and who asks: with the token that this tab keeps, if any.
+// The HTTP API, with this tab's token.
 
 const KEEP = "penstock-token"; // in the session's storage: gone with the tab
 
@@ -10,7 +10,7 @@ export const token = {
 export const credentials = () =>
   token.get() ? { Authorization: "Bearer " + token.get() } : {};
 
-/** Refused is an answer that is no success, or none at all: then its status is 0. */
+/** Refused is an unsuccessful answer; status 0: there was none. */
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail ?? problem.title ?? "the admitter answers " + status);
@@ -19,10 +19,7 @@ export class Refused extends Error {
   }
 }
 
-/**
- * path is one of the API: the parts behind /v1/, each escaped. A key is one part, as its bytes are:
- * %2F is a slash of it.
- */
+/** path escapes the parts behind /v1/; a key is one part. */
 export function path(...parts) {
   const last = parts[parts.length - 1];
   if (last === "." || last === "..") {
@@ -31,14 +28,14 @@ export function path(...parts) {
   return "/v1/" + parts.map(encodeURIComponent).join("/");
 }
 
-/** withQuery adds parameters, those apart that are empty. */
+/** withQuery adds parameters that are not empty. */
 export function withQuery(path, parameters) {
   const query = new URLSearchParams(
     Object.entries(parameters).filter(([, v]) => v !== "" && v !== null && v !== undefined));
   return query.size ? path + "?" + query : path;
 }
 
-let skew = 0; // of this machine's clock, in ms, where it is worth mention
+let skew = 0; // of this machine's clock, in ms
 
 /** now is the time by the admitter's clock, in ms. */
 export const now = () => Date.now() + skew;
@@ -75,10 +72,7 @@ const matches = (patterns, text) => patterns.some((pattern) =>
   new RegExp("^" + pattern.split("*").map((part) =>
     part.replace(/[.?+^$()[\]{}|\\]/g, "\\$&")).join("[^]*") + "$").test(text));
 
-/**
- * may reports whether a client has a right: for one key of a policy, without a key for all keys of
- * it, without a policy for everything. The admitter decides; this is for what to offer.
- */
+/** may reports whether a client has a right for a key, without one for all keys, without a policy for everything. */
 export function may(client, right, policy, key) {
   const of = (patterns, text) =>
     text === undefined ? patterns.includes("*") : matches(patterns, text);

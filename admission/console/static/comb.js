@@ -5,12 +5,12 @@ import { clock, count, plural, rate, span } from "./format.js";
 
 const MOST = 4096; // starts that are kept
 
-/** Starts are those of one bucket, as they are heard. */
+/** Starts of one bucket. */
 export class Starts {
   at = []; // ms, ascending
   gaps = []; // [from, to] in which the connection was lost
 
-  /** since is when this page, or its admitter for another one, began to hear all of them. */
+  /** since is the time from which on all starts are known. */
   constructor(since) { this.since = since; }
 
   add(when) {
@@ -31,7 +31,7 @@ export class Starts {
   }
 }
 
-/** frame is how much time a comb of such an outflow shows, and the window in which it counts. */
+/** frame returns the time that a comb shows, and the window in which it counts. */
 export function frame(outflow) {
   if (!outflow) return { shown: 30_000, window: 1000 };
   return {
@@ -40,11 +40,11 @@ export function frame(outflow) {
   };
 }
 
-/** bound is what law 2 allows in a window of so many ms; null where starts are not paced. */
+/** bound returns the starts that law 2 allows in a window (ms); null if they are not paced. */
 export const bound = (pace, window) =>
   pace.peak ? pace.peak * (window / 1000 + 0.002) + pace.burst : null;
 
-/** comb draws starts: a tooth each below, and above it how many were in the window before it. */
+/** comb draws each start, and above it the number of starts in the window before it. */
 export function comb(starts, pace, now, width) {
   const { shown, window } = frame(pace.outflow);
   const from = now - shown, limit = bound(pace, window);
@@ -102,7 +102,7 @@ export function comb(starts, pace, now, width) {
       pace.outflow ? ` Its outflow is ${rate(pace.outflow)}, its peak ${rate(pace.peak)}, its burst ${count(pace.burst)}.` : ""));
 }
 
-/** tick is the time between two marks, of which there are at most eight. */
+/** tick returns the time between two of at most eight marks. */
 function tick(shown) {
   const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900].map((n) => n * 1000);
   return steps.find((step) => shown / step <= 7) ?? 1800_000;

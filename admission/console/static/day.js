@@ -14,7 +14,7 @@ const rows = [
   { name: "late_ms", text: "later than the outflow, all buckets together", shown: span, level: "warn" },
 ];
 
-/** day draws what /v1/minutes answers. Rows in which nothing happened are left out. */
+/** day draws an answer of /v1/minutes, without empty rows. */
 export function day({ from, counts }, width) {
   const began = Date.parse(from), minutes = counts.started.length;
   const there = rows.filter(({ name }) => counts[name].some((n) => n > 0));

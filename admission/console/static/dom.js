@@ -1,10 +1,10 @@
-// Elements, and how what a view made anew becomes what is on the page.
+// Elements, and how those of a new view replace the old ones.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * h makes an element: h("a", {href: "#/", onclick: go}, "text", other, [more]). What is null or
- * false is left out, of children as of attributes. A key tells rows of a list apart.
+ * h makes an element: h("a", {href: "#/", onclick: go}, "text", other, [more]). Null and false
+ * children and attributes are omitted. A key identifies a row of a list.
  */
 export const h = (tag, props, ...children) =>
   fill(document.createElement(tag), props, children);
@@ -26,10 +26,7 @@ function fill(element, props, children) {
   return element;
 }
 
-/**
- * show makes children the content of an element. What is there already and fits is changed rather
- * than replaced: focus, selections and what is being typed stay.
- */
+/** show replaces the content of an element. It keeps matching elements, with their focus, selection and input. */
 export function show(parent, ...children) {
   const fresh = document.createDocumentFragment();
   fresh.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined &&

@@ -1,18 +1,16 @@
-// Is anything refused, late, deep, failing, stuck, unowned? Each question has its answers, in sentences. The dashboard for
-// Grafana asks the same ones in this order.
+// Is anything refused, late, deep, failing, stuck, unowned? The dashboard for Grafana has the same questions in this order.
 
 import { count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
 import { HARMLESS, changed, held, blockedBy, late } from "./words.js";
 
 const MOST = 3; // sentences to one question
-const NEAR = 0.8; // of its capacity: a bucket that full is soon to refuse
-const LONG = 600_000; // ms: who waits longer in a policy that was changed lately is told of
+const NEAR = 0.8; // of its capacity: a bucket will soon refuse
+const LONG = 600_000; // ms of waiting that are mentioned after a change of the policy
 
 /**
- * findings answers the six questions from what the API says: policies, stats of the last minute,
- * the buckets that stand out, the jobs that each policy holds, drainers (null: not to be seen).
- * Each answer is {text, link, level}: "bad" wants somebody, "warn" should be known.
+ * findings answers the six questions from the API's documents; drainers is null without the right. Each answer is
+ * {text, link, level}: "bad" needs action, "warn" attention.
  */
 export function findings({ policies, stats, buckets, depths, unanswered, drainers }) {
   return [
@@ -34,7 +32,7 @@ function refused(stats, buckets) {
   });
 }
 
-/** together is lists of what has one cause in one policy, so that each cause is one line; the worst of each is its first. */
+/** together groups items by policy and cause, so that each cause is one line. */
 const together = (items, cause) => Object.values(Object.groupBy(items, (x) => cause(x) + " " + (x.b ?? x).policy));
 
 function tardy(buckets) {
@@ -46,7 +44,7 @@ function tardy(buckets) {
       `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow`) + ` in the last minute: ${late.why}.` }));
 }
 
-/** down says that a bucket waits for its target, which "Failing?" tells of. */
+/** down: the bucket belongs under "Failing?". */
 const down = (b) => b.blocked_by === "breaker";
 
 function deep(policies, buckets) {
@@ -59,7 +57,7 @@ function deep(policies, buckets) {
       (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
 }
 
-/** slowed is policies that were changed lately, and in which jobs wait long for their turn. */
+/** slowed lists recently changed policies in which jobs wait long for their turn. */
 function slowed(policies, buckets) {
   return policies.flatMap((p) => {
     const name = p.policy.name, what = changed(p.last_change);
@@ -112,7 +110,7 @@ function unowned(unanswered, depths, drainers) {
   return [...lost, ...dead];
 }
 
-/** state is how a bucket is, in a word or two and a level. */
+/** state describes a bucket in a word or two, with a level. */
 export function state(b) {
   const by = b.blocked_by ?? "";
   if (b.reading) return { text: "being read", level: "warn" };

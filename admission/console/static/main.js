@@ -1,4 +1,4 @@
-// The page: which view is shown, when it asks again, and what stands above it.
+// The page: the current view, its refreshes, and the bar above it.
 
 import { Refused, get, may, now, token } from "./api.js";
 import { h, show } from "./dom.js";
@@ -16,9 +16,8 @@ import * as jobs from "./views/jobs.js";
 import * as overview from "./views/overview.js";
 import * as policy from "./views/policy.js";
 
-// A view has a title(params), load(params, page), which asks for all that it shows, and
-// view(data, page), which makes it. It may say with events(params) which events it wants; they
-// come to heard(event, page), and have it ask again.
+// A view has a title(params), load(params, page) for its data, and view(data, page). It may name events(params), which
+// refresh it, and go to heard(event, page).
 const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
 const unreadable = {
   title: () => "No view",
@@ -27,7 +26,7 @@ const unreadable = {
 const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"], ["audit", "Changes", "c"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two questions
-const MODEST = 10; // a question that takes long is asked so many times less often
+const MODEST = 10; // times as long as a question took, before the next one
 
 const page = {
   client: null, // who asks, as /v1/client says
@@ -38,7 +37,7 @@ const page = {
   get width() { return document.getElementById("content").clientWidth; },
   refresh: () => soon(0),
   draw,
-  /** does asks for a change, says what came of it, and asks again, or leads to another view. */
+  /** does makes a change, reports the result, and refreshes, or leads to another view. */
   async does(change, done, next) {
     try {
       const answer = await change();
@@ -59,7 +58,7 @@ function describe(error) {
   return error.message + (error.retryAfter ? `; try again in ${error.retryAfter} s` : "");
 }
 
-/** soon asks again after so many ms, or when that is due anyway. */
+/** soon refreshes within so many ms. */
 function soon(ms) {
   const due = Date.now() + ms;
   if (timer && soon.due <= due) return;
@@ -141,7 +140,7 @@ function hear() {
   });
 }
 
-/** tell says something that happened, for a while. */
+/** tell shows a notice for some seconds. */
 function tell(text, level = "") {
   clearTimeout(told?.timer);
   told = { text, level, timer: setTimeout(() => { told = null; draw(); }, 12_000) };

@@ -18,9 +18,8 @@ export const to = {
 };
 
 /**
- * table shows rows. Columns are {head, cell(row), number, wide}; the first cell of a row is its
- * header. Without rows it says why. On a phone a row is a card, whose cells have their heads beside
- * them; browsers forget what a table is that is laid out so, hence the roles.
+ * table shows rows, or why there are none. Columns are {head, cell(row), number, wide}. On a phone a row is a card, for
+ * which browsers need the roles.
  */
 export function table(caption, columns, rows, empty, keyOf) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
@@ -41,19 +40,16 @@ export const facts = (...pairs) => h("dl", { class: "facts" }, pairs
   .map(([name, value, level]) => h("div", { class: level || null },
     h("dt", null, name), h("dd", null, value))));
 
-/** action is a button; why says why it may not be pressed, empty when it may. */
+/** action is a button; why says why it is disabled, if it is. */
 export const action = (label, run, { why = "", danger = false, id = null } = {}) =>
   h("button", { type: "button", id, class: danger ? "danger" : null, disabled: why !== "",
     title: why || null, onclick: run }, label, why && h("span", { class: "out" }, ` (${why})`));
 
-/** noRight says why a client may not do something; empty when it may. */
+/** noRight says why a client may not do something, if so. */
 export const noRight = (may, right) =>
   may ? "" : `needs the right “${right}” for it, which your token has not`;
 
-/**
- * dialog asks something. It returns what its form holds when the button named go is pressed, null
- * otherwise. check may look at it before, and return what is wrong.
- */
+/** dialog returns the values of its form once the button go is pressed and check finds no problem; otherwise null. */
 export function dialog({ title, content, go, danger, check }) {
   return new Promise((resolve) => {
     const wrong = h("p", { class: "bad", role: "alert" });
@@ -84,7 +80,6 @@ export function dialog({ title, content, go, danger, check }) {
   });
 }
 
-/** confirm asks before something that cannot be undone, or stops work. */
 export const confirm = async (title, text, go, danger = true) =>
   await dialog({ title, content: h("p", null, text), go, danger }) !== null;
 
@@ -93,7 +88,6 @@ export const field = (label, name, props = {}, hint = "") =>
   h("label", null, h("span", null, label), h("input", { name, autocomplete: "off", ...props }),
     hint && h("small", null, hint));
 
-/** search is a field that leads somewhere. */
 export function search(label, placeholder, found) {
   const input = h("input", { type: "search", "aria-label": label, placeholder, "data-search": true,
     autocomplete: "off", spellcheck: "false" });

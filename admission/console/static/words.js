@@ -1,4 +1,4 @@
-// What the API says in one word, in a sentence.
+// Sentences for the API's words.
 
 import { clock, span } from "./format.js";
 
@@ -46,7 +46,7 @@ const LATE = {
   total_rate: "other keys had their turns",
 };
 
-/** late says by how much starts were late, and why: the worst cause, but that somebody paused them. */
+/** late returns the worst cause of late starts other than pauses, with its milliseconds. */
 export function late(ms) {
   const [cause, most] = Object.entries(ms ?? {}).filter(([by]) => !by.endsWith("paused"))
     .sort((a, b) => b[1] - a[1])[0] ?? [];
@@ -55,12 +55,12 @@ export function late(ms) {
     `the limit ${cause.slice(6)} was used up` : cause.replaceAll("_", " ")) };
 }
 
-/** changed says what a policy became within the last day, and when; null: nothing. */
+/** changed describes a change within the last day, or returns null. */
 export function changed(last) {
   const ago = last ? Math.max(0, Date.now() - Date.parse(last.at)) : Infinity;
   return ago < 86400e3 ? `was changed ${span(ago)} ago: ${last.changed.join(", ")}` : null;
 }
 
-/** eta says when a job that is accepted now would start. */
+/** eta describes when a job accepted now would start. */
 export const eta = (ms) => ms === null || ms === undefined ? "unknown" :
   ms < 1000 ? "at once" : "in " + span(ms);
