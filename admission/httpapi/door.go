@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -18,6 +19,13 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/queue/job"
 )
+
+// Brief reports whether a request is answered soon and in one piece, also if its client leaves.
+func Brief(r *http.Request) bool {
+	return r.Method == http.MethodPost && (strings.HasPrefix(r.URL.Path, checkPath) ||
+		strings.HasPrefix(r.URL.Path, jobsPath) && r.URL.RawQuery == "" &&
+			r.Header[admission.WaitHeader] == nil)
+}
 
 func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	// An unescaped question mark would cut a key short, and mix two buckets.

@@ -40,9 +40,10 @@ func (rt route) each() bool {
 }
 
 const (
-	root     = "/v1/"
-	console  = "/console"
-	jobsPath = "/v1/jobs/"
+	root      = "/v1/"
+	console   = "/console"
+	jobsPath  = "/v1/jobs/"
+	checkPath = "/v1/check/"
 
 	batchPath    = "/v1/jobs:batch"
 	policiesPath = "/v1/policies"

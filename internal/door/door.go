@@ -176,6 +176,7 @@ func (d *Door) Parts() []func(context.Context) error {
 	if o.HTTP.Listener != nil {
 		server := o.HTTP.Server
 		server.Grace, server.Unbounded = o.Grace, o.HTTP.TrustedProxies
+		server.Brief = httpapi.Brief
 		server.Answered, server.TLS, server.Logger = d.answered("http"), o.HTTP.Guard.TLS(), o.Log
 		parts = append(parts, lifecycle.HTTP(o.HTTP.Listener, d.Handler, server))
 	}

@@ -86,6 +86,9 @@ func newCrowd(o HTTPOptions) *crowd {
 func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
+		if _, entered := conn.(*resumedConn); entered {
+			return
+		}
 		if why := c.enter(conn); why != "" {
 			refuse(conn, why)
 		}
@@ -195,18 +198,8 @@ func refuse(conn net.Conn, why string) {
 	_ = conn.Close()
 }
 
-// problemListener turns net/http's own answers into problem documents. Malformed requests reach no
+// problemConn turns net/http's own answers into problem documents. Malformed requests reach no
 // handler, and net/http has no setting for their answers.
-type problemListener struct{ net.Listener }
-
-func (l problemListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return problemConn{conn}, nil
-}
-
 type problemConn struct{ net.Conn }
 
 // plainRefusal matches net/http's own answers, which have no Date.

@@ -25,6 +25,11 @@ func listen(t *testing.T, handler http.Handler, o lifecycle.HTTPOptions) string 
 	if err != nil {
 		t.Fatal(err)
 	}
+	serve(t, listener, handler, o)
+	return listener.Addr().String()
+}
+
+func serve(t *testing.T, listener net.Listener, handler http.Handler, o lifecycle.HTTPOptions) {
 	o.Logger = slog.New(slog.DiscardHandler)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -35,7 +40,6 @@ func listen(t *testing.T, handler http.Handler, o lifecycle.HTTPOptions) string 
 			t.Error(err)
 		}
 	})
-	return listener.Addr().String()
 }
 
 func dial(t *testing.T, address, text string) net.Conn {

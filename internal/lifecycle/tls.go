@@ -17,7 +17,7 @@ func underTLS(conn net.Conn) (*tls.Conn, bool) {
 	return secure, ok
 }
 
-// net/http only sees problemListener's connection, so the TLS one is in the context. The first read
+// net/http only sees problemConn, so the TLS one is in the context. The first read
 // performs the handshake, within the header timeout.
 func withTLS(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := underTLS(conn); ok {

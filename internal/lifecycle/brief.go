@@ -1,0 +1,251 @@
+package lifecycle
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// briefRoom is for a request that is answered here, with its body.
+const briefRoom = 4 << 10
+
+// front serves connections as long as each request arrives in one piece and is brief. At the first
+// other one net/http gets the connection, with what was read. It parses brief requests too, but
+// spends half of its time on what they do not need: watching whether the client leaves, deadlines
+// for each part, and bodies of any length.
+type front struct {
+	net.Listener
+	brief   func(*http.Request) bool
+	handler http.Handler
+	server  *http.Server
+	crowd   *crowd
+
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	stopping atomic.Bool
+}
+
+// Accept returns the connections that are net/http's from the beginning.
+func (f *front) Accept() (net.Conn, error) {
+	for {
+		conn, err := f.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if _, secure := underTLS(conn); secure || f.brief == nil {
+			return problemConn{conn}, nil
+		}
+		go f.serve(conn)
+	}
+}
+
+func (f *front) serve(conn net.Conn) {
+	if why := f.crowd.enter(conn); why != "" {
+		refuse(conn, why)
+		f.crowd.leave(conn)
+		return
+	}
+	f.mu.Lock()
+	f.conns[conn] = true
+	f.mu.Unlock()
+	c := &briefConn{front: f, conn: conn, from: conn.RemoteAddr().String(),
+		buf: make([]byte, briefRoom), header: http.Header{}}
+	c.in = bufio.NewReaderSize(&c.source, briefRoom)
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			f.server.ErrorLog.Printf("panic serving %s: %v\n%s", c.from, v, debug.Stack())
+		}
+		f.mu.Lock()
+		delete(f.conns, conn)
+		f.mu.Unlock()
+		if !c.left {
+			_ = conn.Close()
+			f.crowd.leave(conn)
+		}
+	}()
+	_ = conn.SetDeadline(time.Now().Add(headerTimeout)) // Read reports its error
+	for c.next() {
+	}
+	if c.left {
+		_ = conn.SetDeadline(time.Time{})
+		// It returns when the connection has its own goroutine, or has none because of a shutdown.
+		only := make(onlyConn, 1)
+		only <- &resumedConn{problemConn{conn}, c.buf[:c.read]}
+		_ = f.server.Serve(only)
+	}
+}
+
+// stop ends idle connections; the others end with their answer.
+func (f *front) stop() {
+	f.stopping.Store(true)
+	f.each(func(conn net.Conn) { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+}
+
+func (f *front) each(do func(net.Conn)) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for conn := range f.conns {
+		do(conn)
+	}
+	return len(f.conns)
+}
+
+// briefConn is an [http.ResponseWriter] for one request after the other.
+type briefConn struct {
+	conn    net.Conn
+	front   *front
+	from    string
+	buf     []byte
+	read    int // bytes of buf
+	source  bytes.Reader
+	in      *bufio.Reader
+	renewed time.Time
+	left    bool // it is net/http's
+
+	header http.Header
+	status int
+	body   []byte
+	out    bytes.Buffer
+}
+
+// renew gives reads and writes their time.
+func (c *briefConn) renew(now time.Time) {
+	if now.Sub(c.renewed) > time.Second {
+		c.renewed = now
+		_ = c.conn.SetDeadline(now.Add(idleTimeout)) // Read and Write report its error
+	}
+}
+
+// next answers one request; false: there are no more here.
+func (c *briefConn) next() bool {
+	if c.read == 0 {
+		if !c.renewed.IsZero() {
+			c.renew(time.Now())
+		}
+		if c.front.stopping.Load() {
+			return false
+		}
+		var err error
+		if c.read, err = c.conn.Read(c.buf); err != nil || c.read == 0 {
+			return false
+		}
+	}
+	r := c.request()
+	if r == nil || !c.front.brief(r) {
+		c.left = true
+		return false
+	}
+	end := c.read - c.source.Len() - c.in.Buffered() + int(r.ContentLength)
+	r.RemoteAddr = c.from
+	if !c.answer(r) {
+		return false
+	}
+	// net/http tolerates line breaks after a body, too.
+	c.read = copy(c.buf, bytes.TrimLeft(c.buf[end:c.read], "\r\n"))
+	return true
+}
+
+const hostChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:[]"
+
+// request returns a request that is all there and has nothing unusual, or nil.
+func (c *briefConn) request() *http.Request {
+	c.source.Reset(c.buf[:c.read])
+	c.in.Reset(&c.source)
+	r, err := http.ReadRequest(c.in)
+	if err != nil || r.Proto != "HTTP/1.1" || r.RequestURI[0] != '/' || r.Close || r.Host == "" ||
+		strings.Trim(r.Host, hostChars) != "" || len(r.TransferEncoding)+len(r.Trailer) > 0 ||
+		r.ContentLength < 0 || r.ContentLength > int64(c.source.Len()+c.in.Buffered()) {
+		return nil
+	}
+	for name, values := range r.Header {
+		switch {
+		case name == "Connection" && len(values) == 1 && strings.EqualFold(values[0], "keep-alive"):
+		case name == "Connection", name == "Expect", name == "Upgrade", name == "Te",
+			strings.Contains(name, " "):
+			return nil
+		}
+	}
+	return r
+}
+
+// Header implements [http.ResponseWriter].
+func (c *briefConn) Header() http.Header { return c.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (c *briefConn) WriteHeader(status int) { c.status = status }
+
+// Write implements [http.ResponseWriter].
+func (c *briefConn) Write(p []byte) (int, error) {
+	c.body = append(c.body, p...)
+	return len(p), nil
+}
+
+// answer returns whether the connection can be used again.
+func (c *briefConn) answer(r *http.Request) bool {
+	clear(c.header)
+	c.status, c.body = http.StatusOK, c.body[:0]
+	c.front.handler.ServeHTTP(c, r)
+	now := time.Now()
+	if c.front.stopping.Load() {
+		c.header["Connection"] = []string{"close"}
+	}
+	c.out.Reset()
+	head := append(c.out.AvailableBuffer(), "HTTP/1.1 "...)
+	head = append(strconv.AppendInt(head, int64(c.status), 10), ' ')
+	head = append(append(head, http.StatusText(c.status)...), "\r\nDate: "...)
+	head = append(now.UTC().AppendFormat(head, http.TimeFormat), "\r\n"...)
+	c.out.Write(head)
+	if c.status != http.StatusNoContent && c.header["Content-Length"] == nil {
+		c.header["Content-Length"] = []string{strconv.Itoa(len(c.body))}
+	}
+	_ = c.header.Write(&c.out) // cannot fail
+	c.out.WriteString("\r\n")
+	c.out.Write(c.body)
+	c.renew(now)
+	_, err := c.conn.Write(c.out.Bytes())
+	return err == nil && c.header["Connection"] == nil
+}
+
+// onlyConn is a listener for one connection, which it holds.
+type onlyConn chan net.Conn
+
+func (l onlyConn) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l:
+		return conn, nil
+	default:
+		return nil, io.EOF
+	}
+}
+
+func (l onlyConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l onlyConn) Close() error {
+	if conn, err := l.Accept(); err == nil {
+		return conn.Close()
+	}
+	return nil
+}
+
+// resumedConn begins with what was read already.
+type resumedConn struct {
+	problemConn
+	before []byte
+}
+
+func (c *resumedConn) Read(p []byte) (int, error) {
+	if len(c.before) > 0 {
+		n := copy(p, c.before)
+		c.before = c.before[n:]
+		return n, nil
+	}
+	return c.problemConn.Read(p)
+}
