@@ -41,7 +41,7 @@ type Limiter interface {
 const Grace = time.Minute
 
 // histories is the number of histories per rule, half of each kind.
-var histories = flag.Uint64("algorithmstest.histories", 6,
+var histories = flag.Uint64("algorithmstest.histories", 4,
 	"how many random histories the suite of stores plays of each rule")
 
 // Run checks a store against its rule. open returns a new, empty store that reads the time from
@@ -245,7 +245,7 @@ func cost(random *rand.Rand, most int64) int64 {
 // Callers use distinct keys, and the clock stands still meanwhile.
 func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
-	const callers, keys = 15, 20
+	const callers, keys = 15, 6
 	all := newPair(t, rule, open)
 	var pairs []*pair[S]
 	for range callers {
@@ -266,7 +266,7 @@ func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 		wait.Wait()
 		all.clock.move(time.Microsecond)
 	}
-	for range 3 {
+	for range 2 {
 		var (
 			mu    sync.Mutex
 			reset time.Duration

@@ -3,11 +3,11 @@ package redisstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,24 +15,23 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/redis/go-redis/v9"
 )
 
-// Environment of a child process: the address of Redis, the prefix, and a key of hammers.
+// Environment of a child process: the address of Redis, the prefix, and keys of hammers.
 const (
 	hammerServer = "REDISSTORE_TEST_SERVER"
 	hammerPrefix = "REDISSTORE_TEST_PREFIX"
-	hammerRule   = "REDISSTORE_TEST_RULE"
+	hammerRules  = "REDISSTORE_TEST_RULES"
 )
 
 const (
 	processes     = 8
 	callersOfEach = 4
 	hammerLimit   = 1000
-	callsOfEach   = 150 // far more than the limit in total
-	refillCalls   = 10 * callsOfEach
+	callsOfEach   = 60 // for twice the limit in total
+	refillCalls   = 5 * callsOfEach
 )
 
 // year is a window longer than any test.
@@ -74,56 +73,59 @@ const refilling = "refilling token bucket"
 
 var refill = algorithms.Rate{Count: 7001, Per: 3 * time.Second}
 
-// hammerChild is a child's main function: once standard input ends, it takes all it can, and prints
-// the total.
+// hammerChild is a child's main function: once standard input ends, it takes all it can of each
+// rule, and prints the totals.
 func hammerChild() int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(hammerServer),
 		ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	open := hammers[os.Getenv(hammerRule)]
-	store := open(NewClient(rdb,
-		Options{Prefix: os.Getenv(hammerPrefix), Timeout: waittest.Patience()}))
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	for i, rule := range strings.Split(os.Getenv(hammerRules), ",") {
+		c := NewClient(rdb, Options{Prefix: fmt.Sprint(os.Getenv(hammerPrefix), i),
+			Timeout: waittest.Patience()})
+		granted, err := takeAll(hammers[rule](c), rule)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Println(granted)
+	}
+	return 0
+}
+
+// takeAll returns how many units several callers were granted.
+func takeAll(store limiter, rule string) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience())
 	defer cancel()
 	calls := callsOfEach
-	if os.Getenv(hammerRule) == refilling {
+	if rule == refilling {
 		calls = refillCalls
 	}
-	var (
-		wait    sync.WaitGroup
-		granted atomic.Int64
-		failed  atomic.Bool
-	)
+	var granted atomic.Int64
+	var wait sync.WaitGroup
+	errs := make([]error, callersOfEach)
 	for caller := range callersOfEach {
 		wait.Go(func() {
-			for i := range calls {
+			for i := 0; i < calls && errs[caller] == nil; i++ {
 				ask, n := store.Take, int64(1)
 				if caller == 0 {
 					ask, n = store.TakeUpTo, 1+int64(i)%3
 				}
 				d, err := ask(ctx, "key", n)
-				if err != nil {
-					fmt.Fprintln(os.Stderr, err)
-					failed.Store(true)
-					return
-				}
 				granted.Add(d.Granted)
+				errs[caller] = err
 			}
 		})
 	}
 	wait.Wait()
-	if failed.Load() {
-		return 1
-	}
-	fmt.Println(granted.Load())
-	return 0
+	return granted.Load(), errors.Join(errs...)
 }
 
-func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
+// hammer has processes take all they can of each rule, and returns the totals.
+func hammer(t *testing.T, rules ...string) (totals []int64) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -137,10 +139,11 @@ func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 		out, errors bytes.Buffer
 	}
 	var children []*child
+	prefix := fmt.Sprint("test", prefixes.Add(1), "-")
 	for range processes {
 		c := &child{cmd: exec.CommandContext(ctx, program)}
-		c.cmd.Env = append(os.Environ(), hammerServer+"="+s.Addr(), hammerPrefix+"="+prefix,
-			hammerRule+"="+rule)
+		c.cmd.Env = append(os.Environ(), hammerServer+"="+server.Addr(), hammerPrefix+"="+prefix,
+			hammerRules+"="+strings.Join(rules, ","))
 		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.errors
 		if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 			t.Fatal(err)
@@ -155,32 +158,34 @@ func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 			t.Error(err)
 		}
 	}
-	var total int64
+	totals = make([]int64, len(rules))
 	for _, c := range children {
 		if err := c.cmd.Wait(); err != nil {
 			t.Errorf("a child: %v\n%s", err, c.errors.String())
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(c.out.String()), 10, 64)
-		if err != nil {
-			t.Errorf("a child printed %q", c.out.String())
+		for i := range totals {
+			var n int64
+			if _, err := fmt.Fscan(&c.out, &n); err != nil {
+				t.Errorf("total %d of a child: %v", i, err)
+			}
+			totals[i] += n
 		}
-		total += n
 	}
-	return total
+	return totals
 }
 
 func TestProcessesShareALimitExactly(t *testing.T) {
+	var rules []string
 	for rule := range hammers {
-		if rule == refilling {
-			continue
+		if rule != refilling {
+			rules = append(rules, rule)
 		}
-		t.Run(rule, func(t *testing.T) {
-			if got := hammer(t, server, fmt.Sprint("test", prefixes.Add(1)), rule); got !=
-				hammerLimit {
-				t.Errorf("%d units were granted, want %d", got, hammerLimit)
-			}
-		})
+	}
+	for i, got := range hammer(t, rules...) {
+		if got != hammerLimit {
+			t.Errorf("%s: %d units were granted, want %d", rules[i], got, hammerLimit)
+		}
 	}
 }
 
@@ -192,7 +197,7 @@ func TestProcessesShareARate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := hammer(t, server, fmt.Sprint("test", prefixes.Add(1)), refilling)
+	got := hammer(t, refilling)[0]
 	after, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ return out`
 	}
 	check()
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
+	for range 5 {
 		for range 1000 {
 			add(random.Int64N(1<<53)>>random.IntN(53), random.Int64N(1<<53)>>random.IntN(53),
 				random.Int64N(1<<45)>>random.IntN(45))
@@ -122,7 +122,7 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 		store := New(c, "policy", rule)
 		keys := []string{"a", "b", "c"}
 		states := make(map[string]S)
-		for seed := range uint64(400) {
+		for seed := range uint64(120) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			flight := &call{terms: store.mirror.Load()}
 			answers := make(map[string][]asked)

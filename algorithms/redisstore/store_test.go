@@ -340,7 +340,7 @@ func TestRing(t *testing.T) {
 }
 
 func mixed(t *testing.T, c *Client) {
-	const limit, keys = 100, 60
+	const limit, keys = 100, 20
 	bucket := New(c, "bucket", algorithms.TokenBucket{Capacity: limit, Refill: perHour(1)})
 	log := New(c, "log",
 		algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true})
@@ -355,7 +355,7 @@ func mixed(t *testing.T, c *Client) {
 			if caller%2 == 0 {
 				ask = log.Take
 			}
-			for i := range 20 * keys {
+			for i := range 10 * keys {
 				key, n := (i+caller)%keys, int64(1+i%3)
 				ctx, cancel := context.WithCancel(t.Context())
 				d, err := ask(ctx, fmt.Sprint(key), n)
