@@ -108,7 +108,7 @@ func (s *Store) writeOverride(
 	}
 	if stored.Value == nil {
 		n, err := s.table.Count(ctx, policyName+".>")
-		if err == nil && n >= MaxOverrides {
+		if err == nil && n >= s.overrides {
 			err = fmt.Errorf(
 				"%w: %d keys of the policy have limits of their own, the most that can, or had "+
 					"them within "+

@@ -31,6 +31,9 @@ type Store struct {
 	broker *queue.Broker
 	table  *kv.Table
 	log    *slog.Logger
+
+	policies  int    // how many there may be
+	overrides uint64 // of a policy
 }
 
 // New returns the store of an installation; see [queue.Broker.Setup]. log gets unreadable records.
@@ -38,7 +41,8 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Store{broker: broker, table: broker.Tables().Policies, log: log}
+	return &Store{broker: broker, table: broker.Tables().Policies, log: log,
+		policies: MaxPolicies, overrides: MaxOverrides}
 }
 
 // MaxPolicies bounds policies, retired ones included.
@@ -198,11 +202,11 @@ func (r *record) at() uint64 {
 
 func (s *Store) room(ctx context.Context, added int) error {
 	names, err := s.table.Count(ctx, "*")
-	if err != nil || int(names)+added <= MaxPolicies {
+	if err != nil || int(names)+added <= s.policies {
 		return err // some may be deleted
 	}
 	set, err := s.Policies(ctx)
-	if err == nil && len(set)+added > MaxPolicies {
+	if err == nil && len(set)+added > s.policies {
 		err = fmt.Errorf("%w: there are %d policies, the most that there can be", ErrTooMany,
 			len(set))
 	}
