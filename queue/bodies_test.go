@@ -54,7 +54,7 @@ func TestLeanBacklog(t *testing.T) {
 func TestALargeBacklogComesWithoutBodies(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1_000_000, 1))
-	const jobs, size = 16<<20/4000 + 100, 4000
+	const jobs, size = 1<<20/4000 + 100, 4000
 	for range jobs {
 		if _, err := b.js.PublishAsync(b.names.Jobs("stripe", "k"), make([]byte, size),
 			jetstream.WithStallWait(waittest.Patience())); err != nil {
@@ -62,7 +62,7 @@ func TestALargeBacklogComesWithoutBodies(t *testing.T) {
 		}
 	}
 	<-b.js.PublishAsyncComplete()
-	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1, Holds: 16 << 20})
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1, Holds: 1 << 20})
 	for _, a := range receive(t, l, jobs) {
 		if !a.Lean || a.Body != nil || a.Size != size || a.Header != nil {
 			t.Fatalf("of the backlog comes %+v", a)

@@ -347,7 +347,7 @@ func TestManyLettersAtOnce(t *testing.T) {
 	p := paced("stripe", 10, 1)
 	p.Dead.MaxBytes = policy.MinBytes
 	apply(t, b, p)
-	const letters = 600
+	const letters = 200
 	var next, told atomic.Uint64
 	var lost atomic.Bool // an answer, which comes too late on a busy machine, and what it told
 	var burying sync.WaitGroup

@@ -13,11 +13,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestJobsThatDoNotFitTheMemoryAreReadAgain publishes ten times what the drainer may hold. Every
+// TestJobsThatDoNotFitTheMemoryAreReadAgain publishes three times what the drainer may hold. Every
 // job runs in order, with its body and headers.
 func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	b := newBench(t, with(leaky("api", "5000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
-	const jobs = 2000
+	const jobs = 750
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		t.Fatal(err)

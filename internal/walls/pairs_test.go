@@ -90,39 +90,46 @@ func upward(pairs map[pair]bool) (best []pair) {
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
+	order, number := make([]int, len(files)), map[string]int{}
+	for i, file := range files {
+		order[i], number[file] = i, i
+	}
+	points := make([]int, len(files)*len(files)) // 1 from a file to one that it refers to
+	for p := range pairs {
+		points[number[p.from]*len(files)+number[p.to]] = 1
+	}
 	up := func() (up []pair) {
-		for i, from := range files {
-			for _, to := range files[:i] {
-				if p := (pair{from, to}); pairs[p] {
-					up = append(up, p)
+		for i, from := range order {
+			for _, to := range order[:i] {
+				if points[from*len(files)+to] == 1 {
+					up = append(up, pair{files[from], files[to]})
 				}
 			}
 		}
 		return up
 	}
-	one := map[bool]int{true: 1}
 	// gain is how many pairs fewer point upwards when a goes from above b to below it.
-	gain := func(a, b string) int { return one[pairs[pair{b, a}]] - one[pairs[pair{a, b}]] }
+	gain := func(a, b int) int { return points[b*len(files)+a] - points[a*len(files)+b] }
 	best = up()
 	draw := rand.New(rand.NewPCG(1, 1))
 	for range 30 {
-		draw.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
+		draw.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		for better := true; better; {
 			better = false
-			for i, file := range files {
+			for i, file := range order {
 				to, most := i, 0
-				for j, sum := i+1, 0; j < len(files); j++ {
-					if sum += gain(file, files[j]); sum > most {
+				for j, sum := i+1, 0; j < len(order); j++ {
+					if sum += gain(file, order[j]); sum > most {
 						to, most = j, sum
 					}
 				}
 				for j, sum := i-1, 0; j >= 0; j-- {
-					if sum += gain(files[j], file); sum > most {
+					if sum += gain(order[j], file); sum > most {
 						to, most = j, sum
 					}
 				}
 				if most > 0 {
-					files = slices.Insert(slices.Delete(files, i, i+1), to, file)
+					order = slices.Insert(slices.Delete(order, i, i+1), to, file)
 					better = true
 				}
 			}

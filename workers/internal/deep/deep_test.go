@@ -32,7 +32,7 @@ type model struct {
 // TestAStoreIsAListOfJobs does what can be done to a store, in an order that a seed draws, and
 // compares it with a list: so that pages are filled, emptied and put together.
 func TestAStoreIsAListOfJobs(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(3) {
 		play(t, rand.New(rand.NewPCG(seed, 1)), 30_000)
 	}
 }
