@@ -314,12 +314,11 @@ func rounded(n int64) int64 {
 
 // rebound updates changed bounds, the lower ones first to make room.
 func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
-	var mu sync.Mutex
-	var problems []error
+	problems := make([]error, len(streams))
 	for _, lower := range []bool{true, false} {
 		var doing sync.WaitGroup
 		places := make(chan struct{}, 8) // streams at a time
-		for _, x := range streams {
+		for i, x := range streams {
 			want := cmp.Or(x.bound, -1)
 			if x.stream == nil || x.stream.Config.MaxBytes == want ||
 				lower != (max(x.stream.Config.MaxBytes, 0) > x.bound) {
@@ -328,11 +327,7 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 			places <- struct{}{}
 			doing.Go(func() {
 				defer func() { <-places }()
-				if err := b.setBound(ctx, x.stream.Config.Name, want); err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					problems = append(problems, err)
-				}
+				problems[i] = b.setBound(ctx, x.stream.Config.Name, want)
 			})
 		}
 		doing.Wait()

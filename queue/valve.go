@@ -89,17 +89,19 @@ func (b *Broker) ServeValve(policy string, partition int,
 			answer(q, reply)
 		}
 	}
-	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), "", handle)
-	if err == nil {
-		first := stop
-		var more func()
-		if _, more, err = b.shared.subscribe(calls, "", handle); err != nil {
-			first()
+	var stops []func()
+	stop = func() {
+		for _, one := range stops {
+			one()
 		}
-		stop = func() { first(); more() }
 	}
-	if err != nil {
-		return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
+	for _, subject := range []string{b.names.Valve(policy, partition), calls} {
+		_, one, err := b.shared.subscribe(subject, "", handle)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
+		}
+		stops = append(stops, one)
 	}
 	return stop, nil
 }

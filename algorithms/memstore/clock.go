@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// clock returns the wall-clock time at half the cost of time.Now: it reads both the wall clock and
-// the monotonic clock once per maxAge, and otherwise only the monotonic one.
+// clock is time.Now at half the cost: it reads both clocks once per maxAge, otherwise only the
+// monotonic one.
 type clock struct {
-	both atomic.Pointer[time.Time] // as last read
+	both atomic.Pointer[time.Time]
 }
 
-// maxAge bounds how long a change of the wall clock goes unnoticed.
+// maxAge is how long a set wall clock goes unnoticed.
 const maxAge = time.Millisecond
 
 func (c *clock) now() time.Time {

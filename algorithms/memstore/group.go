@@ -14,13 +14,12 @@ type Member interface {
 	most() int64
 	clock() time.Time
 	serial() uint64
-	// hold locks and returns the state of a key, and creates a missing one; look does not create
-	// it.
+	// hold locks and returns a key's state, and creates it; look does not.
 	hold(key string, now time.Time) held
 	look(key string) held
 }
 
-// held is the state of one key in a locked shard.
+// held is a key's state in a locked shard.
 type held interface {
 	most() int64
 	take(now time.Time, n int64) algorithms.Decision
@@ -30,15 +29,15 @@ type held interface {
 	release()
 }
 
-// Group asks several stores about one request, which passes only if all of them allow it. A refusal
-// takes nothing from any store. Requests are atomic.
+// Group asks several stores about one request, which passes only if all allow it; a refusal takes
+// nothing. Requests are atomic.
 type Group struct {
 	members []Member
-	// order is the locking order, the same in all groups to avoid deadlocks.
+	// order of locks, the same in all groups
 	order []int
 }
 
-// NewGroup makes a group of distinct stores. A store may belong to several groups.
+// NewGroup groups distinct stores, which may be in several groups.
 func NewGroup(members ...Member) *Group {
 	g := &Group{members: members}
 	for i := range members {
@@ -50,8 +49,8 @@ func NewGroup(members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
-// the result of [algorithms.Combine] and the errors of [Store.Take].
+// Take takes n units from all stores or none; keys[i] is of the i-th store. See
+// [algorithms.Combine] and [Store.Take].
 func (g *Group) Take(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
@@ -66,7 +65,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	if err := check(states, n); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
-	now = g.members[0].clock() // waiting for locks may have taken time
+	now = g.members[0].clock() // after waiting for locks
 	decisions, allowed := peek(states, now, n)
 	if allowed {
 		for i, state := range states {
@@ -81,7 +80,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Peek returns the decision that Take would, without taking, and the errors of [Store.Peek].
+// Peek is Take without taking.
 func (g *Group) Peek(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
@@ -94,7 +93,7 @@ func (g *Group) Peek(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Refund returns n units to each store. It fails as [Store.Refund] does.
+// Refund returns n units to each store, like [Store.Refund].
 func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.most())
@@ -149,7 +148,7 @@ func release(states []held) {
 	}
 }
 
-// heldState is the state of one key of a store; nil for an unknown key.
+// state is nil for an unknown key.
 type heldState[S any] struct {
 	store *Store[S]
 	rule  algorithms.Rule[S]

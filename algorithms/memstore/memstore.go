@@ -1,16 +1,15 @@
-// Package memstore keeps the states of a rate-limiting rule in memory, one per key.
+// Package memstore keeps a rate-limiting rule's states in memory, one per key.
 //
 //	perSecond := algorithms.Rate{Count: 5, Per: time.Second}
 //	store := memstore.New(algorithms.TokenBucket{Capacity: 10, Refill: perSecond})
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// A store starts no goroutine and needs no closing. It forgets a key a minute after its state is
-// back to the initial one: calls also check a few other keys. States are lost with the process and
-// not shared with others.
+// A store has no goroutine and needs no closing. It forgets a key a minute after it is back in its
+// initial state: calls check a few other keys. States are lost with the process.
 //
-// Stores use the machine's wall clock, and notice within a millisecond when it is set. If it steps
-// back, used units stay used, but no key waits longer than if it had used everything just now (with
-// windows, one window more). After a step of more than a minute, some keys may start fresh.
+// Stores use the wall clock, and notice within a millisecond when it is set. If it steps back, used
+// units stay used, but no key waits longer than if it had used everything just now (with windows,
+// one window more). After a step of more than a minute, some keys may start fresh.
 package memstore
 
 import (
@@ -23,22 +22,21 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// DefaultMaxKeys and DefaultMaxBytes are the defaults of [MaxKeys] and [MaxBytes]. Ten million
-// token buckets take about 0.9 GB with keys of up to 39 bytes.
+// Ten million token buckets with keys of up to 39 bytes take about 0.9 GB.
 const (
 	DefaultMaxKeys  = 10_000_000
 	DefaultMaxBytes = 1 << 30
 )
 
-// grace is how long a key must have been in its initial state before it is forgotten.
+// grace is how long an unused key is remembered.
 const grace = time.Minute
 
-// Places that a call checks for expired keys, on every sweepEvery-th call of a shard and before it
-// adds a key. A full store evicts the coldest of a sample, up to mostEvicted times per new key.
+// Places checked for expired keys, on every sweepEvery-th call of a shard and before a new key. A
+// full store evicts the coldest of a sample, up to mostEvicted times per new key.
 const (
 	sweepEvery   = 64
 	looks        = 32
-	looksWhenNew = 4 // more than one, so that expired keys cannot accumulate
+	looksWhenNew = 4 // so that expired keys do not accumulate
 	sample       = 16
 	mostEvicted  = 8
 )
@@ -51,15 +49,15 @@ type options struct {
 	now               func() time.Time
 }
 
-// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. A full store
-// evicts the coldest of a sample: the key that would be back in its initial state first, so a flood
-// of invented keys does not reset exhausted ones.
+// MaxKeys bounds the keys, default [DefaultMaxKeys]. A full store evicts the coldest of a sample:
+// the key that is back in its initial state first, so that invented keys do not reset exhausted
+// ones.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
 }
 
-// MaxBytes limits the memory of keys and states in bytes; n below 1 means [DefaultMaxBytes]. A part
-// of the table that grows temporarily takes up to twice its memory, which is not counted.
+// MaxBytes bounds the memory of keys and states, default [DefaultMaxBytes]. A growing part of the
+// table takes up to twice its memory, which does not count.
 func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
@@ -69,22 +67,22 @@ func Clock(now func() time.Time) Option {
 	return func(o *options) { o.now = now }
 }
 
-// Store holds one state per key. All methods are safe for concurrent use, and ignore contexts.
+// Store has a state per key. It is safe for concurrent use, and ignores contexts.
 type Store[S any] struct {
-	shards  [1 << shardBits]shard[S] // first, for alignment to cache lines
+	shards  [1 << shardBits]shard[S] // aligned to cache lines
 	rule    atomic.Pointer[algorithms.Rule[S]]
-	now     func() time.Time // clock.now, unless set by an option
+	now     func() time.Time
 	seed    maphash.Seed
 	options options
 	keys    atomic.Int64
 	bytes   atomic.Int64
-	logs    bool   // states own memory
-	number  uint64 // in order of creation
+	logs    bool // states own memory
+	number  uint64
 }
 
 var stores atomic.Uint64
 
-// New returns an empty store. It panics if the rule is not valid.
+// New returns an empty store, and panics if the rule is invalid.
 func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	var o options
 	for _, opt := range opts {
@@ -107,8 +105,7 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	return s
 }
 
-// SetRule changes the parameters for subsequent calls. An invalid rule is an error and changes
-// nothing.
+// SetRule changes the parameters for later calls. An invalid rule changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -120,11 +117,10 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 // Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
-// Len returns the number of keys, including expired ones that are not removed yet.
+// Len counts keys, perhaps expired ones.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take takes n units of key, all of them or none. The error is a [*algorithms.CostError] if n can
-// never pass.
+// Take takes n units of key, or none. The error is a [*algorithms.CostError] if n can never pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -142,8 +138,7 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 	return d, nil
 }
 
-// TakeUpTo takes as many of n units of key as pass. It returns the errors of Take; n may be larger
-// than the largest cost.
+// TakeUpTo takes as many of n units as pass; n may be larger than the largest cost.
 func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
@@ -162,7 +157,7 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	return d, nil
 }
 
-// Peek returns the decision that Take would, without taking, and the same errors.
+// Peek is Take without taking.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -178,7 +173,7 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
-// Refund returns n units of key that were taken but not used.
+// Refund returns n unused units of key.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
 	if n < 1 {
@@ -200,8 +195,7 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 	return &s.shards[hash>>(64-shardBits)], hash
 }
 
-// state finds or creates the state of a key, and removes some expired keys. The shard must be
-// locked.
+// state finds or creates a key's state in a locked shard, and removes some expired keys.
 func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
 	now time.Time) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
@@ -231,8 +225,7 @@ func (s *Store[S]) size(state *S) int64 {
 	return stateSize(state)
 }
 
-// resized accounts for a state whose size has changed. It may evict, so state is invalid
-// afterwards.
+// resized accounts for a changed size. It may evict, which invalidates state.
 func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64,
 	now time.Time) {
 	if !s.logs {
@@ -254,8 +247,7 @@ func (s *Store[S]) account(shard *shard[S]) {
 	}
 }
 
-// evict removes the coldest of a few keys, from the locked shard or, if that is empty, from
-// another.
+// evict removes the coldest of a few keys, from the locked shard or another.
 func (s *Store[S]) evict(locked *shard[S], rule algorithms.Rule[S], now time.Time) bool {
 	if s.evictFrom(locked, rule, now) {
 		return true
@@ -283,7 +275,7 @@ func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.
 	return true
 }
 
-// sweepNext sweeps the shards in turn. It skips a busy one, because it already holds a lock.
+// sweepNext sweeps the shards in turn, except busy ones: it already holds a lock.
 func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
 	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
 	if next != locked {

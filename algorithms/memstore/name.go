@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// name is a stored key. Short keys lie next to their state, which avoids a cache miss, the main
-// cost of a call. With a state of two integers an entry is 64 bytes, one cache line.
+// name is a stored key. Short ones lie next to their state, which avoids a cache miss, the main
+// cost of a call. With a state of two integers an entry is 64 bytes, a cache line.
 type name struct {
-	short [39]byte // the key (an IPv6 address and a UUID fit), or the hash of a long key
-	size  uint8    // of the key, or isLong
-	long  *string  // a key too long for short
+	short [39]byte // key (an IPv6 address and a UUID fit), or hash of a long one
+	size  uint8    // or isLong
+	long  *string
 }
 
 const isLong = 255
 
-// newName copies the key, which may be part of a larger string.
+// newName copies the key.
 func newName(key string, hash uint64) (n name) {
 	if len(key) <= len(n.short) {
 		copy(n.short[:], key)
@@ -30,7 +30,7 @@ func newName(key string, hash uint64) (n name) {
 	return n
 }
 
-// memory returns the bytes that n references.
+// memory is what n references, in bytes.
 func (n *name) memory() int64 {
 	if n.size != isLong {
 		return 0

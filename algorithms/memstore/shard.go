@@ -12,25 +12,24 @@ import (
 
 const shardBits = 7
 
-// A table starts with fewPlaces and never shrinks to somePlaces or fewer.
+// initial size, and the least to shrink to
 const (
 	fewPlaces  = 8
 	somePlaces = 64
 )
 
-// shard holds a part of the keys in a hash table with open addressing and linear probing. A map
-// would keep long and short keys in separate memory, cannot be swept in small steps, and never
-// shrinks.
+// shard has a part of the keys in a hash table with linear probing. A map would separate keys of
+// different length, cannot be swept in steps, and never shrinks.
 type shard[S any] struct {
 	mu      sync.Mutex
 	calls   uint
 	marks   []mark // by place
 	entries []entry[S]
-	used    int      // occupied places
-	hand    int      // next place to sweep
-	bytes   int64    // all memory of the shard
-	told    int64    // the part of bytes already in the store's total
-	_       [32]byte // avoids false sharing of cache lines
+	used    int
+	hand    int
+	bytes   int64
+	told    int64    // part of bytes in the store's total
+	_       [32]byte // against false sharing
 }
 
 type entry[S any] struct {
@@ -38,22 +37,22 @@ type entry[S any] struct {
 	state S
 }
 
-// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, which lets a
-// search skip most other keys. Its low byte is the distance from the entry's home, at most far.
+// mark is 0 for a free place. Its high byte is the hash's tag, which skips most other keys, its low
+// byte the distance from home, at most far.
 type mark uint16
 
 const far = 255
 
 func newMark(hash uint64, away int) mark { return tag(hash) | mark(min(away, far)) }
 
-// tag is the hash's lowest bits; its highest bits select the shard, the next 32 the home.
+// tag is the lowest bits; the highest select the shard, the next 32 the home.
 func tag(hash uint64) mark { return mark(hash)<<8 | 1<<15 }
 
 func (m mark) tag() mark { return m &^ far }
 func (m mark) away() int { return int(m & far) }
 
-// home returns the place where a search begins. Homes are in hash order for any table size, so
-// resize moves entries almost sequentially.
+// home is where a search begins. Homes are in hash order at any size, so that resize is almost
+// sequential.
 func (s *shard[S]) home(hash uint64) int {
 	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
 }
@@ -72,8 +71,8 @@ func (s *shard[S]) distance(from, to int) int {
 	return to - from + len(s.marks)
 }
 
-// fetch prefetches the entry that find will most likely return. That load takes most of a
-// decision's time, and overlaps with reading the clock.
+// fetch prefetches the entry that find will most likely return: most of a decision's time, which
+// overlaps with reading the clock.
 func (s *shard[S]) fetch(hash uint64) {
 	if len(s.marks) == 0 {
 		return
@@ -85,7 +84,7 @@ func (s *shard[S]) fetch(hash uint64) {
 	prefetch(unsafe.Pointer(&s.entries[i]))
 }
 
-// find returns the state of a key, or nil. The state is valid until the shard is unlocked.
+// find returns a key's state, valid until the shard is unlocked, or nil.
 func (s *shard[S]) find(hash uint64, key string) *S {
 	if len(s.marks) == 0 {
 		return nil
@@ -110,7 +109,7 @@ func (s *shard[S]) crowded() bool { return s.used >= len(s.marks)*7/8 }
 
 func (s *shard[S]) larger() int { return max(fewPlaces, len(s.marks)*5/4) }
 
-// growth returns the memory that another key takes, excluding its name's.
+// growth is the memory of another key, without its name.
 func (s *shard[S]) growth() int64 {
 	if !s.crowded() {
 		return 0
@@ -141,7 +140,7 @@ func (s *shard[S]) insert(hash uint64, name name) *S {
 	return &s.entries[i].state
 }
 
-// remove frees a place. It moves later entries up, but never before their home.
+// remove moves later entries up, but not before their home.
 func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.bytes -= s.entries[place].name.memory() + stateSize(&s.entries[place].state)
 	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
@@ -169,11 +168,10 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 			*s.insert(e.name.hash(seed), e.name) = e.state
 		}
 	}
-	s.hand = s.hand * places / max(len(marks), 1) // keeps its position relative to the entries
+	s.hand = s.hand * places / max(len(marks), 1) // the same place among the entries
 }
 
-// sweep checks the next few places, and removes keys that were back in their initial state at an
-// instant.
+// sweep removes keys of the next places that were back in their initial state at an instant.
 func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time,
 	looks int) (removed int64) {
 	for range min(looks, len(s.marks)) {
@@ -184,7 +182,7 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 			s.hand++
 			continue
 		}
-		s.remove(seed, s.hand) // the hand stays: another entry may have moved up
+		s.remove(seed, s.hand) // another may have moved up
 		removed++
 	}
 	if removed > 0 && len(s.marks) > somePlaces && s.used < len(s.marks)/4 {
@@ -193,8 +191,8 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 	return removed
 }
 
-// evict removes the coldest of the next few keys, if there is one. The coldest is back in its
-// initial state first; among equals, it has the most units left.
+// evict removes the coldest of the next keys: the first to be back in its initial state, and among
+// equals the one with most units left.
 func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
 	sample int) bool {
 	coldest := -1

@@ -13,18 +13,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// terms describes a rule for a script call, unchanged by a later SetRule.
+// terms are a rule's, unchanged by a later SetRule.
 type terms interface {
 	most() int64
 	program() *script
-	// arguments returns the rule's parameters in the script's format.
+	// arguments are the rule's parameters for the script.
 	arguments() []any
-	// pair encodes a request for the script; see common.lua. 0, 0 means nothing.
+	// pair encodes a request; see common.lua. 0, 0 means nothing.
 	pair(r *request) (n, times int64)
-	// settle sets the decisions of a key's requests from the script's reply at the instant now.
-	// sent is on the client's clock.
+	// settle sets the decisions of a key's requests from the script's reply at now; sent is on the
+	// client's clock.
 	settle(key, said string, now time.Time, sent time.Duration, requests []*request) error
-	// doubt forgets a key whose state may have changed in an unknown way.
+	// doubt forgets a key whose state is uncertain.
 	doubt(key string)
 }
 
@@ -37,13 +37,13 @@ type call struct {
 	time    int // its index in args
 }
 
-// once is a command that go-redis must not retry: it may have been applied.
+// once is a command that must not be retried: it may have been applied.
 type once struct{ *redis.StringCmd }
 
 func (once) NoRetry() bool { return true }
 
-// prepare builds the command, without requests that are abandoned, expired or no longer possible;
-// it answers the last two. It returns false if no requests remain.
+// prepare builds the command. It omits requests that are abandoned, and answers those expired or no
+// longer possible; false: none remain.
 func (c *call) prepare(client *Client, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {
@@ -151,7 +151,7 @@ func (c *Client) dispatch(calls []*call) {
 	done(outage(calls))
 }
 
-// outage returns the error that shows that Redis, or a part of a cluster, is unavailable.
+// outage returns the error that shows that Redis, or a part of a cluster, is down.
 func outage(calls []*call) error {
 	for _, call := range calls {
 		err := call.reply.Err()
@@ -165,13 +165,13 @@ func outage(calls []*call) error {
 	return nil
 }
 
-// outOfOrder lists the error replies of a Redis that cannot decide now.
+// outOfOrder are replies of a Redis that cannot decide now.
 var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
 	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
-// time returns the time argument of scripts. A call that Redis runs after its callers gave up must
-// take nothing, so the argument is a deadline on Redis's clock, estimated from its last reply.
-// Cluster servers have separate clocks.
+// time is the time argument of scripts: a call that runs after its callers gave up must take
+// nothing, so it is a deadline by Redis's clock, estimated from the last reply. Servers of a
+// cluster have separate clocks.
 func (c *Client) time(sent time.Duration) any {
 	if c.now != nil {
 		return c.now().UnixMicro()
@@ -182,8 +182,8 @@ func (c *Client) time(sent time.Duration) any {
 	return ""
 }
 
-// send runs the calls in one pipeline. It resends calls whose script was unknown to Redis, and
-// calls rejected as late although answered in time: Redis's clock has stepped.
+// send runs calls in one pipeline. It resends those with an unknown script, and those rejected as
+// late though in time: Redis's clock has stepped.
 func (c *Client) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -211,11 +211,11 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	pipe := c.rdb.Pipeline()
 	for _, call := range calls {
 		call.reply = &once{redis.NewStringCmd(ctx, call.args...)}
-		_ = pipe.Process(ctx, call.reply) // only queues it
+		_ = pipe.Process(ctx, call.reply)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		for _, call := range calls {
-			// Redis may also refuse the connection; then no call has a reply.
+			// Redis may refuse the connection; then no call has a reply.
 			if call.reply.Err() == nil && (!isReply(err) || call.reply.Val() == "") {
 				call.reply.SetErr(err)
 			}
@@ -223,7 +223,7 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	}
 }
 
-// isReply reports whether Redis sent the error for one command, as opposed to a connection error.
+// isReply reports whether Redis answered one command with the error.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)

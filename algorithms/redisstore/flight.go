@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// kind is the method of a request.
 type kind uint8
 
 const (
@@ -27,13 +26,13 @@ type request struct {
 	came time.Duration // on the client's monotonic clock
 
 	stage    atomic.Int32
-	done     chan struct{} // gets one value when decision and err are set
+	done     chan struct{} // after decision and err
 	decision algorithms.Decision
 	ruling   int // in a group
 	err      error
 }
 
-// Stages of a request. One compare-and-swap decides whether it is sent or its caller leaves first.
+// A compare-and-swap decides whether a request is sent or its caller leaves.
 const (
 	waits int32 = iota
 	flies
@@ -55,9 +54,9 @@ type bucket struct {
 	flying  []*request // owned by the current flight
 }
 
-// lane is the non-generic half of a store; its keys can share script calls.
+// lane is the non-generic half of a store. Its keys can share calls.
 type lane struct {
-	stem   string // prefix of its names in Redis, before the key
+	stem   string // of names in Redis, before the key
 	suffix string // of its names
 	terms  func() terms
 	names  func(key string) []string // in a group; nil for a store
@@ -65,7 +64,7 @@ type lane struct {
 	buckets map[string]*bucket // guarded by Client.mu
 }
 
-// stored returns the name in Redis that determines the slot.
+// stored is the name that determines the slot.
 func (b *bucket) stored() string {
 	if b.names != nil {
 		return b.names[0]
@@ -73,10 +72,10 @@ func (b *bucket) stored() string {
 	return b.name
 }
 
-// redisKey returns the name of a key's state, one to one.
+// redisKey is one to one.
 func (l *lane) redisKey(key string) string { return redisKey(l.stem, key) + l.suffix }
 
-// ask queues a request and waits for its answer or the end of ctx.
+// ask queues a request and waits for its answer, or until ctx ends.
 func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind,
 	n int64) (algorithms.Decision, int, error) {
 	if err := ctx.Err(); err != nil {
@@ -93,7 +92,7 @@ func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind,
 	case <-r.done:
 	case <-ctx.Done():
 		r.stage.CompareAndSwap(waits, left)
-		// The flight may still hold r, so it is not reused.
+		// r is not reused: the flight may still hold it.
 		return algorithms.Decision{}, 0, ctx.Err()
 	}
 	d, ruling, err := r.decision, r.ruling, r.err
@@ -135,7 +134,7 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 func (c *Client) fly() {
 	var f flight
 	for {
-		for range yields { // let callers that were just answered, or are about to ask, join
+		for range yields { // others may be about to ask
 			runtime.Gosched()
 		}
 		if !c.board(&f) {
@@ -157,14 +156,12 @@ func (c *Client) fly() {
 	}
 }
 
-// flight is a batch of calls to Redis.
 type flight struct {
 	calls   []*call
 	buckets []*bucket
 }
 
-// board ends the previous flight and fills the next one with the longest-waiting keys; false if
-// none waits.
+// board ends the former flight and fills the next with the longest-waiting keys; false: none.
 func (c *Client) board(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +182,7 @@ func (c *Client) board(f *flight) bool {
 	left := copy(c.ready, c.ready[n:])
 	clear(c.ready[left:])
 	c.ready = c.ready[:left]
-	open := map[place]*call{} // calls with room
+	open := map[place]*call{} // with room
 	for _, b := range f.buckets {
 		b.board()
 		c.waiting -= len(b.flying)

@@ -18,39 +18,37 @@ type Member interface {
 
 type member interface {
 	most() int64
-	// inGroup returns the name of the rule's script, its number of parameters, and the parameters.
+	// inGroup returns the name of the script, the number of parameters, and the parameters.
 	inGroup() []any
-	// begin parses the script's reply for the rule's key.
+	// begin parses the reply for the rule's key.
 	begin(said string, now time.Time) (replay, error)
 }
 
-// replay derives decisions for the key of one rule, request by request.
+// replay derives decisions request by request.
 type replay interface {
-	// peek must be called once for each take and peek, because each consumes part of the script's
-	// reply.
+	// peek consumes a part of the reply: call it once for each take and peek.
 	peek(n int64) algorithms.Decision
-	// take follows a peek if all rules allow the request.
+	// take follows a peek if all rules allow.
 	take(n int64) algorithms.Decision
 	refund(n int64)
-	// complete reports whether exactly the whole reply was consumed.
+	// complete reports whether the whole reply was consumed.
 	complete() bool
 }
 
-// Group asks several stores about one request, which passes only if all of them allow it. A refusal
-// takes nothing from any store. Requests are atomic. Equal requests that wait share a place in a
-// script call; refusals are not cached.
+// Group asks several stores about one request, which passes only if all allow it; a refusal takes
+// nothing. Requests are atomic. Refusals are not cached.
 type Group struct {
 	client  *Client
 	lane    lane
 	members []Member
 }
 
-// NewMember returns the store of one of a policy's rules, for a [Group].
+// NewMember returns the store of one rule of a policy, for a [Group].
 func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, ":"+name, rule)
 }
 
-// NewGroup makes a group of stores that [NewMember] returned for the policy, with different names.
+// NewGroup makes a group of the policy's members, which have different names.
 func NewGroup(c *Client, policy string, members ...Member) *Group {
 	g := &Group{client: c, members: members}
 	stem := c.stem(policy)
@@ -64,9 +62,8 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or from none; keys[i] is the key in the i-th store. It returns
-// the result of [algorithms.Combine], and the errors of [Store.Take]. On a cluster all keys must be
-// equal.
+// Take takes n units from all stores or none; keys[i] is of the i-th store. See
+// [algorithms.Combine] and [Store.Take]. On a cluster all keys must be equal.
 func (g *Group) Take(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	return g.decide(ctx, take, keys, n)
@@ -80,13 +77,13 @@ func (g *Group) decide(ctx context.Context, kind kind, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), kind, n)
 }
 
-// Peek returns the decision that Take would, without taking, and the same errors.
+// Peek is Take without taking.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	return g.decide(ctx, peek, keys, n)
 }
 
-// Refund returns n units to each store, without an upper limit. It returns the errors of Take.
+// Refund returns n units to each store, with the errors of Take.
 func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.terms().most())
@@ -95,7 +92,7 @@ func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	return err
 }
 
-// joinKeys encodes keys in one string, one to one.
+// one to one
 func joinKeys(keys []string) string {
 	var joined strings.Builder
 	for _, key := range keys {
@@ -214,7 +211,6 @@ func (m *mirror[S]) begin(said string, now time.Time) (replay, error) {
 	return m.history.begin(said, now)
 }
 
-// replayedState is the replay of a rule whose script returns the former state.
 type replayedState[S any] struct {
 	rule  algorithms.Rule[S]
 	state S

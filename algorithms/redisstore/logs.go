@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// logs is the history of a sliding log. Its script returns the number of units that counted and the
-// time of the latest; later counts follow from the requests. The times that refusals wait for are
-// listed one by one.
+// logs is a sliding log's history. Its script returns how many units counted, the latest time, and
+// each time that a refusal waits for; the rest follows from the requests.
 type logs struct{ rule algorithms.SlidingLog }
 
 func (h logs) pair(r *request) (n, times int64) {
@@ -36,7 +35,7 @@ func (h logs) replay(said string, now time.Time,
 			r.decision = l.take(r.n)
 		case takeUpTo:
 			r.decision = l.takeUpTo(min(r.n, l.Limit), max(1, min(r.n, l.Limit-l.have)))
-			cost = 1 // the cost that it waits for if none passes
+			cost = 1 // it waits for one
 		case peek:
 			r.decision = l.peek(r.n)
 			continue
@@ -45,7 +44,7 @@ func (h logs) replay(said string, now time.Time,
 			o.refused, o.changed = false, true
 			continue
 		}
-		// A recorded refusal changes the answer to the next request.
+		// A recorded refusal changes the next answer.
 		o.refused = !r.decision.Allowed && l.CountAccepted
 		o.changed = o.changed || r.decision.Allowed
 		o.cost, o.decision = cost, r.decision
@@ -65,7 +64,7 @@ func (h logs) open(said string, now time.Time) *replayedLog {
 
 func (h logs) begin(said string, now time.Time) (replay, error) { return h.open(said, now), nil }
 
-// recall knows a single cost, and when that could pass.
+// recall knows a single cost.
 func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	n int64) (algorithms.Decision, bool) {
 	d := o.decision
@@ -74,12 +73,12 @@ func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	return d, n == o.cost && d.RetryAfter > 0
 }
 
-// replayedLog is the known part of a log during a replay.
+// replayedLog is the known part of a log.
 type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64
-	rest              string // the unused part of the script's reply
-	bad               bool   // the reply was too short or inconsistent
+	rest              string // unused
+	bad               bool   // the reply was inconsistent
 }
 
 func (l *replayedLog) peek(n int64) algorithms.Decision {
@@ -105,14 +104,14 @@ func (l *replayedLog) next() int64 {
 	return n
 }
 
-// until returns the wait until a unit of time t expires.
+// until is the wait until a unit of time t expires.
 func (l *replayedLog) until(t int64) time.Duration {
 	wait := time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
 	l.bad = l.bad || wait <= 0
 	return wait
 }
 
-// decide describes the log; RetryAfter applies to n units that do not fit.
+// decide sets RetryAfter for n units that do not fit.
 func (l *replayedLog) decide(n int64) algorithms.Decision {
 	d := algorithms.Decision{Limit: l.Limit, Remaining: l.Limit - l.have}
 	if l.have > 0 {
@@ -124,7 +123,7 @@ func (l *replayedLog) decide(n int64) algorithms.Decision {
 	return d
 }
 
-// takeUpTo lets pass units pass, all or none, of asked units.
+// takeUpTo passes pass of asked units, all or none.
 func (l *replayedLog) takeUpTo(asked, pass int64) algorithms.Decision {
 	allowed := l.have+pass <= l.Limit
 	var d algorithms.Decision

@@ -37,7 +37,7 @@ var (
 	slidingCounterScript = newScript(slidingCounterSource)
 	slidingLogScript     = newScript(slidingLogSource)
 
-	// A group's script runs the rules' scripts as functions.
+	// The rules' scripts are functions here.
 	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) +
 		part("fixedwindow", fixedWindowSource) + part("slidingcounter", slidingCounterSource) +
 		part("slidinglog", slidingLogSource) + groupSource)
@@ -47,36 +47,32 @@ func part(name, source string) string {
 	return "function parts." + name + "(KEYS, ARGV, answer)\n" + source + "\nend\n"
 }
 
-// exact is 2^53: from here on, Lua numbers are not exact.
+// exact is 2^53, from where Lua's numbers are inexact.
 const exact = 1 << 53
 
-// mirror is a rule with its Lua counterpart.
+// mirror is a rule with its script.
 type mirror[S any] struct {
 	store      *Store[S]
 	rule       algorithms.Rule[S]
 	script     *script
-	part       string // the script's name in a group's
+	part       string // in the group's script
 	parameters []any
 	history    history[S]
 }
 
-// history derives decisions on a key from the script's reply.
 type history[S any] interface {
-	// pair encodes a request for the script.
 	pair(r *request) (n, times int64)
-	// replay sets the decisions of a key's requests in order, and returns the outcome.
+	// replay decides a key's requests in order.
 	replay(said string, now time.Time, requests []*request) (outcome[S], error)
-	// begin starts a replay of a group's requests.
+	// begin starts a group's replay.
 	begin(said string, now time.Time) (replay, error)
-	// recall returns a later decision from a state that has refused, if it is known to be another
-	// refusal.
+	// recall returns a later decision from a refusing state, if it is certainly a refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
 }
 
-// outcome is the known state of a key after a replay.
 type outcome[S any] struct {
-	at       time.Time           // by Redis's clock
-	refused  bool                // a refusal worth caching
+	at       time.Time           // by Redis\'s clock
+	refused  bool                // worth caching
 	changed  bool                // units were taken or returned
 	state    S                   // except for a sliding log
 	cost     int64               // refused by a sliding log
@@ -130,7 +126,7 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 		return fmt.Errorf("the value of %q in Redis: %w", m.store.lane.redisKey(key), err)
 	}
 	if m.store.client.now != nil {
-		return nil // cached refusals count down on the real clock
+		return nil // refusals count down on the real clock
 	}
 	switch {
 	case o.refused:
@@ -149,7 +145,7 @@ type states[S any] struct {
 	parse func(text string) (S, bool)
 }
 
-// pair encodes units requested one by one as that many requests of one unit.
+// Units requested one by one are as many requests.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {
 	case take:

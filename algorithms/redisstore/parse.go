@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// parseNumber parses digits below 2^53, as the scripts do.
+// parseNumber parses digits below 2^53.
 func parseNumber(text string) (int64, bool) {
 	if text == "" {
 		return 0, false
@@ -24,7 +24,7 @@ func parseNumber(text string) (int64, bool) {
 	return n, true
 }
 
-// parsePair parses two numbers; empty text is two zeros.
+// parsePair takes empty text for zeros.
 func parsePair(text, separator string) (a, b int64, ok bool) {
 	if text == "" {
 		return 0, 0, true

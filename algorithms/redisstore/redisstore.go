@@ -1,5 +1,5 @@
-// Package redisstore keeps the states of a rate-limiting rule in Redis, one per key, so that
-// processes share each limit exactly.
+// Package redisstore keeps a rate-limiting rule's states in Redis, one per key, so that processes
+// share limits exactly.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true})
 //	client := redisstore.NewClient(rdb, redisstore.Options{})
@@ -8,36 +8,30 @@
 //	store := redisstore.New(client, "api", rule)
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// Decisions are the same as in package memstore. One script per algorithm changes the state at the
-// time of Redis's own clock, and returns the former state, from which the Go rule derives each
-// caller's decision.
+// Decisions are those of package memstore. A script per algorithm changes the state by Redis's
+// clock and returns the former one, from which the Go rule decides.
 //
 // # Round trips
 //
-// A request is sent at once if no command for its key is under way. Otherwise it shares the key's
-// next command; keys of one policy share a command, and commands a pipeline. On a Redis Cluster,
-// only keys of one slot share a command; on a Ring, none do.
+// A request is sent at once unless a command for its key is under way; then it shares the next one.
+// Keys of a policy share a command, and commands a pipeline. On a Redis Cluster only keys of one
+// slot do; on a Ring none.
 //
-// Refusals are cached: until the request could pass, but for at most ten seconds, Take and TakeUpTo
-// are answered from the state that refused. A Refund through the same store and SetRule clear the
-// entry; refunds by other processes are seen after at most ten seconds. Peek always asks Redis. For
-// a [algorithms.SlidingLog] only the refused cost is cached, and nothing if it records refused
-// requests.
+// Refusals are cached until the request could pass, at most ten seconds. A Refund through the same
+// store, and SetRule, clear the entry. Peek always asks Redis. For a [algorithms.SlidingLog] only
+// the refused cost is cached, and nothing if it records refusals.
 //
 // # Errors
 //
-// An error other than [ErrOverloaded] and [*algorithms.CostError] means that Redis did not answer,
-// or that the context ended first: the request may or may not have been counted, and is not
-// retried.
+// After an error other than [ErrOverloaded] and [*algorithms.CostError] the request may have been
+// counted. It is not retried.
 //
 // # Storage
 //
 // A key is stored as prefix:{policy:key}, with '%', '{' and '}' percent-encoded (':' too in a
-// policy). Values are short strings, or a list for a SlidingLog; the scripts in this directory
-// describe them. A value expires a minute after the key is back in its initial state. A foreign
-// value is an error that names the key; it stays unchanged. Times are whole microseconds, valid
-// until 2155. Tested with Redis 7.0; requires 5.0, because in earlier versions a script must not
-// write after reading the time.
+// policy). The scripts describe the values. One expires a minute after its key is back in its
+// initial state. A foreign value is an error and stays. Times are whole microseconds until 2155.
+// Tested with Redis 7.0; requires 5.0, before which a script must not write after reading the time.
 package redisstore
 
 import (
@@ -51,58 +45,57 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DefaultPrefix and DefaultTimeout are the defaults of [Options].
 const (
 	DefaultPrefix  = "penstock"
 	DefaultTimeout = 50 * time.Millisecond
 )
 
-// ErrOverloaded means that too many requests already wait for Redis. The request was not counted.
+// ErrOverloaded: too many requests wait for Redis. This one was not counted.
 var ErrOverloaded = errors.New("too many requests wait for Redis")
 
-// ErrTimeout means that Redis did not answer within [Options].Timeout.
+// ErrTimeout: no answer within [Options].Timeout.
 var ErrTimeout = errors.New("no answer from Redis in time")
 
-// Options are the settings of a [Client]; the zero value has the defaults.
+// Options configure a [Client].
 type Options struct {
-	// Prefix begins all keys in Redis; empty means [DefaultPrefix].
+	// Prefix of keys; default [DefaultPrefix].
 	Prefix string
-	// Timeout is how long Redis may take to answer; 0 means [DefaultTimeout]. A request that waits
-	// for another one of its key fails after at most twice as long.
+	// Timeout of Redis, default [DefaultTimeout]. A request that waits for another of its key fails
+	// after at most twice as long.
 	Timeout time.Duration
-	// Breaker blocks requests to a Redis that does not answer; nil sends all.
+	// Breaker blocks requests; nil: none.
 	Breaker Breaker
 }
 
-// Breaker decides whether a batch may be sent; otherwise all its requests fail with Allow's error.
-// done gets nil if Redis answered. A gobreaker.TwoStepCircuitBreaker implements it.
+// Breaker decides whether a batch may be sent; its error fails all requests. done gets nil if Redis
+// answered. A gobreaker.TwoStepCircuitBreaker implements it.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// Limits on concurrent work. More flights do not make Redis faster, and fewer make larger batches.
-// A script call blocks Redis: 64 keys take 0.3 to 0.5 ms.
+// More flights do not make Redis faster, and fewer make larger batches. A script call with 64 keys
+// blocks Redis for 0.3 to 0.5 ms.
 const (
 	maxFlights     = 4
-	yields         = 2     // before a flight; one misses many requests, three gain no more
+	yields         = 2     // one misses many requests, three gain no more
 	maxKeys        = 512   // per flight
 	maxKeysPerCall = 64    // per script call
 	maxPerKey      = 1024  // requests of one key per flight
-	maxWaiting     = 65536 // requests of a client that wait for a flight
+	maxWaiting     = 65536 // of a client, for a flight
 )
 
-// Client holds the connection to Redis and the pending requests of a process's stores. It needs no
-// closing. All methods of its stores are safe for concurrent use.
+// Client has a process's pending requests. It needs no closing. Its stores are safe for concurrent
+// use.
 type Client struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	timeout time.Duration
 	breaker Breaker
-	shared  bool             // one server holds all keys, so any can share a script call
-	slotted bool             // a cluster: keys of one slot can
-	now     func() time.Time // nil for Redis's clock; set by tests only
+	shared  bool             // one server has all keys
+	slotted bool             // a cluster: keys of a slot share calls
+	now     func() time.Time // nil: Redis's clock; for tests
 	born    time.Time
-	ahead   atomic.Int64 // Redis's clock minus elapsed in µs, or slightly more; 0 if unknown
+	ahead   atomic.Int64 // Redis's clock minus elapsed in µs; 0: unknown
 
 	maxWaiting int
 	requests   sync.Pool
@@ -110,11 +103,11 @@ type Client struct {
 	mu      sync.Mutex
 	flights int       // under way
 	waiting int       // requests waiting for a flight
-	ready   []*bucket // with waiting requests and none flying; the longest-waiting first
+	ready   []*bucket // none flying; the longest-waiting first
 }
 
-// NewClient returns a client for stores in rdb, which it does not close. It panics if rdb was made
-// without ContextTimeoutEnabled, because Redis could then block callers.
+// NewClient returns a client over rdb, which it does not close. It panics without
+// ContextTimeoutEnabled, because Redis could block callers.
 func NewClient(rdb redis.UniversalClient, o Options) *Client {
 	if !endsWithContext(rdb) {
 		panic("redisstore: the Redis client was made without ContextTimeoutEnabled")
@@ -143,10 +136,10 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	case *redis.Ring:
 		return rdb.Options().ContextTimeoutEnabled
 	}
-	return true // another implementation, with other options
+	return true // another implementation
 }
 
-// elapsed returns monotonic time.
+// elapsed is monotonic.
 func (c *Client) elapsed() time.Duration { return time.Since(c.born) }
 
 var (

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// memory is the longest time to cache a refusal, so that other processes' refunds take effect.
+	// so that others' refunds take effect
 	memory = 10 * time.Second
-	// Capacity of a store's cache, in shards with a lock each.
+	// of a store's cache, and its locks
 	maxRefusals   = 64 * 1024
 	refusalShards = 16
 )
 
-// refusal is a key's state when it refused a request, with the rule of that time.
+// refusal is a key's state at a refusal, with the rule.
 type refusal[S any] struct {
 	mirror  *mirror[S]
 	outcome outcome[S]
-	// on the client's clock, before the decision: waits end early rather than late
+	// before the decision, on the client's clock: waits end early rather than late
 	sent time.Duration
 }
 
-// refusals caches refusals, to answer early retries without asking Redis.
+// refusals answer early retries.
 type refusals[S any] struct {
 	seed   maphash.Seed
 	shards [refusalShards]struct {
@@ -45,7 +45,7 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 		shard.byKey = make(map[string]refusal[S])
 	}
 	if _, ok := shard.byKey[key]; !ok {
-		// Check two entries per added key, in the map's random order.
+		// Check two random entries per new key.
 		looks := 2
 		for old, known := range shard.byKey {
 			if looks--; looks < 0 {
@@ -56,7 +56,7 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 			}
 		}
 	}
-	shard.byKey[strings.Clone(key)] = r // the caller's key may be part of a larger string
+	shard.byKey[strings.Clone(key)] = r // key may be part of a larger string
 }
 
 func (f *refusals[S]) forget(key string) {
@@ -66,7 +66,7 @@ func (f *refusals[S]) forget(key string) {
 	delete(shard.byKey, key)
 }
 
-// recall answers from the cache if n units of key are known not to pass yet.
+// recall answers if n units certainly do not pass yet.
 func (s *Store[S]) recall(m *mirror[S], key string, n int64) (algorithms.Decision, bool) {
 	shard := &s.refusals.shards[maphash.String(s.refusals.seed, key)%refusalShards]
 	shard.mu.Lock()

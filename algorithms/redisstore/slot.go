@@ -2,8 +2,8 @@ package redisstore
 
 import "strings"
 
-// slotOf returns a name's slot in a cluster: the CRC16 (XMODEM) of its hash tag modulo 16384.
-// (Redis Cluster specification, "Key distribution model" and "Hash tags".)
+// slotOf returns a name's slot in a cluster: CRC16 (XMODEM) of its hash tag modulo 16384 (Redis
+// Cluster specification).
 func slotOf(name string) uint16 {
 	if _, rest, found := strings.Cut(name, "{"); found {
 		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Store decides for the keys of one policy. All methods are safe for concurrent use.
+// Store decides for a policy's keys. It is safe for concurrent use.
 type Store[S any] struct {
 	client   *Client
 	lane     lane
@@ -16,9 +16,8 @@ type Store[S any] struct {
 	refusals refusals[S]
 }
 
-// New returns the store of a policy. The rule must be one of package algorithms. Stores with the
-// same policy and prefix share their states across processes, and should have equal rules. New
-// panics if the rule is invalid.
+// New returns the store of a policy, and panics if the rule is invalid. Stores with the same policy
+// and prefix share states, and should have equal rules.
 func New[S any](c *Client, policy string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, "", rule)
 }
@@ -34,8 +33,7 @@ func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) 
 	return s
 }
 
-// SetRule changes the parameters for subsequent calls. An invalid rule is an error and changes
-// nothing.
+// SetRule changes the parameters for later calls. An invalid rule changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -51,9 +49,8 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 // Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
-// Take takes n units of key, all of them or none. Errors: a [*algorithms.CostError] if n can never
-// pass, the context's error if it ends first, [ErrTimeout], [ErrOverloaded], or an error from
-// Redis.
+// Take takes n units of key, or none. Errors: [*algorithms.CostError] if n can never pass, the
+// context's error, [ErrTimeout], [ErrOverloaded], or Redis's.
 func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if err := algorithms.CheckCost(n, m.most()); err != nil {
@@ -66,8 +63,8 @@ func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// TakeUpTo takes as many of n units of key as pass. It returns the errors of Take; n may be larger
-// than the largest cost.
+// TakeUpTo takes as many of n units as pass, with the errors of Take; n may be larger than the
+// largest cost.
 func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if n < 1 {
@@ -80,7 +77,7 @@ func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithm
 	return d, err
 }
 
-// Peek returns the decision that Take would, without taking, and the same errors.
+// Peek is Take without taking.
 func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
 		return algorithms.Decision{}, err
@@ -89,7 +86,7 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// Refund returns n units of key that were taken but not used.
+// Refund returns n unused units of key.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

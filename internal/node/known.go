@@ -19,19 +19,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// how long Run waits for NATS before it follows the last known policies
+// after which Run follows the last known policies
 const knownAfter = time.Second
 
-// known holds the policies in NATS or, until they arrive, the last known ones, which serve checks
-// only.
+// known holds the policies from NATS or, until they arrive, the last known ones, for checks only.
 type known struct {
-	follow func(policy.Entries) // may be nil
+	follow func(policy.Entries)
 
-	turn sync.Mutex // held while a set takes effect, so that no older set follows a newer one
+	turn sync.Mutex // while a set takes effect, so that none follows a newer one
 
 	mu      sync.Mutex
-	set     policy.Entries // from NATS; nil until they arrive
-	changed chan struct{}  // closed at the next change; nil without a waiter
+	set     policy.Entries // nil until they arrive
+	changed chan struct{}  // at the next change; nil without a waiter
 }
 
 func (k *known) take(set policy.Entries) {
@@ -63,7 +62,6 @@ func (k *known) policies() policy.Entries {
 	return k.set
 }
 
-// policies whose streams take jobs
 func (k *known) queues() []policy.Policy {
 	var policies []policy.Policy
 	for _, entry := range k.policies() {
@@ -74,8 +72,7 @@ func (k *known) queues() []policy.Policy {
 	return policies
 }
 
-// wait returns when this process follows at least this revision, or has forgotten the policy (0),
-// so that callers see their own changes.
+// wait returns when this process follows at least this revision, or has forgotten the policy (0).
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		k.mu.Lock()
@@ -95,11 +92,11 @@ func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	}
 }
 
-// cache keeps the policies in a file, for a start without NATS.
+// cache keeps policies in a file, for a start without NATS.
 type cache struct {
-	file string // empty: no cache
+	file string // empty: none
 	log  *slog.Logger
-	kept []byte // content of the file, as far as this process knows
+	kept []byte // of the file
 }
 
 type keptPolicies struct {
@@ -114,7 +111,7 @@ type keptPolicy struct {
 	Source  string          `json:"source,omitempty"`
 }
 
-// Files of other versions are ignored.
+// others are ignored
 const keptVersion = 1
 
 func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
@@ -136,7 +133,7 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	return set
 }
 
-// Revisions are zero: any policy from NATS is newer.
+// Revisions are zero: any from NATS is newer.
 func (c *cache) read() (policy.Entries, error) {
 	if c.file == "" {
 		return nil, nil
@@ -177,7 +174,7 @@ func (c *cache) keep(set policy.Entries) {
 	}
 }
 
-// After a crash the previous file is intact.
+// A crash leaves the former file intact.
 func (c *cache) write(set policy.Entries) error {
 	kept := keptPolicies{V: keptVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {

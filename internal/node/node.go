@@ -1,5 +1,4 @@
-// Package node keeps a process in step with its installation: it follows and writes policies, keeps
-// streams and the store in order, and reports policies without a drainer.
+// Package node keeps a process in step with its installation: policies, streams, the store.
 package node
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Wanted is what a process writes for all processes. Nil policies: nothing.
+// Wanted is written for all processes. Nil policies: nothing.
 type Wanted struct {
 	Set       string
 	Policies  []policy.Policy
@@ -31,7 +30,7 @@ type Wanted struct {
 	Schedules []schedules.Entry
 }
 
-// Check needs no NATS. possible returns why this installation cannot have a valid policy.
+// Check needs no NATS. possible returns why this installation cannot have a policy.
 func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Problem) error {
 	var problems []error
 	add := func(format string, args ...any) {
@@ -68,16 +67,16 @@ type Options struct {
 	Schedules *schedules.Service
 	Wanted    Wanted
 	Follow    func(policy.Entries)
-	// nil for a server elsewhere
+	// nil: a server elsewhere
 	Check func() error
-	// With Offline, the policies in Cache (empty: none), or those wanted, are followed until NATS
-	// is reachable.
+	// With Offline, policies in Cache (empty: none), or wanted ones, are followed until NATS is
+	// reachable.
 	Cache   string
 	Offline bool
 	Sink    queue.Sink
 	Log     *slog.Logger
 
-	// Parts of the process's health; nil: none.
+	// Parts of the health; nil: none.
 
 	Drainer interface {
 		Health() error
@@ -87,11 +86,11 @@ type Options struct {
 	Files  func() health.Part
 }
 
-// Node follows an installation. It is safe for concurrent use.
+// Node is safe for concurrent use.
 type Node struct {
 	Options
-	// LaidOut: JetStream has everything that policies share. Prepared: the wanted policies are
-	// written. Applied: each has been tried on its stream.
+	// LaidOut: JetStream has what policies share. Prepared: the wanted policies are written.
+	// Applied: each was tried on its stream.
 	LaidOut, Prepared, Applied lifecycle.Latch
 
 	notices  *notice.Log
@@ -100,8 +99,8 @@ type Node struct {
 	storage  *storage
 	policies *policyWriter
 
-	writing sync.Mutex // held while policies and schedules are written
-	written Wanted     // the last ones written
+	writing sync.Mutex // while policies and schedules are written
+	written Wanted
 }
 
 func New(o Options) *Node {
@@ -159,11 +158,11 @@ func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 	n.known.wait(ctx, policy, revision)
 }
 
-// Depths counts the jobs of policies. Those that cannot be counted before ctx ends are left out.
+// Depths counts jobs, where possible before ctx ends.
 func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
 
-// Health returns the health of the process's parts, each after those it depends on, so that the
-// first error is the cause of later ones. stopping and starting are why jobs are not taken.
+// Health returns the parts in the order of dependence: the first error causes later ones. stopping
+// and starting are why jobs are not taken.
 func (n *Node) Health(stopping, starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
@@ -180,8 +179,7 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 			Status: "holds its lease", Notes: n.Drainer.Notes()})
 	}
 	if n.Limits != nil {
-		// An unreachable store does not make the process unready: the policies define how to
-		// decide without it.
+		// Policies define how to decide without the store.
 		limits := health.Part{Name: "limits", Status: "the shared store is asked"}
 		if err := n.Limits.Health(); err != nil {
 			limits.Status = err.Error()
@@ -194,7 +192,7 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	return parts
 }
 
-// Existing policies take effect while the wanted ones are being written.
+// Existing policies take effect meanwhile.
 func (n *Node) watch(ctx context.Context) error {
 	if n.Prepared.Closed() {
 		return n.follow(ctx)
@@ -268,8 +266,7 @@ func (n *Node) writeFirst(ctx context.Context) error {
 	return err
 }
 
-// setUpAgain sets up what JetStream has lost. Policies written through the API were in JetStream
-// only.
+// setUpAgain sets up what JetStream has lost, except policies written through the API.
 func (n *Node) setUpAgain(ctx context.Context) error {
 	if err := n.Broker.Setup(ctx); err != nil {
 		return err
@@ -282,7 +279,7 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 		return err
 	}
 	for _, p := range n.known.queues() {
-		_ = n.streams.broker.Apply(ctx, p) // streams repeats what fails
+		_ = n.streams.broker.Apply(ctx, p) // streams repeats failures
 	}
 	return nil
 }

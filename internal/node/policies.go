@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// while jobs wait in policies that left the file
+	// while jobs wait in absent policies
 	pruneAgain     = 10 * time.Second
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
-	// A partition's record is not waited for this long after its last change.
+	// after which a partition's record is swept
 	leftFor    = 10 * time.Minute
 	sweepAgain = 10 * time.Minute
 	never      = 1 << 62 * time.Nanosecond
@@ -40,15 +40,14 @@ var (
 		End: unreadable.End}
 )
 
-// policyWriter writes and retires policies, and logs problems of stored ones.
 type policyWriter struct {
 	*Node
 	written chan struct{}
 
 	mu    sync.Mutex
 	wants Wanted
-	last  []store.FileChange // last write
-	// not in the audit list yet
+	last  []store.FileChange
+	// for the audit list
 	unlisted []queue.Change
 }
 

@@ -11,17 +11,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Server is the NATS of a process: an embedded server or one elsewhere.
 type Server struct {
-	Inside *embedded.Server // nil: elsewhere
+	Inside *embedded.Server
 	url    string
 	login  []nats.Option
 	watch  *natsconn.Watch
 	later  bool
 }
 
-// OpenServer starts the embedded server, or prepares connections to url. With later, NATS may be
-// away at first.
+// OpenServer starts the embedded server, or prepares connections to url. later: NATS may be away at
+// first.
 func OpenServer(url string, login natsconn.Credentials, inside embedded.Options, later bool,
 	log *slog.Logger) (*Server, error) {
 	s := &Server{url: url, watch: natsconn.NewWatch(log), later: later}

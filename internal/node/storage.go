@@ -20,8 +20,7 @@ import (
 const (
 	checkAgain  = time.Second
 	rationAgain = 5 * time.Second
-	// rationShare bounds the cost to a part of the time, and rationLatest keeps a slow measurement
-	// from putting off the next for long.
+	// Measuring takes at most 1/rationShare of the time; the pause is at most rationLatest.
 	rationShare  = 500
 	rationLatest = time.Minute
 
@@ -44,20 +43,20 @@ var (
 		"store stops all; give them one, or the account a storage limit"}
 )
 
-// storage shares the room among the policies, and reports what becomes full or cannot be written.
+// storage divides the store among policies, and reports trouble.
 type storage struct {
 	*Node
 
 	mu    sync.Mutex
-	short []string // what lacks copies
-	lost  []string // streams to set up again
+	short []string // streams without copies
+	lost  []string // streams to set up
 
-	made       map[string]time.Time // when each known stream was made; used by ration only
+	made       map[string]time.Time // creation of known streams
 	reconnects uint64
-	back       chan struct{} // NATS may have come back with another store
+	back       chan struct{} // NATS may be back with another store
 }
 
-// look ends with an error when the embedded server needs a new start.
+// look fails when the embedded server needs a restart.
 func (s *storage) look(context.Context) (time.Duration, error) {
 	if n := s.Broker.Conn().Stats().Reconnects; n != s.reconnects {
 		s.reconnects = n
@@ -79,8 +78,7 @@ func restAfter(took time.Duration) time.Duration {
 	return min(max(rationAgain, rationShare*took), rationLatest)
 }
 
-// A server whose files are broken stays so, even when there is room again: the process ends, to be
-// started again.
+// Broken files stay broken: the process ends, to be restarted.
 func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
 		s.Broker.Refuse(err)
@@ -98,7 +96,7 @@ func (s *storage) checked(err error) error {
 func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	policies := s.known.queues() // also those whose streams cannot be made
+	policies := s.known.queues() // even without a stream
 	found, err := s.Broker.Ration(ctx, policies...)
 	if ctx.Err() != nil {
 		return
@@ -121,9 +119,9 @@ func (s *storage) ration(ctx context.Context) {
 	s.warn(found)
 }
 
-// findLost finds streams that were lost, because NATS came back with an empty store or they were
-// deleted, and sets everything up again: also when another process was faster, whose file has other
-// policies. Streams of policies that are deleted or unknown are not missed.
+// findLost finds streams that were deleted, or lost by NATS, and sets everything up again, even if
+// another process did, whose file has other policies. Streams of deleted or unknown policies are
+// not missed.
 func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	policies []policy.Policy) {
 
@@ -172,7 +170,6 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	s.mu.Unlock()
 }
 
-// Changes of what is four fifths full are logged.
 func (s *storage) warn(found queue.Storage) {
 	fills := map[string]queue.Fill{"the store": found.Fill}
 	for name, fill := range found.Jobs {

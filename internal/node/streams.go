@@ -19,25 +19,22 @@ import (
 )
 
 const (
-	// applyTimeout bounds one change of one stream.
+	// of one stream
 	applyTimeout = 10 * time.Second
-	// applyAgain is the interval of checks of correct streams. A process that crashed in the
-	// middle of a change leaves the door of its stream closed.
+	// interval of checks of correct streams: a crashed process leaves its stream's door closed
 	applyAgain = 30 * time.Second
-	// retireAgain is the interval of checks whether the stream of a retired policy is empty.
+	// interval of checks of retired policies' streams
 	retireAgain = 5 * time.Second
 
-	applyFirst = time.Second // wait after the first failure, doubled for each further one
+	applyFirst = time.Second // after the first failure, then doubled
 	applyLast  = 30 * time.Second
 
-	// applyAtOnce bounds concurrent changes of streams.
+	// concurrent changes
 	applyAtOnce = 16
-	// applyPatience is the time after which a slow change gives up its place and counts as
-	// tried, so that it does not delay others.
+	// after which a slow change counts as tried and delays no others
 	applyPatience = time.Second
 )
 
-// streamBroker is the required part of queue.Broker.
 type streamBroker interface {
 	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
 	Apply(ctx context.Context, p policy.Policy) error
@@ -46,15 +43,13 @@ type streamBroker interface {
 	AllDepths(ctx context.Context) (map[string]uint64, error)
 }
 
-// recorded applies a policy as currently stored, unless it has retired or is gone. A process
-// with outdated policies, for example after an outage, would otherwise recreate the stream with
-// an open door and no drainer.
+// recorded applies a policy as stored, unless it is retired or gone. A process with outdated
+// policies would otherwise recreate the stream with an open door and no drainer.
 type recorded struct {
 	*queue.Broker
 	*store.Store
 }
 
-// Apply implements streamBroker.
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	if r.Fits(p) {
 		return nil
@@ -73,39 +68,36 @@ var unapplied = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	Begin: "the stream stays as it is, for now: the policy's change cannot be applied",
 	End:   "the policy's change is applied"}
 
-// streams keeps every policy's stream in line with the policy. A change that fails, such as to a
-// capacity that is in use, leaves the stream as it was and is retried. All admitters do this
-// concurrently; the broker makes that safe.
+// streams keeps streams in line with their policies. A failed change leaves the stream as it was
+// and is retried. All admitters do this concurrently; the broker makes that safe.
 type streams struct {
 	broker  streamBroker
 	known   *known
 	log     *slog.Logger
 	notices *notice.Log
-	lines   *seldom.Log // about JetStream being away
+	lines   *seldom.Log // when JetStream is away
 	sink    queue.Sink
-	own     []policy.Policy // of this process
-	whole   lifecycle.Latch // closed when known includes own
-	applied lifecycle.Latch // closed when every policy has been tried once since
+	own     []policy.Policy
+	whole   lifecycle.Latch // known includes own
+	applied lifecycle.Latch // since then every policy was tried
 
-	work map[string]*streamWork // used by the caller of pass only
+	work map[string]*streamWork // of pass
 	late sync.WaitGroup         // changes that outlast their pass
-	due  chan struct{}          // a pass has work
+	due  chan struct{}
 
-	mu      sync.Mutex       // guards also streamWork.busy
-	trouble map[string]error // last error of each policy
+	mu      sync.Mutex       // also of streamWork.busy
+	trouble map[string]error // by policy
 }
 
-// errSlow is recorded while a change takes longer than applyPatience.
 var errSlow = errors.New("it is under way, and takes its time")
 
-// streamWork is the state of one policy's stream.
 type streamWork struct {
 	revision uint64
 	due      time.Time
 	failures int
-	gone     bool // retired, and the stream is deleted
+	gone     bool // with its stream
 	err      error
-	busy     bool // do runs and owns the other fields
+	busy     bool // do owns the other fields
 }
 
 func newStreams(broker streamBroker, known *known, notices *notice.Log,
@@ -120,7 +112,7 @@ func (s *streams) failed(policy string, failed bool) {
 		Value: queue.Whether(failed)})
 }
 
-// note records why a policy's change failed; nil: it succeeded.
+// note records the result of a change.
 func (s *streams) note(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +121,6 @@ func (s *streams) note(name string, err error) {
 	}
 }
 
-// troubles returns the policies whose last change failed, with the reasons.
 func (s *streams) troubles() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +137,7 @@ func (s *streams) run(ctx context.Context) error {
 	return lifecycle.Repeat(s.due, s.pass)(ctx)
 }
 
-// pass does the due work as far as it ends in time, and returns when more is due.
+// pass does the due work that ends in time, and returns when more is due.
 func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	whole := s.whole.Closed()
 	set := s.known.policies()
@@ -160,16 +151,14 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 		return !found
 	})
 	s.notices.Only(&unapplied, has(set))
-	now := time.Now() // one for the whole pass, so that the next checks share a pass
+	now := time.Now() // so that the next checks share a pass
 	due, coming := s.duties(set, now)
 	if len(coming) > 1 {
 		if !whole {
-			// Room also for those that are being written, or bounds would be lowered again
-			// and again while they come.
+			// with room for those being written, or bounds would fall repeatedly
 			coming = append(coming, s.own...)
 		}
-		// Look at all streams once instead of at each in turn, and give them bounds with room
-		// for all. On failure, each is checked separately.
+		// One look at all streams sets bounds with room for all. If it fails, each is checked.
 		if _, err := s.broker.Ration(ctx, coming...); err != nil {
 			s.log.Debug("the store is not shared out for new policies yet", "error", err)
 		}
@@ -197,7 +186,6 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	return time.Until(next), nil
 }
 
-// tryFor waits for the change of a policy's stream, but at most for patience.
 func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, do func()) {
 	s.mu.Lock()
 	work.busy = true
@@ -227,7 +215,6 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 	}
 }
 
-// duties returns the streams to check now, and new or changed policies.
 func (s *streams) duties(set policy.Entries,
 	now time.Time) (names []string, changed []policy.Policy) {
 	s.mu.Lock()
@@ -252,7 +239,6 @@ func (s *streams) duties(set policy.Entries,
 	return names, changed
 }
 
-// do applies a policy to its stream, and schedules the next check.
 func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork,
 	now time.Time) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -267,7 +253,7 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	if ctx.Err() != nil {
 		return
 	}
-	// affects all streams, or one without a leader; not caused by the change
+	// not caused by the change
 	away := errors.Is(err, queue.ErrUnavailable)
 	s.failed(name, err != nil && !away)
 	s.note(name, err)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Only two misses in a row count, because partitions change hands.
+	// Partitions change hands: two misses in a row count.
 	ownersEvery = 2 * time.Second
 	// A timeout still counts as an owner.
 	ownerPatience = 500 * time.Millisecond
@@ -25,12 +25,12 @@ var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 
 type owners struct {
 	*Node
-	asked map[string]*asked // used by look only
+	asked map[string]*asked
 }
 
 type asked struct {
-	partition int // to ask next; stays the same while it has no owner
-	missing   int // consecutive misses
+	partition int // the same while it has no owner
+	missing   int // in a row
 }
 
 func (o *owners) look(ctx context.Context) (time.Duration, error) {
@@ -45,7 +45,7 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 			continue
 		}
 		a := o.asked[name]
-		if a == nil { // a drainer gets some time after a start
+		if a == nil { // a drainer gets time after a start
 			o.asked[name] = &asked{}
 			continue
 		}
@@ -71,7 +71,7 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	return ownersEvery, nil
 }
 
-// known is false if it cannot be determined now whether jobs wait.
+// known: it could be determined.
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()

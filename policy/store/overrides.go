@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -265,17 +265,13 @@ func overrideName(policyName string, key job.Key) (string, error) {
 	if _, err := job.ParseKey(string(key)); err != nil {
 		return "", err
 	}
-	const hexDigits = "0123456789ABCDEF"
 	var s strings.Builder
-	s.WriteString(policyName)
-	s.WriteByte('.')
-	for i := 0; i < len(key); i++ {
-		if c := key[i]; kv.Holds(c) && c != '=' {
+	s.WriteString(policyName + ".")
+	for _, c := range []byte(key) {
+		if kv.Holds(c) && c != '=' {
 			s.WriteByte(c)
 		} else {
-			s.WriteByte('=')
-			s.WriteByte(hexDigits[c>>4])
-			s.WriteByte(hexDigits[c&15])
+			fmt.Fprintf(&s, "=%02X", c)
 		}
 	}
 	return s.String(), nil
@@ -283,28 +279,12 @@ func overrideName(policyName string, key job.Key) (string, error) {
 
 // parseOverrideName is the strict inverse of overrideName.
 func parseOverrideName(name string) (policyName string, key job.Key, err error) {
-	policyName, encoded, found := strings.Cut(name, ".")
-	var form []byte
-	for i := 0; i < len(encoded); i++ {
-		c := encoded[i]
-		if c == '=' {
-			if i+2 >= len(encoded) {
-				return "", "", fmt.Errorf("%w: %q ends in the middle", job.ErrInvalidKey, name)
-			}
-			b, err := strconv.ParseUint(encoded[i+1:i+3], 16, 8)
-			if err != nil {
-				return "", "", fmt.Errorf("%w: %q has an escape that is none", job.ErrInvalidKey,
-					name)
-			}
-			c = byte(b)
-			i += 2
-		}
-		form = append(form, c)
+	policyName, encoded, _ := strings.Cut(name, ".")
+	form, err := url.PathUnescape(strings.ReplaceAll(encoded, "=", "%"))
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %q: %w", job.ErrInvalidKey, name, err)
 	}
-	if !found {
-		return "", "", fmt.Errorf("%w: %q names no key", job.ErrInvalidKey, name)
-	}
-	if key, err = job.ParseKey(string(form)); err != nil {
+	if key, err = job.ParseKey(form); err != nil {
 		return "", "", err
 	}
 	if again, err := overrideName(policyName, key); err != nil || again != name {

@@ -59,8 +59,9 @@ func EncodeKey(raw string) (Key, error) {
 	return Key(escape(raw)), nil
 }
 
+const hexDigits = "0123456789ABCDEF"
+
 func escape(raw string) string {
-	const hexDigits = "0123456789ABCDEF"
 	plain := raw[0] != '.' && raw[len(raw)-1] != '.'
 	for i := 0; plain && i < len(raw); i++ {
 		plain = holds(raw[i]) && (raw[i] != '.' || raw[i-1] != '.')
@@ -138,7 +139,8 @@ func unescape(form string) (string, bool) {
 		if i+2 >= len(form) {
 			return "", false
 		}
-		high, low := unhex(form[i+1]), unhex(form[i+2])
+		high := strings.IndexByte(hexDigits, form[i+1])
+		low := strings.IndexByte(hexDigits, form[i+2])
 		if high < 0 || low < 0 {
 			return "", false
 		}
@@ -146,16 +148,6 @@ func unescape(form string) (string, bool) {
 		i += 2
 	}
 	return b.String(), true
-}
-
-func unhex(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
 
 // Raw returns the user's key, or the substitute of an invalid one.

@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -80,32 +80,26 @@ func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 }
 
 func inParallel[T any](items []T, do func(T) error) error {
-	pending := make(chan T, len(items))
+	var failed atomic.Pointer[error] // the first one ends the work
+	var doing sync.WaitGroup
+	places := make(chan struct{}, parallel)
 	for _, item := range items {
-		pending <- item
-	}
-	close(pending)
-	var (
-		mu     sync.Mutex
-		failed error
-		wg     sync.WaitGroup
-	)
-	for range min(parallel, len(items)) {
-		wg.Go(func() {
-			for item := range pending {
-				err := do(item)
-				mu.Lock()
-				failed = cmp.Or(failed, err)
-				stop := failed != nil
-				mu.Unlock()
-				if stop {
-					return
-				}
+		places <- struct{}{}
+		if failed.Load() != nil {
+			break
+		}
+		doing.Go(func() {
+			if err := do(item); err != nil {
+				failed.CompareAndSwap(nil, &err)
 			}
+			<-places
 		})
 	}
-	wg.Wait()
-	return failed
+	doing.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Records is List for the given keys.
