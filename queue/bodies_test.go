@@ -2,7 +2,6 @@ package queue
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,18 +34,18 @@ func TestLeanBacklog(t *testing.T) {
 		if !a.Lean || a.Body != nil || a.Size != len(body) || a.Cost != 2 || len(a.Header) != 1 {
 			t.Fatalf("arrival %d is %+v", i, a)
 		}
-		full, err := l.Body(natstest.Context(t), a.Seq)
-		if err != nil || !bytes.Equal(full.Body, body) || full.Lean || full.Size != len(body) ||
+		full := bodyOf(t, l, a.Seq)
+		if !bytes.Equal(full.Body, body) || full.Lean || full.Size != len(body) ||
 			full.Key != a.Key || full.Cost != 2 ||
 			!full.Stored.Equal(a.Stored) || len(full.Header) != 1 {
-			t.Fatalf("the whole of arrival %d is %+v, %v", i, full, err)
+			t.Fatalf("the whole of arrival %d is %+v", i, full)
 		}
 	}
 	if a := arrived[3]; a.Size != 1 || a.Header != nil || !a.Lean {
 		t.Errorf("a small one is %+v", a)
 	}
-	if _, err := l.Body(natstest.Context(t), 99); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want ErrNotFound", err)
+	if found, err := l.Bodies(natstest.Context(t), []uint64{99}); err != nil || len(found) != 0 {
+		t.Errorf("got %v, %v, want none", found, err)
 	}
 }
 
@@ -222,8 +221,6 @@ func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 	}
 	receive(t, l, 3)
 	for seq := range uint64(3) {
-		if _, err := l.Body(ctx, seq+1); err != nil {
-			t.Error(err)
-		}
+		bodyOf(t, l, seq+1)
 	}
 }

@@ -82,10 +82,7 @@ func TestBuryALargestJob(t *testing.T) {
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	receive(t, l, 1)
-	a, err := l.Body(natstest.Context(t), ack.Seq)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := bodyOf(t, l, ack.Seq)
 	if _, err := b.Bury(natstest.Context(t),
 		DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
 			Error: strings.Repeat("x", 10_000), Header: a.Header, Body: a.Body}); err != nil {

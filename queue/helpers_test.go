@@ -178,6 +178,16 @@ func confirm(t testing.TB, l *opened, n int) map[uint64]bool {
 	return got
 }
 
+// bodyOf reads a job with its body.
+func bodyOf(t testing.TB, l *opened, seq uint64) job.Arrived {
+	t.Helper()
+	found, err := l.Bodies(natstest.Context(t), []uint64{seq})
+	if err != nil || len(found) != 1 {
+		t.Fatalf("read job %d: %+v, %v", seq, found, err)
+	}
+	return found[0]
+}
+
 // sweepOf receives until the sweep has ended, and returns what came before.
 func sweepOf(t testing.TB, l *opened) []job.Arrived {
 	t.Helper()

@@ -406,8 +406,9 @@ func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) 
 	if err != nil {
 		return found, err
 	}
-	if found, err = open.Body(b.ctx, seq); errors.Is(err, queue.ErrNotFound) {
-		return found, nil
+	jobs, err := open.Bodies(b.ctx, []uint64{seq})
+	if len(jobs) > 0 {
+		found = jobs[0]
 	}
 	return found, err
 }

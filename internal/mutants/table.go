@@ -2556,8 +2556,8 @@ func (Synced)`,
 	},
 	{
 		name: "bodies-without-an-answer-are-gone", file: "queue/bodies.go",
-		old: "case !errors.Is(err, ErrNotFound):",
-		new: "case false:",
+		old: "if errors.Is(err, ErrNotFound) {\n\t\t\t\tcontinue",
+		new: "if err != nil {\n\t\t\t\tcontinue",
 		by:  "./queue TestBodiesOfUnknownJobsAreAnError",
 	},
 	{

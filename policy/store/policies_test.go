@@ -491,7 +491,8 @@ func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	if err := s.table.Delete(natstest.Context(t), "lost", 0); err != nil {
 		t.Fatal(err)
 	}
-	look(1, map[string]queue.Stream{"lost": {Name: "PENSTOCK_lost", Jobs: 1, Partitions: "4"}})
+	look(1, map[string]queue.Stream{"lost": {Name: "PENSTOCK_lost", Jobs: 1, Partitions: "4",
+		Last: 1}})
 	if _, err := s.Put(natstest.Context(t), paced("lost", 10, 4)); err != nil {
 		t.Fatal(err)
 	}

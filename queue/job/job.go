@@ -35,7 +35,7 @@ type Arrived struct {
 
 	Header map[string][]string
 	Body   []byte
-	Lean   bool // Body was left out: see Backlog.Body
+	Lean   bool // Body was left out: see Backlog.Bodies
 }
 
 // ID returns a job's public id, "policy:sequence".

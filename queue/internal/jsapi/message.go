@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"strconv"
@@ -61,27 +60,14 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 	return m, nil
 }
 
-// Direct reads a message from any replica; [ErrNotFound] if the replica lags or the message is
-// unusual.
-func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
-	// nats.Conn.Request would take a job's header Status: 503 for "no responders"
-	read, err := c.Directs(ctx, stream, []uint64{seq})
-	if err != nil {
-		return Message{}, err
-	}
-	if read[0].Seq == 0 {
-		return Message{}, fmt.Errorf("%w: no replica has message %d", ErrNotFound, seq)
-	}
-	return read[0], nil
-}
-
 // mostGets bounds single requests at a time. Before a batch the server counts all later messages,
 // which takes milliseconds in a stream with gaps.
 const mostGets = 128
 
-// Directs is Direct for many messages; unreadable ones have Seq 0. It fails when nothing arrives
-// for Conn.Timeout.
+// Directs reads messages from any replica. Seq is 0 if the replica lags or the message is unusual.
+// It fails when nothing arrives for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
+	// nats.Conn.Request would take a job's header Status: 503 for "no responders".
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
 	if err != nil {
