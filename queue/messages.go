@@ -2,8 +2,10 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -99,4 +101,58 @@ func (b *Broker) purge(ctx context.Context, stream, filter string,
 	}
 	err = b.js.Call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
 	return answer.Purged, err
+}
+
+// headerNATSStatus marks a server's status message, which a client must not see in a job.
+const headerNATSStatus = "Status"
+
+// headerSize is the size of a body that the server left out.
+const headerSize = "Nats-Msg-Size"
+
+func isBare(m jsapi.Message) bool {
+	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
+}
+
+func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
+	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
+	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)
+	if m.Unreadable && a.Malformed == nil {
+		a.Malformed = jsapi.ErrHeaderUnreadable
+	}
+	if lean {
+		if size := jsapi.ServerSays(m.Header, headerSize); size != "" {
+			a.Size, _ = strconv.Atoi(size)
+			delete(m.Header, headerSize)
+		}
+	} else {
+		a.Body = m.Data
+	}
+	delete(m.Header, headerNATSStatus)
+	if len(m.Header) == 0 {
+		m.Header = nil
+	}
+	a.ReadHeader(m.Header)
+	return a
+}
+
+// Bodies reads jobs with their bodies, in the order of seqs. Jobs that have left the stream are
+// omitted.
+func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrived, err error) {
+	read, err := l.b.js.Directs(ctx, l.stream, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("read %d jobs of %s: %w", len(seqs), l.o.Policy, err)
+	}
+	for i, m := range read {
+		if m.Seq != seqs[i] || m.Time.Before(l.created) { // not read, or of a former stream
+			m, err = l.b.messageBySeq(ctx, l.stream, seqs[i])
+			if errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read job %s: %w", job.ID(l.o.Policy, seqs[i]), err)
+			}
+		}
+		found = append(found, l.b.arrived(m, false))
+	}
+	return found, nil
 }
