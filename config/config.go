@@ -1,5 +1,5 @@
-// Package config reads the settings of a process from its YAML file, environment and flags. [Load]
-// returns a complete, valid configuration.
+// Package config reads the settings of a process from its YAML file, environment and flags. Its
+// comments are those of docs/reference/settings.md.
 package config
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// AdmitterListen is the default of http.listen for an admitter. A drainer has no default and serves
-// no HTTP.
+// AdmitterListen is the default of http.listen for an admitter.
 const AdmitterListen = "127.0.0.1:8080"
 
 // Config is the configuration of a process.
@@ -31,50 +30,40 @@ type Config struct {
 	// Targets says where HTTP targets may be.
 	Targets Targets `json:"targets"`
 	Log     Log     `json:"log"`
-	// Grace is the time for running jobs and requests to finish when the process stops: 0 to 24h,
-	// default 30s.
+	// Grace is the time for running jobs and requests to finish when the process stops: 0 to 24h.
 	Grace time.Duration `json:"grace" zero:"meant"`
-	// Set is the name of the set of the file's policies: 1 to 32 of a-z, 0-9 and -, default
-	// "default". Admitters with different files need different sets; a policy belongs to one set.
+	// Set names the set of the file's policies: 1 to 32 of a-z, 0-9 and -. Admitters with different
+	// files need different sets; a policy belongs to one set.
 	Set string `json:"set"`
-	// Prune retires policies of the set that left the file, once they have no waiting jobs. Without
-	// it they stay, with a warning.
+	// Prune retires policies that left the set's file, once no jobs wait in them. Otherwise they
+	// stay, with a warning.
 	Prune bool `json:"prune"`
 	// Audit lets the admitter check all starts against the limits.
-	Audit bool `json:"audit"`
-	// Policies are valid and have different names. Values that the file leaves out are left out;
-	// see [policy.Policy.WithDefaults].
-	Policies []policy.Policy `json:"-"`
-	// Schedules are the file's schedules, valid with its policies; nil: it has no list.
-	Schedules []schedules.Entry `json:"-"`
-	// Outbound are the proxies of an admitter for outbound calls.
-	Outbound []Outbound `json:"-"`
-	// Warnings are to be logged, but are no errors.
-	Warnings []string `json:"-"`
+	Audit     bool              `json:"audit"`
+	Policies  []policy.Policy   `json:"-"` // without defaults
+	Schedules []schedules.Entry `json:"-"` // nil: the file has no list
+	Outbound  []Outbound        `json:"-"`
+	Warnings  []string          `json:"-"`
 }
 
 // HTTP is the server of the API, health and metrics.
 type HTTP struct {
-	// Listen is host:port. Not given, an admitter serves 127.0.0.1:8080 ([AdmitterListen]) and a
-	// drainer nothing.
+	// Listen is host:port. By default an admitter serves 127.0.0.1:8080, and a drainer nothing.
 	Listen string `json:"listen"`
-	// Tokens is the file of clients, identified by tokens or certificates, and their rights; empty:
-	// no access control, and Listen must be a loopback address unless Insecure.
+	// Tokens is the file of clients, by tokens or certificates, and their rights; empty: no access
+	// control, and Listen must be a loopback address unless Insecure.
 	Tokens   string    `json:"tokens"`
 	TLS      ServerTLS `json:"tls"`
 	Insecure bool      `json:"insecure"`
-	// LameDuck is the least time that HTTP is served after the process is told to stop, with
-	// /readyz answering 503, so that a load balancer notices before the listener closes: 0 to 5m,
-	// default 0.
+	// LameDuck keeps HTTP open for this long at least when the process stops, with 503 from
+	// /readyz, so that load balancers notice: 0 to 5m, default 0.
 	LameDuck time.Duration `json:"lame_duck" zero:"meant"`
-	// Hosts are further host names of the process, in addition to IP addresses, localhost,
-	// *.localhost and the host of Listen; "*.example.com" matches all names below example.com.
+	// Hosts are host names of the process besides IP addresses, localhost, *.localhost and the host
+	// of Listen; "*.example.com" matches all names below example.com.
 	Hosts []string `json:"hosts,omitempty"`
-	// TrustedProxies are the networks that may set Penstock-IP, and are exempt from the limit
-	// of connections per client; default loopback.
+	// TrustedProxies may set Penstock-IP, and are exempt from the limit of connections per client.
 	TrustedProxies Networks `json:"trusted_proxies,omitempty"`
-	// MaxConnections is the number of concurrent connections, default 16384, MaxPerClient that per
-	// address, default 1024: 1 to 1,000,000.
+	// MaxConnections bounds open connections, MaxPerClient those of an address: 1 to 1,000,000.
 	MaxConnections int `json:"max_connections"`
 	MaxPerClient   int `json:"max_per_client"`
 }
@@ -99,8 +88,8 @@ type Envoy struct {
 	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of them
 	// Headers lets gateways tell their clients the limits.
 	Headers bool `json:"headers"`
-	// OnStoreError applies while the store of limits is unavailable: open, closed or local; default
-	// closed, which leaves the decision to the gateway's configuration.
+	// OnStoreError applies while the store of limits is unavailable: open, local, or closed, which
+	// leaves the decision to the gateway's configuration.
 	OnStoreError string `json:"on_store_error"`
 }
 
@@ -130,9 +119,9 @@ func (o Outbound) Guard(h HTTP) guard.Options {
 type NATS struct {
 	// one URL, or several separated by commas; empty: start the embedded server
 	URL string `json:"url"`
-	// Prefix of subjects, and in upper case of streams and KV buckets; default penstock.
+	// Prefix of subjects, and in upper case of streams and KV buckets.
 	Prefix   string `json:"prefix"`
-	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5, default 1
+	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5
 	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
 	natsconn.Credentials
 	// TLS belongs to the credentials; it is a group in the file.
@@ -142,23 +131,22 @@ type NATS struct {
 
 // Embedded is the NATS server in the admitter.
 type Embedded struct {
-	Dir string `json:"dir"` // directory of its data, default ./data/nats
-	// "host:port", default 127.0.0.1:4222; empty: only this process can connect
+	Dir string `json:"dir"` // of its data
+	// "host:port"; empty: only this process can connect
 	Listen string `json:"listen"`
-	// Users is the file of users and their permissions; empty: full access for every connection,
-	// and Listen must be a loopback address unless Insecure.
+	// Users is the file of users and their permissions; empty: full access for all, and Listen must
+	// be a loopback address unless Insecure.
 	Users    string `json:"users"`
 	Insecure bool   `json:"insecure"`
 	// TLS of Listen; with client_ca clients need a certificate.
 	TLS  ServerTLS `json:"tls"`
 	Sync Sync      `json:"sync"`
-	// MaxStore is the most it may store; 0, the default: half of the disk space that is free or
-	// already used by it.
+	// MaxStore bounds its data; 0: half of the disk space that is free or used by it.
 	MaxStore policy.Size `json:"max_store" zero:"meant"`
 }
 
-// Sync says when messages are on disk: at most this long after they are acknowledged (1ms to 1h,
-// default 1s), or before that: always.
+// Sync is the most time from the acknowledgement of a message until it is on disk (1ms to 1h,
+// default 1s), or always: it is on disk before.
 type Sync struct {
 	Every  time.Duration
 	Always bool
@@ -185,20 +173,19 @@ func (e Embedded) guard() guard.Options {
 
 // State says where door policies and meters keep their state.
 type State struct {
-	// Store is memory, separate in each admitter, or redis, shared by all; default memory.
+	// Store is memory, of each admitter, or redis, shared by all.
 	Store string `json:"store"`
-	// Cache is the file in which an admitter keeps the last known policies, so that it can answer
-	// checks when started without NATS. Empty, the default: it uses the policies of the
-	// configuration file.
+	// Cache is the file of the last known policies, for checks when started without NATS; empty:
+	// those of the configuration file.
 	Cache string `json:"cache"`
 	Redis Redis  `json:"redis"`
 }
 
 // Redis locates the store and bounds its time.
 type Redis struct {
-	// Addrs are host:port of the server, of cluster nodes, or of sentinels; default 127.0.0.1:6379.
+	// Addrs are host:port of the server, of cluster nodes, or of sentinels.
 	Addrs   []string `json:"addrs,omitempty"`
-	Prefix  string   `json:"prefix"`  // of all keys, default penstock
+	Prefix  string   `json:"prefix"`  // of all keys
 	Cluster bool     `json:"cluster"` // Addrs are nodes of a Redis Cluster
 	// the server's name for sentinels; empty: Addrs are not sentinels
 	Master string `json:"master_name"`
@@ -211,8 +198,7 @@ type Redis struct {
 	SentinelUsername string `json:"sentinel_username"`      // for the sentinels' ACL
 	SentinelPassword string `json:"sentinel_password" secret:"true"`
 
-	// Timeout bounds a decision, 1ms to 2s, default 50ms. After it the policy's on_store_error
-	// applies.
+	// Timeout bounds a decision, 1ms to 2s; then the policy's on_store_error applies.
 	Timeout time.Duration `json:"timeout"`
 }
 
@@ -228,20 +214,18 @@ type TLS struct {
 
 // Drain configures a drainer.
 type Drain struct {
-	// Lease is the drainer's proof of life, and about the time until another takes over after a
-	// crash: 1s to 10m. The default is 5s, and 15s with replicas; see [installation.Lease].
+	// Lease is about the time until another drainer takes over after a crash: 1s to 10m. The
+	// default is 5s, and 15s with replicas.
 	Lease time.Duration `json:"lease" zero:"meant"`
-	// Memory is about the most that waiting jobs may take in the drainer: default 512MiB, at least
-	// 1MiB. See [workers.Options].
+	// Memory is about the most that waiting jobs may take in the drainer: at least 1MiB.
 	Memory   policy.Size `json:"memory"`
 	Policies []string    `json:"policies,omitempty"` // that this drainer may own; empty: all
 }
 
 // Targets says where HTTP targets may be.
 type Targets struct {
-	// Allow are further permitted networks. By default link-local addresses are forbidden for all
-	// targets; addresses of the drainer's machine and of cloud metadata services are forbidden for
-	// policies from the API.
+	// Allow permits further networks. By default link-local addresses are forbidden and, for
+	// policies from the API, those of the drainer's machine and of cloud metadata services.
 	Allow Networks `json:"allow,omitempty"`
 }
 
@@ -270,12 +254,11 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 
 // Log configures the log.
 type Log struct {
-	Level  string `json:"level"`  // debug, info, warn or error; default info
-	Format string `json:"format"` // text or json; default text
+	Level  string `json:"level"`  // debug, info, warn or error
+	Format string `json:"format"` // text or json
 }
 
-// defaults returns the configuration of an empty file, without the lease, whose default depends on
-// the replicas.
+// defaults returns those of an empty file, except for the lease, which depends on the replicas.
 func defaults() Config {
 	return Config{
 		HTTP: HTTP{

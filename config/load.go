@@ -65,9 +65,8 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, or nil. Environment variables such as PENSTOCK_NATS_URL override it, and
-// flags, which may be nil, override these. An empty variable is ignored. Policies and schedules
-// come only from the file.
+// Load reads a YAML file, or nil. Environment variables override it, and flags, which may be nil,
+// override these.
 //
 // The error joins all problems in the order of the file: `penstock.yaml:7: policies[2].outflow:
 // "10/x": …`, or "line 7: …" if the file has no name. An unknown PENSTOCK_ variable is only a

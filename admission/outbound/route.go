@@ -27,8 +27,8 @@ const (
 	allKeys = "all"
 )
 
-// Route leads requests to an upstream. Of several matching routes the one with a host, and then the
-// one with the longest prefix and path, applies.
+// Route leads requests to an upstream. Routes with a host, then those with the longest prefix and
+// path, take precedence.
 type Route struct {
 	// Host of the requests, without a port, for SDKs whose base URL has no path; empty: any.
 	Host string `json:"host"`
@@ -40,36 +40,31 @@ type Route struct {
 	Upstream string `json:"upstream"`
 	// TLS of connections to the upstream.
 	TLS policy.ClientTLS `json:"tls"`
-	// Policy decides when requests start. It has a queue.
+	// Policy decides when requests start; it has a queue.
 	Policy string `json:"policy"`
-	// Key of the bucket: a text with {credential} (a hash of Authorization or X-Api-Key),
-	// {header.NAME}, {path.N} (a segment of the path, from 1, without Prefix) and {client} in it;
-	// default all.
+	// Key of the bucket, with the placeholders {credential} (a hash of Authorization or X-Api-Key),
+	// {header.NAME}, {path.N} (a segment of the path, from 1, without Prefix) and {client}; default
+	// all.
 	Key string `json:"key"`
-	// MaxWait is the most that a request waits for its start, 1ms to 10m, default 30s. Choose less
-	// than the callers' time-out. Requests that would start later are refused at once. SDKs that
-	// send their time-out (X-Stainless-Timeout) wait at most three quarters of it, and a caller may
-	// ask for less with Penstock-Wait.
+	// MaxWait bounds the wait for the start, 1ms to 10m, default 30s: less than the callers'
+	// time-out. Requests that would start later are refused at once. SDKs that send their time-out
+	// (X-Stainless-Timeout) wait for three quarters of it; Penstock-Wait asks for less.
 	MaxWait time.Duration `json:"max_wait"`
-	// Timeout is how long the upstream, once it has a request, may take to begin its answer, 1ms to
-	// 1h, default 10m, as long as the most patient SDKs wait. Then the caller gets 504. The answer
-	// may last as long as it likes.
+	// Timeout bounds the time from the end of a request to the begin of its answer, 1ms to 1h,
+	// default 10m. Then the caller gets 504.
 	Timeout time.Duration `json:"timeout"`
-	// OnThrottle says what callers get when the upstream throttles, which pauses the bucket for
-	// all: pass, the default, passes its answer on; absorb sends the request again, within MaxWait,
-	// if its body has at most 8 MiB.
+	// OnThrottle says what callers get when the upstream throttles, which pauses the bucket: pass,
+	// the default, its answer; absorb, another try within MaxWait, if the body has at most 8 MiB.
 	OnThrottle string `json:"on_throttle"`
-	// Tokens is the name of a cost, for limits that count tokens: it is estimated as max_tokens (or
-	// the like) and a quarter of the body's bytes, of which images in base64 count 1000 tokens
-	// each, or given as Penstock-Cost-NAME, and settled by the usage in the answer (JSON or
-	// server-sent events). Empty: tokens are not counted.
+	// Tokens is the name of a cost, for limits that count tokens. It is estimated as max_tokens (or
+	// the like), a quarter of the body's bytes, and 1000 for each image in base64, or given as
+	// Penstock-Cost-NAME, and settled by the usage in the answer (JSON or server-sent events).
 	Tokens string `json:"tokens"`
-	// CostFromResponse says where answers report actual costs, by the names of costs that limits
-	// count: a header, or a number in the JSON answer, or in an event of a stream (the last one
-	// counts) or of a WebSocket (their sum).
+	// CostFromResponse says where answers report actual costs, by name: a header, or a number in
+	// the JSON answer, in the last event of a stream, or in the messages of a WebSocket (their
+	// sum).
 	CostFromResponse policy.CostFromResponse `json:"cost_from_response"`
-	// IncludeUsage requests the usage of streams that would not report it (stream_options of
-	// OpenAI's chat completions).
+	// IncludeUsage requests the usage of streams (stream_options of OpenAI's chat completions).
 	IncludeUsage bool `json:"include_usage"`
 }
 
