@@ -76,7 +76,8 @@ type ServerTLS struct {
 	ClientCA string `json:"client_ca"` // empty: no client certificates
 }
 
-func (h HTTP) guard() guard.Options {
+// Guard returns the protection of the listener.
+func (h HTTP) Guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
 }
@@ -93,8 +94,9 @@ type Envoy struct {
 	OnStoreError string `json:"on_store_error"`
 }
 
-func (e Envoy) guard(h HTTP) guard.Options {
-	o := h.guard()
+// Guard returns the protection of the listener.
+func (e Envoy) Guard(h HTTP) guard.Options {
+	o := h.Guard()
 	o.Listen = e.Listen
 	return o
 }
@@ -109,7 +111,7 @@ type Outbound struct {
 	Routes   []outbound.Route `json:"routes"`
 }
 
-// Guard describes the protection of the listener.
+// Guard returns the protection of the listener.
 func (o Outbound) Guard(h HTTP) guard.Options {
 	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
 		Insecure: o.Insecure}
@@ -166,7 +168,8 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (e Embedded) guard() guard.Options {
+// Guard returns the protection of the listener.
+func (e Embedded) Guard() guard.Options {
 	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}
 }

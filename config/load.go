@@ -98,13 +98,13 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if err := f.Err(); err != nil {
 		return Config{}, err
 	}
-	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.guard().Warnings(),
-		c.Envoy.guard(c.HTTP).Warnings())
+	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.Guard().Warnings(),
+		c.Envoy.Guard(c.HTTP).Warnings())
 	for _, o := range c.Outbound {
 		c.Warnings = append(c.Warnings, o.Guard(c.HTTP).Warnings()...)
 	}
 	if c.NATS.URL == "" {
-		c.Warnings = append(c.Warnings, c.NATS.Embedded.guard().Warnings()...)
+		c.Warnings = append(c.Warnings, c.NATS.Embedded.Guard().Warnings()...)
 	}
 	return c, nil
 }

@@ -84,7 +84,7 @@ func (p checker) connections(place string, n int) {
 
 func (p checker) ofHTTP(h HTTP) {
 	p.address("http.listen", h.Listen)
-	if field, err := h.guard().Check(); err != nil &&
+	if field, err := h.Guard().Check(); err != nil &&
 		(field != "listen" || badAddress(h.Listen) == "") {
 		p.Add("http."+field, "%v", err)
 	}
@@ -102,7 +102,7 @@ func (p checker) ofHTTP(h HTTP) {
 
 func (p checker) ofEnvoy(e Envoy, h HTTP) {
 	p.address("envoy.listen", e.Listen)
-	if field, err := e.guard(h).Check(); err != nil && field == "listen" &&
+	if field, err := e.Guard(h).Check(); err != nil && field == "listen" &&
 		badAddress(e.Listen) == "" {
 		p.Add("envoy.listen", "%v", err)
 	}
@@ -155,7 +155,7 @@ func (p checker) ofNATS(n NATS) {
 		p.Add("nats", "has credentials, and no url that they are for")
 	}
 	p.address("nats.embedded.listen", n.Embedded.Listen)
-	if field, err := n.Embedded.guard().Check(); n.URL == "" && err != nil &&
+	if field, err := n.Embedded.Guard().Check(); n.URL == "" && err != nil &&
 		(field != "listen" || badAddress(n.Embedded.Listen) == "") {
 		p.Add("nats.embedded."+field, "%v", err)
 	}

@@ -45,9 +45,8 @@ func openGateways(process *daemon.Process, limits *limiter.Factory,
 		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Sink: decisions}); err != nil {
 		return g, err
 	}
-	if g.guard, err = guard.Open(guard.Options{Listen: c.Envoy.Listen, Tokens: c.HTTP.Tokens,
-		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure},
-		process.Files, process.Log); err != nil {
+	g.guard, err = guard.Open(c.Envoy.Guard(c.HTTP), process.Files, process.Log)
+	if err != nil {
 		return g, err
 	}
 	if g.listener, err = net.Listen("tcp", c.Envoy.Listen); err != nil {

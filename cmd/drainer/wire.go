@@ -29,8 +29,7 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 	c, log := p.Config, p.Log
 	metrics := telemetry.NewRegistry()
 	p.Files.Observe = metrics.FileRead()
-	guarded, err := guard.Open(guard.Options{Listen: c.HTTP.Listen, Tokens: c.HTTP.Tokens,
-		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, p.Files, log)
+	guarded, err := guard.Open(c.HTTP.Guard(), p.Files, log)
 	if err != nil {
 		return err
 	}
