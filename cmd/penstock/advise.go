@@ -101,7 +101,7 @@ func (a *app) advised(t traced, found advice.Advice) error {
 			Meets  bool    `json:"meets"`
 			Chosen int     `json:"chosen"`
 			Tried  []tried `json:"tried"`
-		}{t, spell(found.Per), found.Meets(), found.Chosen, nil}
+		}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, nil}
 		for _, p := range found.Tried {
 			one := tried{p.Policy, p.Most, &p.Strain, p.Report}
 			if math.IsInf(p.Strain, 0) {
@@ -141,7 +141,7 @@ func frontier(found advice.Advice) (columns string, rows []row) {
 			time.Duration(p.Wait.P50), time.Duration(p.Wait.P99), time.Duration(p.Wait.Max),
 			p.Depth, strained(p.Strain)})
 	}
-	return "|ALGORITHM|NUMBERS|MOST IN " + spell(found.Per) +
+	return "|ALGORITHM|NUMBERS|MOST IN " + algorithms.FormatDuration(found.Per) +
 		"|REFUSED|WAIT P50|P99|MAX|DEPTH|OF THE GOALS", rows
 }
 
@@ -182,7 +182,7 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 
 func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
 	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {
-		c := chart{Title: title, X: "most starts in " + spell(a.Per), Y: unit}
+		c := chart{Title: title, X: "most starts in " + algorithms.FormatDuration(a.Per), Y: unit}
 		at := func(i int) point { return point{a.Tried[i].Most, value(a.Tried[i])} }
 		best := series{Label: "frontier", Color: "#333333", Radius: 4}
 		left, right := math.Inf(1), 0.0

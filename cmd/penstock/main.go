@@ -26,7 +26,7 @@ func main() {
 	if p, ok := errors.AsType[*problem](err); ok && a.json && len(p.body) > 0 {
 		fmt.Fprintf(a.out, "%s\n", p.body)
 	}
-	if err != nil && !errors.Is(err, errSaid) {
+	if _, quiet := errors.AsType[said](err); err != nil && !quiet {
 		fmt.Fprintln(a.err, "penstock:", plain(err.Error()))
 	}
 	os.Exit(status(err))

@@ -27,7 +27,7 @@ type traceFlags struct {
 func (f *traceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.file, "trace", "", "the `file` of requests, - for standard input")
-	flags.StringVar(&f.format, "format", string(trace.Auto),
+	flags.StringVar(&f.format, "format", trace.Auto,
 		fmt.Sprintf("of the trace, one of %v", trace.Formats))
 	flags.StringVar(&f.key, "key", "", "the `column` or field of the key, of logs ip, path or user")
 	flags.DurationVar(&f.options.Duration, "duration", 0, "how long each job runs")
@@ -36,14 +36,7 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.options.Workers, "workers", 0,
 		"of all drainers together (default those of one)")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions( // the flag exists
-		formatNames(), cobra.ShellCompDirectiveNoFileComp))
-}
-
-func formatNames() (names []string) {
-	for _, f := range trace.Formats {
-		names = append(names, string(f))
-	}
-	return names
+		trace.Formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // read reports skipped lines on standard error.
@@ -63,7 +56,7 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 		defer file.Close()
 		in = file
 	}
-	t, err := trace.Read(in, trace.Options{Format: trace.Format(f.format), Key: f.key})
+	t, err := trace.Read(in, trace.Options{Format: f.format, Key: f.key})
 	if err != nil {
 		return nil, usageError{fmt.Errorf("%s: %w", f.file, err)}
 	}
@@ -82,7 +75,7 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 
 type traced struct {
 	File     string          `json:"file"`
-	Format   trace.Format    `json:"format"`
+	Format   string          `json:"format"`
 	Requests int             `json:"requests"`
 	Skipped  int             `json:"skipped"`
 	Problems []trace.Problem `json:"problems,omitempty"`

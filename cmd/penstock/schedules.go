@@ -193,12 +193,8 @@ the same key and name is replaced.`,
 	n.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
-	f.StringArrayVarP(&s.headers, "header", "H", nil,
-		"a header of its jobs, as \"Name: value\"; repeatable")
-	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate a job takes")
-	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
-	f.StringVar(&s.deadline, "deadline", "", "a `duration` after the tick: dead after that")
-	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` of its jobs; repeatable")
+	s.flags(f, "cost", "priority", "deadline")
+	f.Lookup("deadline").Usage = "a `duration` after the tick: dead after that"
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
@@ -106,18 +107,8 @@ func playTable(all []*play, o whatif.Options) (columns string, rows []row) {
 }
 
 func figureColumns(o whatif.Options) string {
-	return "REQUESTS|REFUSED||STALE|WAIT P50|P99|MAX|DEPTH|WORST " + spell(o.Window)
-}
-
-// spell formats a duration without trailing zero units.
-func spell(d time.Duration) string {
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if n := len(text); n > 3 && text[n-len(zero):] == zero {
-			text = text[:n-2]
-		}
-	}
-	return text
+	return "REQUESTS|REFUSED||STALE|WAIT P50|P99|MAX|DEPTH|WORST " +
+		algorithms.FormatDuration(o.Window)
 }
 
 func figures(name string, f whatif.Figures) row {

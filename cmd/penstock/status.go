@@ -34,13 +34,10 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-var errSaid = errors.New("said")
-
+// said is the status of a command whose output says why.
 type said int
 
-func (said) Error() string { return errSaid.Error() }
-
-func (said) Is(other error) bool { return other == errSaid }
+func (said) Error() string { return "said" }
 
 func status(err error) int {
 	if err == nil {

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -18,13 +20,37 @@ import (
 type submission struct {
 	key     string
 	headers []string
+	values  map[string]*string // by header
 	tags    []string
 	file    string
 	run     string
 	wait    time.Duration
+}
 
-	id, deadline, notBefore, cost, priority string
-	maxAttempts, attempt, retention, unique string
+// headerFlags are the flags of single headers.
+var headerFlags = []struct{ name, header, usage string }{
+	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key: a repeat makes no second job"},
+	{"deadline", job.HeaderDeadline, "a `time` (RFC 3339) or a duration: dead after that"},
+	{"not-before", job.HeaderNotBefore, "a `time` (RFC 3339) or a duration"},
+	{"max-attempts", job.HeaderMaxAttempts, "a `number`: dead after so many failures"},
+	{"attempt-timeout", job.HeaderTimeout, "a `duration` that an attempt may take"},
+	{"retention", job.HeaderRetention, "a `duration` to keep the ended job"},
+	{"unique", job.HeaderUnique,
+		"a `name`: at most one such job waits; \"NAME; replace\" cancels the one that does"},
+	{"cost", job.HeaderCost, "how many `slots` of the rate a job takes"},
+	{"priority", job.HeaderPriority, "a `number`: higher ones of a bucket go first"},
+}
+
+// flags defines the flags of headers, of all or of those with these names.
+func (s *submission) flags(f *pflag.FlagSet, only ...string) {
+	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header, as \"Name: value\"; repeatable")
+	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
+	s.values = map[string]*string{}
+	for _, h := range headerFlags {
+		if len(only) == 0 || slices.Contains(only, h.name) {
+			s.values[h.header] = f.String(h.name, "", h.usage)
+		}
+	}
 }
 
 func (a *app) submit() *cobra.Command {
@@ -53,7 +79,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 				return between(1, 2)(cmd, args)
 			case len(args) > 1:
 				return errors.New("want a BODY or a --file, and not both")
-			case s.id != "":
+			case cmd.Flags().Changed("id"):
 				return errors.New("--id is for a single job: give it in the lines of the file")
 			}
 			return nil
@@ -85,18 +111,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	}
 	keyFlag(cmd, &s.key, "the bucket's `key`; may be empty")
 	f := cmd.Flags()
-	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header, as \"Name: value\"; repeatable")
-	f.StringVar(&s.id, "id", "", "the job's Idempotency-Key: a repeat makes no second job")
-	f.StringVar(&s.deadline, "deadline", "", "a `time` (RFC 3339) or a duration: dead after that")
-	f.StringVar(&s.notBefore, "not-before", "", "a `time` (RFC 3339) or a duration")
-	f.StringVar(&s.maxAttempts, "max-attempts", "", "a `number`: dead after so many failures")
-	f.StringVar(&s.attempt, "attempt-timeout", "", "a `duration` that an attempt may take")
-	f.StringVar(&s.retention, "retention", "", "a `duration` to keep the ended job")
-	f.StringVar(&s.unique, "unique", "",
-		"a `name`: at most one such job waits; \"NAME; replace\" cancels the one that does")
-	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate it takes")
-	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
-	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
+	s.flags(f)
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
 	f.DurationVar(&s.wait, "wait", 0,
@@ -114,25 +129,14 @@ func (s *submission) header() (http.Header, error) {
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
-	for name, value := range map[string]string{
-		job.HeaderIdempotencyKey: s.id,
-		job.HeaderDeadline:       s.deadline,
-		job.HeaderNotBefore:      s.notBefore,
-		job.HeaderMaxAttempts:    s.maxAttempts,
-		job.HeaderTimeout:        s.attempt,
-		job.HeaderRetention:      s.retention,
-		job.HeaderUnique:         s.unique,
-		job.HeaderCost:           s.cost,
-		job.HeaderPriority:       s.priority,
-		job.HeaderTag:            strings.Join(s.tags, ","),
-	} {
-		if value == "" {
-			continue
-		}
-		if header.Get(name) != "" {
+	tags := strings.Join(s.tags, ",")
+	s.values[job.HeaderTag] = &tags
+	for name, value := range s.values {
+		if *value != "" && header.Get(name) != "" {
 			return nil, fmt.Errorf("%s is given twice, as a header and as a flag", name)
+		} else if *value != "" {
+			header.Set(name, *value)
 		}
-		header.Set(name, value)
 	}
 	return header, nil
 }

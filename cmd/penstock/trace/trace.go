@@ -5,6 +5,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,32 +18,29 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-type Format string
-
 // The formats. Auto looks at the first line.
 const (
-	Auto   Format = "auto"
-	CSV    Format = "csv"
-	NDJSON Format = "ndjson" // also the events of penstock tail --json
-	Log    Format = "log"    // common or combined
+	Auto   = "auto"
+	CSV    = "csv"
+	NDJSON = "ndjson" // also the events of penstock tail --json
+	Log    = "log"    // common or combined
 )
 
-var Formats = []Format{Auto, CSV, NDJSON, Log}
+var Formats = []string{Auto, CSV, NDJSON, Log}
 
 type Options struct {
-	Format Format // default Auto
+	Format string // default Auto
 	// column or field, default "key"; for a log "ip" (default), "path" or "user"
 	Key string
 }
 
 // Trace holds requests in order of time.
 type Trace struct {
-	Format   Format
+	Format   string
 	Requests []Request
 	Lines    int
 	Skipped  int
 	Problems []Problem
-	Unsorted bool // the file was not in order
 }
 
 // Policy is empty if the trace names none.
@@ -124,8 +122,8 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 			t.Requests = append(t.Requests, r)
 		}
 	}
-	byTime := func(a, b Request) int { return int(max(-1, min(1, a.At-b.At))) }
-	if t.Unsorted = !slices.IsSortedFunc(t.Requests, byTime); t.Unsorted {
+	byTime := func(a, b Request) int { return cmp.Compare(a.At, b.At) }
+	if !slices.IsSortedFunc(t.Requests, byTime) {
 		slices.SortStableFunc(t.Requests, byTime)
 	}
 	if t.Format == Log {
@@ -134,8 +132,8 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 	return t, nil
 }
 
-func readerOf(f Format, key string) reader {
-	switch f {
+func readerOf(format, key string) reader {
+	switch format {
 	case CSV:
 		return &csvReader{key: key}
 	case NDJSON:
@@ -146,7 +144,7 @@ func readerOf(f Format, key string) reader {
 	return nil
 }
 
-func guess(text []byte) Format {
+func guess(text []byte) string {
 	switch {
 	case text[0] == '{':
 		return NDJSON
