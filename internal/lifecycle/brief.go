@@ -126,17 +126,19 @@ func (c *briefConn) renew(now time.Time) {
 
 // next answers one request; false: there are no more here.
 func (c *briefConn) next() bool {
-	if c.read == 0 {
+	// net/http, too, closes a connection silently that ends within four bytes of an answer.
+	for c.read == 0 || c.read < 4 && !c.renewed.IsZero() {
 		if !c.renewed.IsZero() {
 			c.renew(time.Now())
 		}
 		if c.front.stopping.Load() {
 			return false
 		}
-		var err error
-		if c.read, err = c.conn.Read(c.buf); err != nil || c.read == 0 {
+		n, err := c.conn.Read(c.buf[c.read:])
+		if err != nil || n == 0 {
 			return false
 		}
+		c.read += n
 	}
 	r := c.request()
 	if r == nil || !c.front.brief(r) {
@@ -148,8 +150,10 @@ func (c *briefConn) next() bool {
 	if !c.answer(r) {
 		return false
 	}
-	// net/http tolerates line breaks after a body, too.
-	c.read = copy(c.buf, bytes.TrimLeft(c.buf[end:c.read], "\r\n"))
+	for i := 0; i < 4 && end < c.read && strings.IndexByte("\r\n", c.buf[end]) >= 0; i++ {
+		end++ // net/http tolerates that after the body of a POST, too
+	}
+	c.read = copy(c.buf, c.buf[end:c.read])
 	return true
 }
 

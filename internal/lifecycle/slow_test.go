@@ -19,7 +19,7 @@ import (
 )
 
 // listen serves a handler until the test ends.
-func listen(t *testing.T, handler http.Handler, o lifecycle.HTTPOptions) string {
+func listen(t testing.TB, handler http.Handler, o lifecycle.HTTPOptions) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +29,7 @@ func listen(t *testing.T, handler http.Handler, o lifecycle.HTTPOptions) string 
 	return listener.Addr().String()
 }
 
-func serve(t *testing.T, listener net.Listener, handler http.Handler, o lifecycle.HTTPOptions) {
+func serve(t testing.TB, listener net.Listener, handler http.Handler, o lifecycle.HTTPOptions) {
 	o.Logger = slog.New(slog.DiscardHandler)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
