@@ -21,9 +21,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// backlogs connects owned partitions to their streams: it opens a backlog with the predecessor's
-// state, passes arrivals to the core, and carries out the core's actions on it. It belongs to the
-// loop; opening, feeding and closing run in separate goroutines.
+// backlogs connects owned partitions to their streams. It belongs to the loop; opening, feeding and
+// closing run in goroutines.
 type backlogs struct {
 	*calls
 	broker    *queue.Broker
@@ -33,19 +32,18 @@ type backlogs struct {
 	core      *core.Core
 	*unreadable
 	all    map[handle.Partition]*backlog
-	owned  map[string]int // partitions, by policy
-	places chan struct{}  // of backlogs being opened
+	owned  map[string]int // partitions by policy
+	places chan struct{}
 }
 
 const (
-	// openAtOnce bounds the backlogs that are opened at the same time: the server answers one by
-	// one.
+	// openAtOnce bounds the backlogs being opened: the server answers one by one.
 	openAtOnce = 32
-	// openPatience is the time after which a slow opening gives up its place.
+	// openPatience is when a slow opening gives up its place.
 	openPatience = time.Second
 )
 
-// enter waits for a place among the backlogs being opened. leave frees it.
+// enter waits for a place. leave frees it.
 func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 	select {
 	case bs.places <- struct{}{}:
@@ -61,14 +59,14 @@ func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 }
 
 type backlog struct {
-	ctx      context.Context // ends with the ownership
+	ctx      context.Context // until the partition is given up
 	cancel   func()
 	epoch    uint64
-	open     *queue.Backlog                   // nil while it is being opened
+	open     *queue.Backlog                   // nil: being opened
 	born     func(stored time.Time) time.Time // see queue.Backlog.Born
-	answers  func()                           // stops answering questions
+	answers  func()                           // ends the answers to questions
 	unopened context.CancelFunc
-	newer    string // the record of a newer format that prevents opening
+	newer    string // a record of a newer format, which prevents opening
 }
 
 func (bs *backlogs) Open(o core.Opening) {
@@ -157,8 +155,8 @@ func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 	}
 }
 
-// policiesChange wakes partitions whose policies change: once a stream is closed, publishers must
-// not reach the subscription of its resting backlog.
+// policiesChange wakes partitions whose policies change: publishers must not reach the subscription
+// of a closed stream's backlog.
 func (bs *backlogs) policiesChange(before, now policy.Entries) {
 	for p, b := range bs.all {
 		if before[p.Policy].Revision != now[p.Policy].Revision {
@@ -167,10 +165,10 @@ func (bs *backlogs) policiesChange(before, now policy.Entries) {
 	}
 }
 
-// mostArrived bounds the jobs in one event: 512 would delay due starts by milliseconds.
+// mostArrived bounds the jobs of one event: 512 would delay due starts by milliseconds.
 const mostArrived = 64
 
-// feed passes a backlog's deliveries and confirmations to the loop, until it rests or is closed.
+// feed passes deliveries and confirmations to the loop, until the backlog rests or is closed.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
@@ -238,7 +236,7 @@ type newerError string
 
 func (e newerError) Error() string { return string(e) + ": " + record.ErrVersion.Error() }
 
-// damage sets a damaged record aside, or returns the error for one of a newer format.
+// damage sets a damaged record aside, or returns the error for a newer one.
 func (bs *backlogs) damage(ctx context.Context, from *kv.Table, r kv.Record, err error) error {
 	if errors.Is(err, record.ErrVersion) {
 		return newerError(recordName(from, r.Key))
@@ -336,22 +334,22 @@ func (bs *backlogs) count(policy string, change int) {
 	bs.tell(queue.EventOwned, policy, int64(bs.owned[policy]))
 }
 
-// born is [queue.Backlog.Born] of a partition.
+// born is [queue.Backlog.Born].
 func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
 	return bs.all[p].born(stored)
 }
 
-// Ack acknowledges a job. While its backlog is being opened the job arrives again.
+// Ack acknowledges a job. If its backlog is being opened, it arrives again.
 func (bs *backlogs) Ack(r handle.Ref) {
 	if b := bs.all[r.Part]; b != nil && b.open != nil {
 		b.open.Done(r.Seq)
 	}
 }
 
-// mostTexts bounds the jobs read by one call.
+// mostTexts bounds the jobs of one read.
 const mostTexts = 256
 
-// Fetch reads bodies and headers of jobs that were delivered without, or dropped from memory.
+// Fetch reads omitted bodies and headers.
 func (bs *backlogs) Fetch(refs []handle.Ref) {
 	slices.SortFunc(refs, func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),
@@ -400,7 +398,7 @@ func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
 	})
 }
 
-// read reads a stored job; a removed one is empty.
+// read reads a job; a removed one is empty.
 func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) {
 	open, err := bs.current(b)
 	if err != nil {
@@ -413,7 +411,6 @@ func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) 
 	return found, err
 }
 
-// current asks the loop for the open backlog.
 func (bs *backlogs) current(b *backlog) (*queue.Backlog, error) {
 	open, ok := ask(bs.loop, func() *queue.Backlog { return b.open })
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// letters stores and reports dead letters. Bury belongs to the loop.
+// letters stores dead letters.
 type letters struct {
 	*calls
 	broker    *queue.Broker
@@ -19,8 +19,8 @@ type letters struct {
 	tallies   *tallies
 }
 
-// Bury stores a dead letter; the job waits for that. It does so only while the lease lasts:
-// otherwise another process may own the job and have run it.
+// Bury stores a dead letter, while the lease lasts: later another process may own the job and have
+// run it.
 func (l *letters) Bury(u valve.Burial) {
 	b := l.backlogs.all[u.Part]
 	if b == nil {
@@ -37,7 +37,7 @@ func (l *letters) Bury(u valve.Burial) {
 	through := l.catalog.policies[letter.Policy].Callbacks
 	end := job.Result{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
-	// then the process that ran the job has queued the callback, with the reply
+	// then the process that ran it has queued the callback
 	called := u.Reason == job.ReasonPermanent
 	var discarded uint64
 	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {

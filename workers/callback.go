@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// callbacks queues the outcomes of jobs for their callback URLs, as jobs of another policy, before
-// the jobs are acknowledged. One queued again after a crash is a repeat, by its Idempotency-Key.
+// callbacks queues jobs' outcomes for their callback URLs, as jobs of another policy, before the
+// acknowledgement. One queued again is a repeat, by its Idempotency-Key.
 type callbacks struct {
 	*calls
 	broker   *queue.Broker
@@ -26,36 +26,35 @@ type callbacks struct {
 
 type callback struct {
 	*callbacks
-	through string // the policy that it goes through, if any
-	to      string // the URL; empty: no callback was requested
-	policy  string // of the job
+	through string // its policy, if any
+	to      string // the URL; empty: none
+	policy  string
 	key     job.Key
 	id      string // unique, even where sequences repeat
 	tags    []string
 }
 
-// of returns the callback of a job, through another policy.
 func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 	to := job.HeaderValue(header, job.HeaderCallback)
 	if to == "" { // the usual case, on each start in the loop
 		return callback{}
 	}
-	// Invalid tags would make the outcome malformed too.
+	// Invalid tags would make the outcome malformed.
 	tags := slices.DeleteFunc(job.Tags(header),
 		func(t string) bool { return job.CheckTag(t) != nil })
 	return callback{c, through, to, policy, key,
 		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
-// settle queues the outcome of a run that ended its job, however long that takes. It returns false
-// if the context ends first: the run then does not count, and is repeated.
+// settle queues an outcome, however long that takes. False: the context has ended, so the run must
+// not count.
 func (c callback) settle(ctx context.Context, t job.Result) bool {
 	return c.to == "" || c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
-// queue tries once to queue an outcome, and returns an error if the result is unknown. An outcome
-// that can never be queued is reported.
+// queue tries once, and returns an error if the result is unknown. An impossible callback is
+// reported.
 func (c callback) queue(ctx context.Context, t job.Result) error {
 	if c.to == "" {
 		return nil

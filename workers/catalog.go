@@ -12,20 +12,20 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// catalog holds the policies with a queue and their handlers in this process.
+// catalog holds policies with a queue, and their handlers.
 type catalog struct {
 	log      *slog.Logger
 	names    queue.Names
-	handlers map[string]Handler                  // registered before Run
-	target   func(policy.Entry) (Handler, error) // may be nil
-	policies map[string]policy.Policy            // including deleted ones, whose jobs may still run
-	gone     map[string]time.Time                // when policies were first missed
-	running  map[string]Handler                  // registered or made from a target
+	handlers map[string]Handler // registered before Run
+	target   func(policy.Entry) (Handler, error)
+	policies map[string]policy.Policy // also deleted ones, whose jobs may still run
+	gone     map[string]time.Time     // when policies were first missed
+	running  map[string]Handler       // registered or of a target
 	attempt  func(context.Context, Job) (context.Context, Job, func(error))
 	keep     func(policy string, keep time.Duration) // of the history of ended jobs
 }
 
-// observed wraps a handler with [Options.Attempt], if there is one.
+// observed adds [Options.Attempt] to a handler.
 func observed(handle Handler,
 	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
 	if attempt == nil {
@@ -38,10 +38,10 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone is how much longer than its jobs may run a deleted policy is known.
+// rememberGone is how long a deleted policy is known, in addition to its timeout.
 const rememberGone = 10 * time.Minute
 
-// learn takes the current set of policies, after another one.
+// learn takes the policies, after another set.
 func (c *catalog) learn(before, set policy.Entries, now time.Time) {
 	for name, p := range c.policies {
 		if _, found := set[name]; found {
@@ -105,8 +105,8 @@ func (c *catalog) timeout(name string, header map[string][]string) time.Duration
 	return job.DurationAtMost(time.Duration(c.policies[name].Timeout), header, job.HeaderTimeout)
 }
 
-// workSubject returns the subject on which a policy's jobs are offered: only to drainers, which
-// have the target as well, if there is one.
+// workSubject returns the subject of a policy's offers. Only drainers have its target, if there is
+// one.
 func (c *catalog) workSubject(name string) string {
 	if c.policies[name].Target != nil {
 		return c.names.WorkOfTarget(name)

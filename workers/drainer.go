@@ -27,8 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Drainer starts the jobs of queues at their policies' rates. Any number of drainers in any number
-// of processes share the work and one rate. See the package documentation.
+// Drainer starts jobs of queues at their policies' rates. Drainers in any number of processes share
+// the work and one rate.
 type Drainer struct {
 	*calls
 	options Options
@@ -50,30 +50,30 @@ type Drainer struct {
 	// Used by the loop only.
 	core      *core.Core
 	bell      *alarm.Alarm
-	rings     <-chan struct{}  // of the bell
-	set       policy.Entries   // nil until known
-	observed  map[string]bool  // policies of EventOwnable
-	ready     bool             // Options.Ready was called
-	closed    bool             // the connection is closed permanently
-	leave     <-chan struct{}  // when to stop; nil once stopping has begun
-	grace     <-chan time.Time // then when to interrupt running jobs
-	late      <-chan time.Time // then when to stop waiting for them
-	interrupt func()           // ends the contexts of all handlers
+	rings     <-chan struct{}
+	set       policy.Entries  // nil: unknown
+	observed  map[string]bool // policies of EventOwnable
+	ready     bool
+	closed    bool             // permanently
+	leave     <-chan struct{}  // stop; nil once stopping
+	grace     <-chan time.Time // … then interrupt running jobs
+	late      <-chan time.Time // … then stop waiting for them
+	interrupt func()           // ends all handlers' contexts
 }
 
 type performer struct {
-	*backlogs  // Open, Close, Fetch, Ack
-	*pool      // Start
-	*remote    // Offer, Refuse, StartElsewhere
-	*records   // Read, Write, Delete
-	*journal   // Save, Forget, NoteDone, NoteEnd
-	*letters   // Bury
-	*questions // WorkOn, Report
-	*teller    // Tell…
+	*backlogs
+	*pool
+	*remote
+	*records
+	*journal
+	*letters
+	*questions
+	*teller
 }
 
-// New makes a drainer on a connection; it does nothing until [Drainer.Run]. The connection should
-// reconnect without limit (nats.MaxReconnects(-1)).
+// New makes a drainer, which does nothing until [Drainer.Run]. The connection should reconnect
+// without limit (nats.MaxReconnects(-1)).
 func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	o.Lease = cmp.Or(o.Lease, installation.Lease(o.Replicas))
 	if o.Lease < time.Second {
@@ -148,16 +148,16 @@ func (d *Drainer) have(c *core.Core) {
 	d.lender.core, d.lender.own = c, d.remote
 }
 
-// patience returns the time limit of a call, which leaves room for another try within the lease.
+// patience returns the time limit of a call, with room for another one within the lease.
 func patience(lease time.Duration) time.Duration {
 	return min(max(lease/3, time.Second), 3*time.Second)
 }
 
-// Handle registers the handler of a policy's jobs, or of the jobs of all policies whose names match
-// a pattern such as "mail-*"; a name precedes patterns, and a longer pattern shorter ones. Call it
-// before Run. It panics if a pattern is malformed (see [path.Match]). The policy must have a queue
-// and no target, which would run all of its jobs; a handler for such a policy is refused with a
-// logged error. A handler waits, with a warning, for a policy that does not exist yet.
+// Handle registers the handler of a policy's jobs, or of all policies whose names match a pattern
+// such as "mail-*"; names precede patterns, and longer patterns shorter ones. Call it before Run.
+// It panics if a pattern is malformed (see [path.Match]). The policy must have a queue and no
+// target, which would run its jobs; otherwise an error is logged. A handler waits, with a warning,
+// for a policy that does not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	if _, err := path.Match(policy, ""); err != nil {
 		panic(fmt.Sprintf("workers: handler of %q: %v", policy, err))
@@ -165,8 +165,7 @@ func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
-// Health returns nil while this drainer takes part, and otherwise why nothing starts: there is no
-// lease yet, or renewal fails.
+// Health returns why this drainer starts nothing, or nil: there is no lease yet, or renewal fails.
 func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
@@ -175,7 +174,7 @@ func (d *Drainer) Health() error {
 }
 
 // Notes returns warnings for operators: damaged records, and records of a newer format, which block
-// the partitions that they concern.
+// their partitions.
 func (d *Drainer) Notes() []string { return d.notes() }
 
 func (d *Drainer) newerRecords() (names []string) {
@@ -191,15 +190,14 @@ func (d *Drainer) newerRecords() (names []string) {
 	return names
 }
 
-// AskValve is [queue.Broker.AskValve] for a program that runs a drainer: questions to that
-// drainer's valves bypass NATS.
+// AskValve is [queue.Broker.AskValve] without NATS for this drainer's own valves.
 func (d *Drainer) AskValve(ctx context.Context, policy string, partition int,
 	q job.Question) (job.Answer, error) {
 	return d.questions.valve(ctx, policy, partition, q)
 }
 
-// Run drains until the context ends. Then it hands its partitions over, lets running jobs finish
-// for at most [Options.Grace], and returns nil. It can be called once.
+// Run drains until the context ends. Then it hands its partitions over, lets jobs finish for at
+// most [Options.Grace], and returns nil. Call it once.
 func (d *Drainer) Run(ctx context.Context) error {
 	defer d.broker.KeepMinutes()
 	defer d.wait.Wait()
@@ -243,7 +241,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.drain()
 }
 
-// tellLimits reports, once a second, what holds starts back.
+// tellLimits reports what holds starts back.
 func (d *Drainer) tellLimits(now pace.Instant) {
 	take := func(event string) func(policy, name string, took time.Duration) {
 		return func(policy, name string, took time.Duration) {
@@ -260,11 +258,10 @@ func (d *Drainer) tellLimits(now pace.Instant) {
 	})
 }
 
-// setUpLog is how often to log that JetStream is unusable.
 const setUpLog = 10 * time.Second
 
-// setUp waits for NATS and creates the tables that drainers share. It returns when the owners'
-// table was created.
+// setUp waits for NATS and creates the drainers' tables. It returns when the owners' table was
+// created.
 func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 	var refused error
 	var told time.Time
@@ -348,7 +345,7 @@ func (d *Drainer) drain() (err error) {
 // receiveFor bounds how long arrivals and outcomes delay due starts.
 const receiveFor = 500 * time.Microsecond
 
-// receive waits for an event, then takes others that have arrived, within receiveFor.
+// receive waits for an event, and takes others for receiveFor.
 func (d *Drainer) receive() (now pace.Instant, err error) {
 	select {
 	case e := <-d.events:
@@ -375,7 +372,7 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 	return now, nil
 }
 
-// takeNext takes an outcome or otherwise an event, if there is one.
+// takeNext takes an outcome, otherwise an event.
 func (d *Drainer) takeNext(now pace.Instant) bool {
 	select {
 	case r := <-d.pool.results:

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// DrainerState describes a drainer by its lease and its partitions, as of the lease's last renewal.
+// DrainerState describes a drainer as of its lease's last renewal.
 type DrainerState struct {
 	ID        string    `json:"id"`
 	Host      string    `json:"host,omitempty"`
@@ -24,26 +24,26 @@ type DrainerState struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// Alive reports whether the lease is current.
 	Alive    bool  `json:"alive"`
-	LeaseMS  int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
-	AgeMS    int64 `json:"lease_age_ms"` // since its renewal, by JetStream's clock
-	Draining bool  `json:"draining"`     // it hands its partitions over
-	// Policies are the policies that it may own partitions of or has workers for.
+	LeaseMS  int64 `json:"lease_ms"`     // duration
+	AgeMS    int64 `json:"lease_age_ms"` // since renewal, by JetStream's clock
+	Draining bool  `json:"draining"`     // hands its partitions over
+	// Policies are those that it may own or has workers for.
 	Policies map[string]DrainerPolicy `json:"policies"`
-	// SharedLimits are the limits shared by policies whose state it keeps.
+	// SharedLimits are the shared limits that it keeps.
 	SharedLimits []string `json:"shared_limits,omitempty"`
-	// Unreadable reports a lease of another format version.
+	// Unreadable reports a lease of another format.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
-// DrainerPolicy describes a drainer's part in one policy.
+// DrainerPolicy is a drainer's part in a policy.
 type DrainerPolicy struct {
 	Owned   []int `json:"owned"`   // partitions, ascending
-	Workers int   `json:"workers"` // its own; 0: jobs run in remote workers
-	Busy    int   `json:"busy"`    // of Workers, including jobs of other drainers' valves
+	Workers int   `json:"workers"` // its own; 0: only remote ones
+	Busy    int   `json:"busy"`    // also with jobs of other drainers' valves
 	Free    int   `json:"free"`
 }
 
-// Drainers lists the drainers that have a lease, by host and process.
+// Drainers lists the drainers with a lease, by host and process.
 func Drainers(ctx context.Context, b *queue.Broker,
 	set policy.Entries) (drainers []DrainerState, err error) {
 	t := b.Tables()
@@ -64,7 +64,7 @@ func Drainers(ctx context.Context, b *queue.Broker,
 		name, digits, _ := strings.Cut(found.Key, ".")
 		number, err := strconv.Atoi(digits)
 		if err != nil || record.Decode(found.Value, &r) != nil || r.Released {
-			continue // not owned, or not readable by this version
+			continue // not owned, or unreadable
 		}
 		if owned[r.Owner] == nil {
 			owned[r.Owner] = map[string][]int{}

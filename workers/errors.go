@@ -25,8 +25,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks a handler's error as one that a retry cannot resolve: the job becomes a dead
-// letter at once. Permanent(nil) is nil.
+// Permanent marks an error that no retry can resolve: the job becomes a dead letter at once.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -45,9 +45,8 @@ func (e *retryAfterError) Error() string {
 func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter returns an error for a throttling target: the whole bucket starts nothing for d, the
-// job returns to the head of its bucket, and no attempt is counted. If d is 0 or less, the pause is
-// the policy's backoff, doubled for each consecutive time. It never exceeds the policy's
-// max_cooldown.
+// job returns to its head, and no attempt is counted. If d is 0 or less, the pause is the policy's
+// backoff, doubled for each time in a row. It never exceeds max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("the target is throttling")
@@ -63,7 +62,7 @@ func (e *againError) Error() string { return fmt.Sprintf("to run again in %v", e
 // bucket continues with other jobs. The job's deadline and the policy's max_age still apply.
 func Again(d time.Duration) error { return &againError{max(0, d)} }
 
-// IsAgain reports whether an error was made by [Again], and returns its wait.
+// IsAgain reports whether an error was made by [Again], and its wait.
 func IsAgain(err error) (after time.Duration, snoozed bool) {
 	var e *againError
 	if !errors.As(err, &e) {
@@ -72,7 +71,7 @@ func IsAgain(err error) (after time.Duration, snoozed bool) {
 	return e.after, true
 }
 
-// ReadAgain returns the error for the Penstock-Again header of a target's answer; nil: it has none.
+// ReadAgain returns the error for an answer's Penstock-Again header; nil: it has none.
 func ReadAgain(h map[string][]string, now time.Time) error {
 	value := job.HeaderValue(h, job.HeaderAgain)
 	if value == "" {
@@ -90,11 +89,10 @@ type unavailableError struct{ err error }
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks a handler's error as a failure of the target, not of the job. The attempt
-// counts as failed. But after five different jobs of a bucket in a row, or jobs of three buckets of
-// a policy, the breaker opens: the bucket, or this drainer's share of the policy, starts at most
-// one job per backoff (at most a minute) until one of them ends otherwise, and meanwhile no attempt
-// is counted. Unavailable(nil) is nil.
+// Unavailable marks a failure of the target, not of the job. The attempt counts. But after five
+// different jobs of a bucket in a row, or jobs of three buckets, the breaker opens: the bucket, or
+// this drainer's share of the policy, starts one job per backoff (at most a minute) until one ends
+// otherwise, and no attempt counts. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -114,8 +112,8 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &permanent)
 }
 
-// IsRetryAfter reports whether an error was made by [RetryAfter], and returns its pause; 0 means
-// the policy's backoff.
+// IsRetryAfter reports whether an error was made by [RetryAfter], and its pause; 0: the policy's
+// backoff.
 func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
 	var e *retryAfterError
 	if !errors.As(err, &e) {

@@ -25,17 +25,17 @@ import (
 type Job struct {
 	// ID is "<policy>:<stream sequence>", as in the reply to its submission.
 	ID string
-	// IdempotencyKey is the submitter's Idempotency-Key, or "<policy>-<stream created, Unix
-	// ms>-<sequence>". It is the same for all attempts and for replays of the job's dead letter,
-	// and unique among the policy's jobs, even if its stream is recreated.
+	// IdempotencyKey is the submitter's, or "<policy>-<stream created, Unix ms>-<sequence>". All
+	// attempts, and replays of the dead letter, share it; no other job of the policy has it, even
+	// if its stream is recreated.
 	IdempotencyKey string
 	Policy         string
 	Key            job.Key
 	Body           []byte
 	Header         nats.Header // as published; may be nil
-	Attempt        int         // from 1; counts only failed attempts
+	Attempt        int         // from 1; only failed attempts count
 	Accepted       time.Time   // when JetStream stored the job
-	// Started is the time of the last check before this call, which the rate limits.
+	// Started is the time of the final check, which the rate limits.
 	Started time.Time
 
 	settled *settled
@@ -44,9 +44,9 @@ type Job struct {
 // Tags returns the submitter's tags of the job, or nil.
 func (j Job) Tags() []string { return job.Tags(j.Header) }
 
-// CoolDown reports that the target allows nothing more for d: the job's whole bucket starts nothing
-// for d, at most for the policy's max_cooldown, even if this attempt succeeds. The longest of
-// several calls counts. For a refused job use [RetryAfter].
+// CoolDown reports that the target allows nothing for d: the whole bucket starts nothing for d, at
+// most max_cooldown, even if this attempt succeeds. The longest of several calls counts. For a
+// refused job use [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
 	if j.settled == nil {
 		return // made by a test
@@ -56,10 +56,9 @@ func (j Job) CoolDown(d time.Duration) {
 	j.settled.pause = max(j.settled.pause, d)
 }
 
-// Settle reports the actual cost of the job for limits that count a cost of this name. The last
-// call counts, even if the attempt fails. An overestimate is refunded; an underestimate is charged,
-// even beyond a limit. Without Settle the estimate stands: the job's Penstock-Cost-<Name>, or its
-// Penstock-Cost.
+// Settle reports the actual cost for limits on a cost of this name. The last call counts, even if
+// the attempt fails. An overestimate is refunded; an underestimate is charged, even beyond a limit.
+// Without Settle the job's Penstock-Cost-<Name>, or its Penstock-Cost, stands.
 func (j Job) Settle(cost string, used int64) {
 	if j.settled == nil {
 		return // made by a test
@@ -76,15 +75,15 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
-// Progress reports how far the job is, such as "40 %" or JSON, to be shown with it while it runs.
-// The last call counts, and at most [job.MaxProgress] bytes of it.
+// Progress reports how far the job is, such as "40 %" or JSON, to be shown while it runs. The last
+// call counts, up to [job.MaxProgress] bytes.
 func (j Job) Progress(text string) {
 	if j.settled != nil {
 		j.settled.advance(text)
 	}
 }
 
-// progressEvery is the interval between a job's reports of progress.
+// progressEvery is the interval between reports.
 const progressEvery = 100 * time.Millisecond
 
 func (s *settled) advance(text string) {
@@ -113,20 +112,19 @@ func (s *settled) over() {
 	s.pass = nil
 }
 
-// Awaited reports whether [Job.Reply] has a recipient: a waiting submitter or a callback.
+// Awaited reports whether a submitter or a callback waits for [Job.Reply].
 func (j Job) Awaited() bool {
 	return (job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) ||
 		job.HeaderValue(j.Header, job.HeaderCallback) != "") && j.settled != nil
 }
 
-// Kept reports whether the policy keeps a history of ended jobs, which includes the status and the
-// first [job.KeptReply] bytes of [Job.Reply].
+// Kept reports whether the policy's history keeps the status and the first [job.KeptReply] bytes of
+// [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
-// Reply sets the job's result for waiting submitters and for the policy's history; without either
-// it does nothing. The last call before the handler returns counts, if the job then is done or
-// dead. A body of more than [job.MaxReply] bytes is dropped for submitters. Status and header are
-// for targets that have them.
+// Reply sets the result for waiting submitters and the policy's history, if there is either. The
+// last call counts, if the job then is done or dead. A body of more than [job.MaxReply] bytes is
+// dropped for submitters. Status and header are for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	j.setReply(&job.Reply{Status: status, Header: header, Body: body})
 }
@@ -143,14 +141,13 @@ func (j Job) setReply(r *job.Reply) {
 	j.settled.reply = r
 }
 
-// Handler runs one attempt of a job. It must return soon after its context ends, which happens
-// after the job's timeout and when the drainer stops. A nil error means done; see [Permanent],
-// [RetryAfter], [Again] and [Unavailable]. A panic counts as an error. A job may run twice after a
-// crash.
+// Handler runs one attempt. It must return soon after its context ends: after the job's timeout, or
+// when the drainer stops. A nil error means done; see [Permanent], [RetryAfter], [Again] and
+// [Unavailable]. A panic counts as an error. A job may run twice after a crash.
 type Handler func(ctx context.Context, job Job) error
 
-// Handle returns a handler of jobs with JSON bodies of type T. An invalid body makes the job a dead
-// letter at once.
+// Handle returns a handler of JSON bodies of type T. An invalid body makes the job a dead letter at
+// once.
 func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Handler {
 	return func(ctx context.Context, job Job) error {
 		var body T
@@ -161,8 +158,8 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 	}
 }
 
-// coded wraps a handler of plain payloads. A job that cannot be decoded for want of a codec counts
-// no attempts once the breaker is open, so it waits for a worker that has one.
+// coded wraps a handler of plain payloads. For want of a codec a job counts no attempts once the
+// breaker is open, so it waits for a worker that has one.
 func coded(c job.Codec, handle Handler) Handler {
 	return func(ctx context.Context, j Job) error {
 		body, err := c.Open(j.Header, j.Body)
@@ -179,7 +176,7 @@ func coded(c job.Codec, handle Handler) Handler {
 	}
 }
 
-// encode encodes the reply. A reply that cannot be encoded is dropped.
+// encode encodes the reply, or drops it.
 func (s *settled) encode(c job.Codec) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +189,6 @@ func (s *settled) encode(c job.Codec) (err error) {
 	return err
 }
 
-// call runs a handler for at most the timeout.
 func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
 	job Job) record.Outcome {
 	if job.settled == nil {
@@ -238,10 +234,9 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 	return o
 }
 
-// mostError is the length limit of errors in headers and records, in bytes.
+// mostError bounds errors in headers and records, in bytes.
 const mostError = 1024
 
-// said returns the run's reply, if there was one here.
 func (s *settled) said() *job.Reply {
 	if s == nil {
 		return nil
@@ -260,7 +255,7 @@ type settled struct {
 
 	progress string
 	pass     func(progress string) // nil: nothing shows it, or the run is over
-	passing  bool                  // soon
+	passing  bool
 }
 
 func (s *settled) tell(o *record.Outcome) {

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// journal writes records of single jobs: failed attempts, and how jobs with an Idempotency-Key
-// ended.
+// journal writes records of failed attempts, and of the ends of jobs with an Idempotency-Key.
 type journal struct {
 	*calls
 	attempts *kv.Table
@@ -48,7 +47,7 @@ func (j *journal) NoteDone(e valve.Ending) {
 	}
 }
 
-// NoteEnd records any other end of a job with an Idempotency-Key, before its acknowledgement.
+// NoteEnd records any other end, before the acknowledgement.
 func (j *journal) NoteEnd(e valve.Ending) {
 	b := j.backlogs.all[e.Part]
 	if b == nil {

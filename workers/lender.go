@@ -20,9 +20,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// lender runs jobs of other drainers' valves: it receives their offers, reserves a worker and
-// claims while there is room, and runs the job. This drainer's own valve of the policy, if any,
-// uses the same workers. lender belongs to the loop; run and its callees have separate goroutines.
+// lender runs jobs of other drainers' valves: it reserves a worker for an offer, claims, and runs
+// the job. This drainer's own valve uses the same workers. It belongs to the loop; run and its
+// callees have goroutines.
 type lender struct {
 	*calls
 	*wire
@@ -30,28 +30,28 @@ type lender struct {
 	catalog *catalog
 	jobs    context.Context // of all handlers
 	core    *core.Core
-	own     *remote // of this drainer: its offers return here too
+	own     *remote // this drainer's own offers return here too
 
-	inbox        string // prefix of the subjects for replies to claims
+	inbox        string // of replies to claims
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool
-	pending      int           // outcomes not confirmed by a valve yet
-	ownersAt     pace.Instant  // when to look for owners again
-	unconfirmed  chan struct{} // limits goroutines that wait for confirmation
+	pending      int           // outcomes not confirmed by a valve
+	ownersAt     pace.Instant  // next look for owners
+	unconfirmed  chan struct{} // limits the goroutines that wait for confirmation
 }
 
-// workforce is a policy's workers in this process.
+// workforce is a policy's workers.
 type workforce struct {
 	handle Handler
 	all    int
-	busy   int             // reserved or running for other drainers' valves
-	keys   map[job.Key]int // the same, by bucket
+	busy   int             // for other drainers' valves
+	keys   map[job.Key]int // … by bucket
 
-	subject string // of the offers
-	stop    func() // ends the subscription
+	subject string
+	stop    func()
 }
 
 type reservation struct {
@@ -59,17 +59,17 @@ type reservation struct {
 	policy string
 	key    job.Key // of the offer, then of the job
 	at     pace.Instant
-	jumps  uint64 // jumps of the clock at that time
+	jumps  uint64
 	crew   *workforce
-	worker core.Reservation // in the core
-	timer  *time.Timer      // ends the reservation if no job arrives
+	worker core.Reservation
+	timer  *time.Timer // ends it if no job arrives
 	stop   context.CancelFunc
 }
 
 const (
-	// mostUnconfirmed bounds the unconfirmed outcomes whose workers already continue.
+	// mostUnconfirmed bounds unconfirmed outcomes whose workers go on.
 	mostUnconfirmed = 256
-	// ownerEvery is how often to check that policies whose workers are only lent have a drainer.
+	// ownerEvery is how often policies with lent workers are checked for a drainer.
 	ownerEvery = 3 * time.Second
 )
 
@@ -84,7 +84,6 @@ func (l *lender) listen() (err error) {
 	return nil
 }
 
-// serve subscribes to offers for exactly the policies that have handlers.
 func (l *lender) serve(handlers map[string]Handler) {
 	for name, crew := range l.crews {
 		if handlers[name] == nil {
@@ -122,8 +121,8 @@ func (l *lender) close() {
 
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
-// count counts the workers of each policy, except those that a reader expects: idle ones of a
-// policy with a target, whose valve this drainer may own.
+// count counts workers by policy, except what a reader assumes: idle ones of a policy with a target
+// that this drainer may own.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
 	for name, p := range l.catalog.policies {
@@ -185,8 +184,8 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	})
 }
 
-// reserve takes a worker for a bucket of another drainer, or returns why it cannot. No bucket gets
-// more than three times as many workers as remain free: see mayTakeWorker of the valve.
+// reserve takes a worker for another drainer's bucket, or returns why not: see mayTakeWorker of the
+// valve.
 func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
 	crew := l.crews[name]
 	if crew == nil {
@@ -252,7 +251,7 @@ func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	case r == nil:
 	case status == statusStop && r.stop != nil:
 		r.stop()
-	case r.stop == nil: // refused, or no valve waits for the claim
+	case r.stop == nil: // refused, or no valve waits
 		r.timer.Stop()
 		l.release(r)
 	}
@@ -289,7 +288,6 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 	<-l.unconfirmed
 }
 
-// attempt runs the handler and reports progress meanwhile.
 func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
 	handle Handler) record.Outcome {
 	began := l.now()
@@ -312,13 +310,13 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	o := call(ctx, timeout, handle, 0, job)
 	close(returned)
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
-		o.Kind = record.OutcomeUncounted // this process or the valve's stops: no attempt
+		o.Kind = record.OutcomeUncounted // a process stops: no attempt
 	}
 	attempts{l.log}.Take(job.ended(o, l.now().Since(began)))
 	return o
 }
 
-// confirm sends an outcome until the valve confirms it, for at most the attempt's time limit.
+// confirm sends an outcome until the valve confirms it, for at most the timeout.
 func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
 	const patience = time.Second
 	ctx, cancel := context.WithTimeout(l.life, max(timeout, 2*patience))

@@ -14,20 +14,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 )
 
-// loop is the base of all parts of a drainer. Only its goroutine touches the core and the parts'
-// state. Slow work runs in its own goroutine (spawn); results arrive as an event for the core
-// (send) or as a function for the loop (post).
+// loop is the base of a drainer's parts. Only its goroutine touches the core and their state. Slow
+// work runs in goroutines (spawn) and results in events (send) or functions (post).
 type loop struct {
 	log     *slog.Logger
-	seldom  *seldom.Log // for messages that others can cause repeatedly
+	seldom  *seldom.Log // for what others can repeat
 	notices *notice.Log
 	sink    queue.Sink
 	clock   *timepiece.Timepiece
 	events  chan event
-	life    context.Context // lasts until the loop has ended
-	end     func()          // ends life
-	stopped chan struct{}   // closed when events are no longer taken
-	wait    sync.WaitGroup  // for spawned goroutines
+	life    context.Context // until the loop has ended
+	end     func()
+	stopped chan struct{} // when events are no longer taken
+	wait    sync.WaitGroup
 }
 
 type event struct {
@@ -56,7 +55,7 @@ func (l *loop) tell(event, policy string, value int64) {
 
 func (l *loop) now() pace.Instant { return l.clock.Now() }
 
-// post runs a function in the loop. It returns false after the loop has ended.
+// post runs a function in the loop. False: the loop has ended.
 func (l *loop) post(do func(now pace.Instant)) bool { return l.put(event{do: do}) }
 
 // send passes an event to the core, in order with posted functions.
@@ -93,8 +92,7 @@ func (l *loop) every(pause time.Duration, look func(now pace.Instant)) {
 	})
 }
 
-// ask runs a function in the loop and returns its result; ok is false if the loop has ended. The
-// loop itself must not call it.
+// ask runs a function in the loop, which must not call it. ok: the loop has not ended.
 func ask[T any](l *loop, question func() T) (answer T, ok bool) {
 	answers := make(chan T, 1)
 	l.post(func(pace.Instant) { answers <- question() })

@@ -60,19 +60,18 @@ func (l *loop) noteNames(options []string, set policy.Entries) {
 	}
 }
 
-// workerless tells operators about policies with due jobs but no workers anywhere, by the results
-// of offers.
+// workerless reports policies with due jobs and no workers anywhere, by the results of offers.
 type workerless struct {
 	*loop
 	policies map[string]*missing
 }
 
-type missing struct{ since, last pace.Instant } // of offers without response
+type missing struct{ since, last pace.Instant } // offers without response
 
-// missingFor is how long due jobs must lack workers before it is logged.
+// missingFor is how long workers must be missing before that is logged.
 const missingFor = 3 * time.Second
 
-// offered handles the result of an offer. local: the policy has workers here, all busy.
+// offered handles an offer's result. local: there are workers here, all busy.
 func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
 	now pace.Instant) {
 	m := w.policies[policy]

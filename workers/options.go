@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultMemory is the default of [Options.Memory].
 const DefaultMemory = 512 << 20
 
 // LeastMemory is the minimum of [Options.Memory].

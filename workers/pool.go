@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// pool runs the jobs of this drainer's valves in local workers, and holds code for remote runs,
-// too. Start belongs to the loop; runs have separate goroutines.
+// pool runs this drainer's jobs in local workers, with code for remote runs, too. Start belongs to
+// the loop; runs have goroutines.
 type pool struct {
 	*calls
 	gate      *gate
@@ -29,7 +29,6 @@ type pool struct {
 	results   chan core.Finished
 }
 
-// Start gives a job to a worker.
 func (p *pool) Start(r valve.Run) {
 	if r.Call != nil {
 		go p.grant(r)
@@ -40,8 +39,8 @@ func (p *pool) Start(r valve.Run) {
 }
 
 type born struct {
-	created time.Time // of its stream
-	owed    callback  // its callback
+	created time.Time
+	owed    callback
 	said    *settled
 }
 
@@ -52,7 +51,7 @@ func (p *pool) born(r valve.Run) born {
 		&settled{kept: policy.ResultRetention > 0}}
 }
 
-// work is one worker: it makes the last check, runs the handler and reports.
+// work is one worker.
 func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born) {
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
@@ -65,7 +64,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	p.tellStart(r, job, now)
 	o := call(p.jobs, timeout, handle, r.Seq, job)
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
-		o.Kind = record.OutcomeUncounted // interrupted by this drainer's stop: no attempt
+		o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
 	}
 	o = p.end(job, o, born.owed, p.now().Since(now))
 	p.report(r, o)
@@ -90,7 +89,7 @@ func (p *pool) tellReturned(r valve.Run) {
 func (p *pool) report(r valve.Run, o record.Outcome) {
 	finished := core.Finish(r, o)
 	select {
-	case p.results <- finished: // usually has room, and costs half of the select below
+	case p.results <- finished: // usually has room, at half of the cost
 		return
 	default:
 	}
@@ -132,7 +131,7 @@ func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
 	p.sink.Take(e)
 }
 
-// progressed takes a run's report, and tells the new owner of its partition, if there is one.
+// progressed takes a run's report, and passes it on to a new owner of its partition.
 func (p *pool) progressed(r valve.Run, text string) {
 	report, handedOver := p.core.Progress(r, text)
 	if !handedOver {
@@ -169,8 +168,7 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	return e
 }
 
-// end delivers the result of an ended attempt to waiters and callback, and returns the final
-// outcome.
+// end delivers an attempt's result to waiters and callback, and returns the final outcome.
 func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
 	job.settled.over()
 	if t, ended := told(job, o); ended {
@@ -200,7 +198,7 @@ func told(j Job, o record.Outcome) (t job.Result, ended bool) {
 	return t, true
 }
 
-// attempts is a sink that logs attempts and dead letters at level debug.
+// attempts logs attempts and dead letters at level debug.
 type attempts struct{ log *slog.Logger }
 
 // Take implements [queue.Sink].
@@ -223,15 +221,15 @@ func (a attempts) Take(e queue.Event) {
 	}
 }
 
-// gate decides the last check before a start. The loop sets it; workers ask it.
+// gate decides the final check. The loop sets it; workers ask it.
 type gate struct {
 	clock *timepiece.Timepiece
-	fence atomic.Int64  // jobs may start before this instant …
-	heard atomic.Uint64 // … if the core has seen all jumps of the clock: this many
+	fence atomic.Int64  // jobs may start before …
+	heard atomic.Uint64 // … if the core has seen this many jumps of the clock
 }
 
-// set writes the fence before the number of jumps, and check reads them in reverse: a fence only
-// counts if the core knew of every jump.
+// set writes the fence first, and check reads it last: it counts only if the core knew of every
+// jump.
 func (g *gate) set(fence pace.Instant, heard uint64) {
 	g.fence.Store(int64(fence))
 	g.heard.Store(heard)

@@ -15,8 +15,8 @@ import (
 
 type proof struct {
 	*loop
-	patient time.Duration // how long to wait for the first lease
-	born    pace.Instant  // when it was first requested
+	patient time.Duration // for the first lease
+	born    pace.Instant  // its first request
 	held    bool          // as last told
 	err     error         // of the last renewal
 	health  atomic.Pointer[error]
@@ -31,7 +31,7 @@ var leaseLost = notice.Kind{Level: slog.LevelWarn,
 	Begin: "the lease cannot be renewed: nothing starts until it is",
 	End:   "the lease is held again"}
 
-// look reports when the lease is lost and regained.
+// look reports a lost or regained lease.
 func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// The protocol between a valve (remote.go) and workers in other processes (lender.go): see
+// The protocol between valves (remote.go) and workers elsewhere (lender.go): see
 // docs/workers-protocol.md.
 
 const (
@@ -32,11 +32,11 @@ const (
 	headerIdempotent = job.HeaderIdempotencyKey
 	headerError      = "Penstock-Error"
 	headerRetryAfter = "Penstock-Retry-After"
-	// headerUnavailable marks a failed job whose target is down.
+	// headerUnavailable marks a job whose target is down.
 	headerUnavailable = "Penstock-Unavailable"
-	// headerKept marks a job whose policy has a history, which keeps replies.
+	// headerKept marks a job whose reply a history keeps.
 	headerKept = "Penstock-Kept"
-	// headerReply describes the payload of an outcome, the job's reply: a [job.Reply].
+	// headerReply describes the payload of an outcome: a [job.Reply].
 	headerReply = "Penstock-Reply"
 )
 
@@ -45,12 +45,12 @@ const (
 	// from a worker, to an offer
 	statusClaim   = "claim"
 	statusBusy    = "busy"
-	statusCrowded = "crowded" // there is room, but not for this bucket
-	// from the valve, to a claim and later to the worker that runs the job
+	statusCrowded = "crowded" // no room for this bucket
+	// from the valve, to a claim or a running worker
 	statusGo   = "go"
 	statusNo   = "no"
 	statusStop = "stop"
-	// from the worker that runs the job: any number of progress, then one of the others
+	// from a running worker: any number of progress, then one of the others
 	statusProgress   = "progress"
 	statusDone       = "done"
 	statusFail       = "fail"
@@ -58,16 +58,16 @@ const (
 	statusRetryAfter = "retry-after"
 	statusLate       = "late"
 	statusReturned   = "returned"
-	// from the valve, to each of those except progress
+	// from the valve, to all but progress
 	statusOK    = "ok"
 	statusGone  = "gone"
 	statusError = "error"
 )
 
-// protocolVersion is the version in offers and jobs. Workers answer busy to an unknown one.
+// protocolVersion is in offers and jobs. Workers answer busy to an unknown one.
 const protocolVersion = "1"
 
-// wire is the connection as both sides of the protocol use it.
+// wire is the connection of both sides.
 type wire struct {
 	nc  *nats.Conn
 	log *slog.Logger
@@ -117,7 +117,6 @@ func isProtocolHeader(name string) bool {
 		func(ours string) bool { return strings.EqualFold(name, ours) })
 }
 
-// jobMessage makes the message with a job for the worker that claimed it.
 func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	m := message(to, statusGo)
 	m.Reply, m.Data = reply, job.Body
@@ -200,7 +199,7 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	return m
 }
 
-// addReply adds the job's reply, as far as a message has room for it, to its outcome.
+// addReply adds a reply to its outcome, as far as there is room.
 func (w *wire) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
 	if r != nil {
 		reply := r.Within(w.nc.MaxPayload())
@@ -210,7 +209,7 @@ func (w *wire) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
 	return m
 }
 
-// readReply reverses addReply. Workers in other languages may leave the header out.
+// readReply reverses addReply. Workers in other languages may omit the header.
 func readReply(m *nats.Msg) *job.Reply {
 	text := job.HeaderValue(m.Header, headerReply)
 	r := &job.Reply{}
@@ -221,7 +220,7 @@ func readReply(m *nats.Msg) *job.Reply {
 	return r
 }
 
-// readOutcome reverses outcomeMessage. It tolerates missing text and times.
+// readOutcome reverses outcomeMessage. Texts and times may be missing.
 func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	o := record.Outcome{Seq: seq, Used: job.ReadUsed(m.Header),
 		Error: valve.Clip(job.HeaderValue(m.Header, headerError), mostError)}
@@ -260,7 +259,7 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	return o, nil
 }
 
-// mostRetryAfter bounds a worker's pause so that it fits a time.Duration.
+// mostRetryAfter keeps a worker's pause within a time.Duration.
 const mostRetryAfter = 366 * 24 * time.Hour
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -14,12 +14,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// questions serves questions to this drainer's valves, and asks valves elsewhere.
+// questions answers questions to this drainer's valves, and asks other valves.
 type questions struct {
 	*calls
 	broker *queue.Broker
 	core   *core.Core
-	served sync.Map // the handle.Partition of each served address
+	served sync.Map // handle.Partition by address
 }
 
 type address struct {
@@ -44,7 +44,7 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 	}
 }
 
-// valve asks the valve of a partition, over NATS unless it is local.
+// valve asks a partition's valve, over NATS unless it is local.
 func (q *questions) valve(ctx context.Context, policy string, partition int,
 	question job.Question) (job.Answer, error) {
 	p, mine := q.served.Load(address{policy, partition})
@@ -67,7 +67,7 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	}
 }
 
-// Report sends an outcome to a partition's new owner until it is received or no longer matters.
+// Report sends an outcome to a new owner until it is received or matters no more.
 func (q *questions) Report(r record.Report) {
 	outcome := encodeOutcome(r.Outcome)
 	q.spawn(func() {

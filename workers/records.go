@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// records reads and writes the shared records of drainers for the core: leases, owners and
-// checkpoints.
+// records reads and writes leases, owners and checkpoints.
 type records struct {
 	*calls
 	nc     *nats.Conn

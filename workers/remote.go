@@ -18,9 +18,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// remote is the valves' side of work in other processes: it finds workers for the core (Offer), and
-// gives the job to the one that claims it (StartElsewhere). Replies arrive on subjects with one id.
-// Offers belong to the loop; a remote run has a goroutine and reports the same as a local one.
+// remote is the valves' side of work in other processes: it offers work (Offer), and gives jobs to
+// claims (StartElsewhere). Offers belong to the loop; a remote run has a goroutine, and reports as
+// a local one does.
 type remote struct {
 	*calls
 	*wire
@@ -28,39 +28,39 @@ type remote struct {
 	catalog    *catalog
 	core       *core.Core
 	workerless workerless
-	linger     time.Duration // time limit of interrupted runs when the drainer stops
-	id         string        // in the subjects of all replies
+	linger     time.Duration // for interrupted runs when the drainer stops
+	id         string        // in all reply subjects
 	sub        *nats.Subscription
 
 	// Used by the loop only.
 	tokens uint64
-	offers map[string]*offer       // by the subject of the reply
-	others map[string]pace.Instant // by policy, when a worker of another process last answered
+	offers map[string]*offer       // by reply subject
+	others map[string]pace.Instant // last answer of another process's worker, by policy
 
 	mu       sync.Mutex
 	followed uint64
-	runs     map[string]chan *nats.Msg // messages of workers that run a job, by subject
+	runs     map[string]chan *nats.Msg // by subject
 }
 
-// offer is sent to one worker after another until one claims.
+// offer goes to one worker after another until one claims.
 type offer struct {
-	reply   string // the subject of the reply
+	reply   string
 	policy  string
 	turn    valve.NextTurn
 	at      pace.Instant
-	tries   int  // left
-	foreign bool // a worker of another process was asked
+	tries   int
+	foreign bool // asked in another process
 	timer   *time.Timer
 }
 
 const (
-	// mostTries is the number of workers to ask before an offer counts as declined by all.
+	// mostTries is how many workers decline an offer for all.
 	mostTries = 4
 	// remembered is how long after its last reply a remote worker counts as present.
 	remembered = 10 * time.Second
-	// travel is how much longer than the attempt's time limit the valve waits.
+	// travel is added to the attempt's timeout.
 	travel = 500 * time.Millisecond
-	// mostUnread bounds the pending messages of one worker.
+	// mostUnread bounds a worker's pending messages.
 	mostUnread = 8
 )
 
@@ -228,7 +228,7 @@ func (r *remote) await(run valve.Run, j Job, worker string, answers <-chan *nats
 		case m := <-answers:
 			switch {
 			case noResponders(m):
-				// the worker left between claim and job, so the job did not start
+				// the worker left before the job
 				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
 				if interrupted == nil {
@@ -269,7 +269,7 @@ func (r *remote) await(run valve.Run, j Job, worker string, answers <-chan *nats
 	}
 }
 
-// follow makes a subject for a worker's reports on a job.
+// follow makes a subject for a worker's reports.
 func (r *remote) follow(policy string) (reply string, answers chan *nats.Msg) {
 	answers = make(chan *nats.Msg, mostUnread)
 	r.mu.Lock()

@@ -12,12 +12,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// calls runs the loop's calls to NATS in one queue per policy and purpose, each with bounded
-// concurrency. A stream or KV bucket without a leader thus only delays its own calls. A failed call
-// returns to the end of its queue after a pause. It is safe for concurrent use.
+// calls runs calls to NATS in a queue per policy and purpose, each with bounded concurrency, so
+// that a stream or KV bucket without a leader delays only its own. A failed call returns to the end
+// after a pause. It is safe for concurrent use.
 type calls struct {
 	*loop
-	patience  time.Duration // time limit of a call
+	patience  time.Duration // of a call
 	struggles struggles
 
 	mu    sync.Mutex
@@ -34,15 +34,14 @@ type purpose struct{ policy, what string }
 type line struct {
 	waiting []func() error
 	running int
-	failing bool // the last call that ended has failed
+	failing bool // by its last call
 }
 
 const (
-	// mostCalls bounds the concurrent calls of one queue, mostFailing while they fail.
+	// mostCalls bounds a queue's concurrent calls, mostFailing while they fail.
 	mostCalls, mostFailing = 64, 8
-	// retryPause is the wait before a failed call is repeated.
-	retryPause = 250 * time.Millisecond
-	// triesUntold is the number of failures before a call is logged.
+	retryPause             = 250 * time.Millisecond
+	// triesUntold is the number of failures before a log line.
 	triesUntold = 4
 	// wellFor is how long a permanent task must run for its end not to count as another failure.
 	wellFor = 10 * time.Second
@@ -134,8 +133,8 @@ func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry calls f with pauses until it succeeds or the context ends, and reports success. Repeated
-// failures are logged unless what is empty.
+// retry calls f until it succeeds or the context ends, and reports success. Repeated failures are
+// logged unless what is empty.
 func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	told := false
 	for tries := 0; ; tries++ {
@@ -161,8 +160,7 @@ func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	}
 }
 
-// struggles logs calls that failed several times in a row, at most once in ten seconds, and once
-// more when none is left.
+// struggles logs repeated failures, at most once in ten seconds, and once more when none is left.
 type struggles struct {
 	lines *seldom.Log
 	log   *slog.Logger

@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// A drainer stops in three steps: it hands over its partitions (beginToLeave); after the grace
-// period it interrupts running jobs (cutOff); after another lease it stops waiting for them
-// (tooLate).
+// A drainer hands over its partitions (beginToLeave), interrupts running jobs after the grace
+// period (cutOff), and another lease later stops waiting for them (tooLate).
 
 func (d *Drainer) beginToLeave() {
 	d.leave = nil
@@ -34,7 +33,6 @@ func (d *Drainer) tooLate() error {
 	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 
-// unfinished counts the partitions to hand over and the jobs running here.
 func (d *Drainer) unfinished() (partitions, jobs int) {
 	for _, n := range d.backlogs.owned {
 		partitions += n

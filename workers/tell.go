@@ -31,7 +31,7 @@ func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) 
 
 func (t *teller) TellCancelled(j valve.Seen) {
 	t.tellJob(queue.EventCancelled, j)
-	if j.Reason != "" { // else the canceller tells waiting submitters
+	if j.Reason != "" { // otherwise the canceller tells them
 		t.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
 			End: job.EndCancelled, Error: j.Reason})
 	}
@@ -75,16 +75,16 @@ func (t *teller) TellLost() {
 	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
 }
 
-// tallies logs dead letters in sum: each policy gets at most one line per lettersEvery, with their
-// number and the last reason.
+// tallies logs dead letters: a line per policy and lettersEvery, with their number and the last
+// reason.
 type tallies struct {
 	log      *slog.Logger
-	policies map[string]*tally // with unreported letters, or reported within lettersEvery
+	policies map[string]*tally // with unreported letters, or reported recently
 }
 
 type tally struct {
 	untold    int
-	discarded uint64 // older ones, to make room
+	discarded uint64 // to make room
 	last      queue.DeadLetter
 	toldAt    pace.Instant // 0: never
 }
@@ -126,10 +126,10 @@ func (t *tallies) tell(now pace.Instant, end bool) {
 	}
 }
 
-// outages logs targets that go down and recover: one line per policy, at most every lettersEvery.
+// outages logs targets that go down and recover: a line per policy and lettersEvery.
 type outages struct {
 	*loop
-	policies map[string]*outage // that had an open breaker
+	policies map[string]*outage // with an open breaker since
 }
 
 var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
@@ -137,11 +137,11 @@ var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	End:   "target is back"}
 
 type outage struct {
-	open   int          // breakers
-	since  pace.Instant // when the first of them opened
+	open   int
+	since  pace.Instant // of the first one
 	key    job.Key
-	err    string // of the last breaker that opened
-	known  bool   // the core has a valve of the policy
+	err    string // of the last one
+	known  bool   // the core has its valve
 	toldAt pace.Instant
 }
 
@@ -171,7 +171,7 @@ func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) 
 		o.look(name, p, b, now)
 	}
 	for name, p := range o.policies {
-		if !p.known { // gone or another drainer's: its target's state is unknown
+		if !p.known { // another drainer's, whose state is unknown
 			o.count(name, p, 0, now)
 			delete(o.policies, name)
 		}
@@ -207,22 +207,21 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	o.loop.tell(queue.EventBreakers, name, int64(open))
 }
 
-// unreadable reports unreadable records to operators. A damaged record is set aside and replaced. A
-// record of a newer format blocks the partitions that it concerns: only the version that wrote it
-// can read it.
+// unreadable reports unreadable records. Damaged ones are set aside and replaced. Newer ones block
+// their partitions, as only the version that wrote them can read them.
 type unreadable struct {
 	in    *loop
-	table *kv.Table // keeps damaged records
+	table *kv.Table // for damaged ones
 
 	mu      sync.Mutex
 	newer   []string
-	damaged []string // the most recent
+	damaged []string // the last ones
 }
 
 const (
-	// asidePrefix begins the keys of kept damaged records. No policy's partition has such a key.
+	// asidePrefix begins the keys of damaged records, and of no partition's.
 	asidePrefix = "damaged."
-	// asideFor is how long damaged records are kept; mostAside bounds their number.
+	// asideFor is how long they are kept, mostAside how many.
 	asideFor    = 14 * 24 * time.Hour
 	mostAside   = 1000
 	damagedTold = 10

@@ -38,8 +38,8 @@ func (d *Drainer) watchConnection() {
 	})
 }
 
-// watch reports shared records, policies and overrides to the loop, and signals when it has
-// reported all existing ones.
+// watch reports records, policies and overrides to the loop, and when all existing ones were
+// reported.
 func (d *Drainer) watch() {
 	watches := map[string]func(synced func()) error{
 		"overrides": func(synced func()) error {
@@ -56,7 +56,7 @@ func (d *Drainer) watch() {
 		},
 		"policies": func(synced func()) error {
 			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
-				// Wait for the loop, so that concurrent changes are merged.
+				// Wait, so that concurrent changes are merged.
 				ask(d.loop, func() bool { d.setPolicies(set, d.now()); return true })
 				synced()
 			})
@@ -83,7 +83,8 @@ func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error
 	}, synced)
 }
 
-// connected is the event of a lost or restored connection, perhaps to a server with other limits.
+// connected is the event of a lost connection, or of a new one, perhaps to a server with other
+// limits.
 func (d *Drainer) connected(up bool) core.Connected {
 	resting := map[handle.Partition]bool{}
 	for p, b := range d.backlogs.all {

@@ -1599,8 +1599,8 @@ func (Synced)`,
 	},
 	{
 		name: "interrupted-counts", file: "workers/pool.go",
-		old: "o.Kind = record.OutcomeUncounted // interrupted",
-		new: "// interrupted",
+		old: "o.Kind = record.OutcomeUncounted // this drainer stops: no attempt",
+		new: "",
 		by:  "./workers TestGraceEndsWithoutAnAttempt",
 	},
 	{

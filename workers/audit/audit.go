@@ -40,7 +40,7 @@ const mostBreaches = 1000
 // Options are the settings of an [Auditor]. The zero value works.
 type Options struct {
 	// Starts is the approximate number of starts to remember; default [DefaultStarts]. Beyond that,
-	// the bucket idle for longest is forgotten first.
+	// the longest idle buckets are forgotten.
 	Starts int
 	// Logger gets a warning for each broken limit; default [slog.Default].
 	Logger *slog.Logger
@@ -64,10 +64,10 @@ func New(broker *queue.Broker, o Options) *Auditor {
 		judge: NewJudge(o.Starts)}
 }
 
-// Ready returns a channel that is closed when the auditor receives starts and knows the policies.
+// Ready is closed once the auditor receives starts and knows the policies.
 func (a *Auditor) Ready() <-chan struct{} { return a.ready }
 
-// Run listens until ctx ends, and then returns nil. It may be called once.
+// Run listens until ctx ends, and then returns nil. Call it once.
 func (a *Auditor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -128,8 +128,7 @@ func (a *Auditor) Breaches() []Breach {
 	return slices.Clone(a.broken)
 }
 
-// Bucket returns the observations of a bucket, including limits that count all keys, if there are
-// any.
+// Bucket returns the observations of a bucket, and of limits that count all keys, if any.
 func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

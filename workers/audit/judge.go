@@ -16,46 +16,45 @@ import (
 const (
 	// mostNamed bounds the starts listed for a window.
 	mostNamed = 20
-	// settling is how long starts are not judged after a change of limits.
+	// settling is how long after a change of limits starts are not judged.
 	settling = 5 * time.Second
-	// period is how long the worst window is kept: for the current and the previous period.
+	// period is how long the worst window is kept, and once more.
 	period = time.Hour
-	// apart is by how much two drainers' clocks may differ, judged by the delay of messages.
+	// apart is by how much drainers' clocks may differ, judged by the delay of messages.
 	apart = 10 * time.Millisecond
-	// mostRunning bounds the starts of a bucket that can be settled.
+	// mostRunning bounds a bucket's starts that can be settled.
 	mostRunning = 10_000
 )
 
-// Judge keeps the fullest windows of all active buckets. If memory runs out, it forgets the bucket
-// idle for longest.
+// Judge keeps the fullest windows of all active buckets. It forgets the longest idle ones first.
 type Judge struct {
-	most     int // starts to remember, approximately
+	most     int // approximately
 	policies map[string]*audited
 	special  map[string]map[job.Key]policy.Override // by policy
-	shared   map[string]*bucket                     // of limits shared by policies, by their name
+	shared   map[string]*bucket                     // limits shared by policies, by name
 	held     int
-	recent   *list.List // of *bucket, most recently active first
+	recent   *list.List // of *bucket, most recent first
 }
 
 type audited struct {
 	policy  policy.Policy
-	changed time.Time // when its limits, or those of a key, changed
+	changed time.Time // its limits, or a key's
 	buckets map[job.Key]*bucket
-	all     *bucket // for limits of all keys together
+	all     *bucket // limits of all keys
 	shared  []shared
 	sources map[string]*source
-	lostAt  time.Time // when an event was missed
+	lostAt  time.Time // an event
 	figures map[string]*figure
 }
 
 type shared struct {
 	specs  []spec
-	starts *bucket // of all these policies
+	starts *bucket
 }
 
 type source struct {
 	number uint64
-	ahead  time.Duration // the least delay from a start to its event
+	ahead  time.Duration // least delay from a start to its event
 }
 
 type figure struct {
@@ -63,10 +62,10 @@ type figure struct {
 	broken uint64
 }
 
-// bucket is an active bucket, or counts the starts of several.
+// bucket is one bucket, or counts the starts of several.
 type bucket struct {
-	of      *audited // nil: it counts several policies
-	names   []string // of the counted policies
+	of      *audited // nil: several policies
+	names   []string
 	key     job.Key
 	place   *list.Element
 	specs   []spec
@@ -82,14 +81,14 @@ type bucket struct {
 	held    int
 }
 
-// running is a start whose costs may be settled later.
+// running is a start whose costs may be settled.
 type running struct {
 	at    int64
 	cost  int64
 	costs map[string]int64
 }
 
-// twice is the maximum of the current period and of the previous one.
+// twice is the maximum of this period and of the last one.
 type twice[T any] struct {
 	number      int64
 	now, before T
@@ -125,7 +124,6 @@ func (t *twice[T]) largest(at time.Time, more func(a, b T) bool) T {
 func fuller(a, b Window) bool  { return b.Most == 0 || a.Most > 0 && a.Share() > b.Share() }
 func larger(a, b float64) bool { return a > b }
 
-// NewJudge makes a judge that remembers approximately most starts.
 func NewJudge(most int) *Judge {
 	return &Judge{most: most, policies: map[string]*audited{},
 		special: map[string]map[job.Key]policy.Override{}, shared: map[string]*bucket{},
@@ -247,7 +245,7 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 		}
 		return broken
 	case e.Type == queue.EventStarted:
-		j.lost(a, now) // an older version, without the time
+		j.lost(a, now) // an older version's, without the time
 	case e.Type != queue.EventAccepted:
 		counted := []*bucket{a.buckets[e.Key], a.all}
 		for _, s := range a.shared {
@@ -262,7 +260,6 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	return nil
 }
 
-// lost records that events of a policy were missed.
 func (j *Judge) lost(a *audited, now time.Time) {
 	a.lostAt = now
 	for _, s := range a.shared {
@@ -270,7 +267,7 @@ func (j *Judge) lost(a *audited, now time.Time) {
 	}
 }
 
-// lost reports whether events before this one were missed.
+// lost reports whether earlier events were missed.
 func (a *audited) lost(e queue.Event, now time.Time) bool {
 	if e.N == 0 {
 		return false
@@ -310,7 +307,7 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	return b
 }
 
-// inStream is the number of bits for a job's sequence in a start's number.
+// inStream is the bits of a job's sequence in a start's number.
 const inStream = 48
 
 func (b *bucket) number(policy string, seq uint64) uint64 {
@@ -379,7 +376,7 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 		}
 		b.broken[i] = v.to
 		if b.breaks++; len(broken) > 0 && broken[len(broken)-1].Window.Limit == s.limit {
-			continue // already reported for another of its windows
+			continue // already reported
 		}
 		f.broken++
 		breach := Breach{Policy: a.policy.Name, Key: e.Key, Window: w}
@@ -403,8 +400,8 @@ func (b *bucket) begin(specs []spec) {
 	}
 }
 
-// handedOver detects that another drainer now starts the bucket's jobs: the last events of a
-// crashed one may be lost, and if the clocks differ, earlier starts are not comparable.
+// handedOver detects another drainer: a crashed one's last events may be lost, and if the clocks
+// differ, earlier starts are not comparable.
 func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 	before, is := a.sources[b.source], a.sources[e.From]
 	if b.source != "" && b.source != e.From {
@@ -416,7 +413,7 @@ func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 	b.source = e.From
 }
 
-// settle corrects the units of a start to its actual cost.
+// settle corrects a start to its actual cost.
 func (b *bucket) settle(number uint64, used map[string]int64) {
 	r, known := b.running[number]
 	if !known {

@@ -14,14 +14,11 @@ type start struct {
 	units int64
 }
 
-// law is a limit on the starts of a bucket, with its state.
-//
-// Starts may be reported slightly out of order. A law never overcounts, so a law that was kept is
-// never reported as broken.
+// law is a limit on a bucket's starts, with its state. Starts may be reported out of order. A law
+// never overcounts, so none is reported as broken that was kept.
 type law interface {
-	// add counts a start, and returns the fullest known window that contains it.
+	// add counts a start, and returns the fullest known window with it.
 	add(s start) view
-	// settle corrects the units of a start.
 	settle(s start, diff int64)
 	size() int
 }
@@ -31,25 +28,25 @@ type view struct {
 	most     float64
 	length   time.Duration
 	from, to int64
-	starts   []start // the last known ones in the window, and the first
+	starts   []start // last known ones in the window, and the first
 }
 
 type spec struct {
 	limit  string
-	cost   string // the name of the cost that a start takes; otherwise its default cost
+	cost   string // name of the cost; empty: the default
 	kind   kind
 	window time.Duration
-	zone   string  // of the clock whose windows count
-	most   float64 // units: per window, or at once for a rate
-	rate   float64 // units per second
-	// slots counts the last start of a window as one unit, because it may take slots in advance
+	zone   string  // of clock windows
+	most   float64 // units per window, or at once for a rate
+	rate   float64 // per second
+	// slots counts a window's last start as one unit: it may take slots in advance.
 	slots bool
 }
 
 type kind int
 
 const (
-	byRate    kind = iota // any window T of at least a length: most + rate·T
+	byRate    kind = iota // any window of at least a length
 	byWindow              // any window of one length
 	byClock               // windows of the clock
 	byCounter             // a sliding counter
@@ -58,8 +55,7 @@ const (
 // reorder is how late a start may be reported.
 const reorder = 250 * time.Millisecond
 
-// law2 returns the law of rate for any window of a second or more, and separate windows for people
-// to read.
+// law2 returns the law of rate for windows of a second or more, and windows for people to read.
 func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []spec {
 	if outflow.IsZero() {
 		return nil
@@ -78,7 +74,7 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 	return specs
 }
 
-// mostRemembered bounds the starts remembered for windows of a rate.
+// mostRemembered bounds a rate's windows, in starts.
 const mostRemembered = 100_000
 
 func specOf(l policy.Limit) spec {
@@ -107,7 +103,7 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	// A zone differs each time that it is read, so it must not be part of the comparison.
+	// A zone differs each time that it is read, and must not be compared.
 	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
@@ -130,19 +126,18 @@ func (s spec) taken(last start) int64 {
 type rateLaw struct {
 	spec
 	origin int64
-	sum    int64     // units of all forgotten starts
+	sum    int64     // of forgotten starts
 	recent []counted // in order
-	near   int       // how many of recent lie a shortest window before the last
-	far    lowest    // of the forgotten starts
-	low    lowest    // also of the near ones
+	near   int       // those at least a window before the last
+	far    lowest    // of forgotten starts
+	low    lowest    // also of near ones
 }
 
 type counted struct {
 	start
-	before int64 // units of all earlier starts
+	before int64 // of earlier starts
 }
 
-// lowest is the start of the fullest window.
 type lowest struct {
 	counted
 	level float64
@@ -172,7 +167,7 @@ func (l *rateLaw) add(s start) view {
 	return fullest
 }
 
-// settle counts the difference at the last start, which is when it can be known.
+// settle counts the difference at the last start, when it can be known.
 func (l *rateLaw) settle(_ start, diff int64) {
 	if n := len(l.recent); n > 0 {
 		l.insert(start{at: l.recent[n-1].at, units: diff})
@@ -247,7 +242,7 @@ func (l *rateLaw) from(first, last counted, j int) view {
 
 type windowLaw struct {
 	spec
-	recent []start // in the window of the last one, in order
+	recent []start
 	sum    int64
 }
 
@@ -295,12 +290,12 @@ func (l *windowLaw) settle(s start, diff int64) {
 	}
 }
 
-// clockLaw judges windows of the clock, or a sliding counter's estimate from two of them.
+// clockLaw judges clock windows, or a sliding counter's estimate from two of them.
 type clockLaw struct {
 	spec
-	clock        algorithms.FixedWindow // defines the windows
-	begin, end   int64                  // of the current window
-	before, here int64                  // units in the previous window and in this one
+	clock        algorithms.FixedWindow
+	begin, end   int64
+	before, here int64 // units in the last window and in this one
 	first        int64
 	last         []start
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Window describes the starts in a window of a limit.
+// Window is a window of a limit.
 type Window struct {
-	// Limit is outflow, outflow_total, or the name of one of the policy's limits.
+	// Limit is outflow, outflow_total, or a limit's name.
 	Limit string `json:"limit"`
-	// Length is the window's length, for limits on windows of any length the fullest one's.
+	// Length is the window's; for windows of any length the fullest one's.
 	Length policy.Duration `json:"window"`
-	Units  int64           `json:"units"` // that started in it
-	Most   float64         `json:"most"`  // permitted
-	From   time.Time       `json:"from"`  // its first and its last start
+	Units  int64           `json:"units"` // started
+	Most   float64         `json:"most"`
+	From   time.Time       `json:"from"` // first and last start
 	To     time.Time       `json:"to"`
 }
 
-// Share returns the used part of the limit; more than 1 means that it was broken.
+// Share returns the used part of the limit; above 1 it was broken.
 func (w Window) Share() float64 { return float64(w.Units) / w.Most }
 
 // Breach is a broken limit.
@@ -31,37 +31,37 @@ type Breach struct {
 	Policy string
 	Key    job.Key // of the last start
 	Window Window
-	// Starts are the ids of jobs started in the window: the first, if known, and the last ones.
+	// Starts are ids of jobs started in the window: the first, if known, and the last ones.
 	Starts []string
 }
 
-// String describes the limit and the starts that broke it.
+// String implements [fmt.Stringer].
 func (b Breach) String() string {
 	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
 		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
 		strings.Join(b.Starts, " "))
 }
 
-// Standing holds the observations of a bucket.
+// Standing is the observations of a bucket.
 type Standing struct {
-	Since time.Time `json:"since"` // start of the observation
-	// Worst are the fullest windows of the last hour or two, one per limit and length.
+	Since time.Time `json:"since"`
+	// Worst are the fullest windows of the last hour or two, by limit and length.
 	Worst []Window `json:"worst"`
-	// Broken is how often a limit was broken since then.
+	// Broken is how often a limit was broken since.
 	Broken uint64 `json:"broken"`
-	// Incomplete means that lost events could have added starts to these windows.
+	// Incomplete means that lost events could have added starts.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// Figure holds the observations of one limit of a policy, over all its buckets.
+// Figure is the observations of one limit, over all buckets.
 type Figure struct {
 	Policy, Limit string
-	Worst         float64 // the largest [Window.Share] of the last hour or two
+	Worst         float64 // largest [Window.Share] of the last hour or two
 	Broken        uint64
 	Incomplete    bool
 }
 
-// missing reports whether events lost at an instant could count in the reported windows.
+// missing reports whether lost events could count in the windows.
 func missing(lost time.Time, specs []spec, now time.Time) bool {
 	longest := period
 	for _, s := range specs {
@@ -70,8 +70,7 @@ func missing(lost time.Time, specs []spec, now time.Time) bool {
 	return !lost.IsZero() && now.Sub(lost) < period+longest
 }
 
-// Bucket returns the observations of a bucket, including limits that count all keys or are shared,
-// if there are any.
+// Bucket returns the observations of a bucket, and of limits on all keys and shared ones, if any.
 func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
 	a := j.policies[name]
 	if a == nil || a.buckets[key] == nil {

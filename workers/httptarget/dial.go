@@ -21,8 +21,7 @@ func dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 }
 
-// guarded is [Client] restricted to connections that the rules permit and to the proxies of
-// proxyOf.
+// guarded is [Client] for permitted addresses and the proxies of proxyOf.
 func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *http.Client {
 	free, checked := dialer(), dialer()
 	checked.Control = func(_, address string, _ syscall.RawConn) error {

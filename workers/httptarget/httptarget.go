@@ -1,6 +1,6 @@
-// Package httptarget runs jobs as HTTP requests: the payload goes to the policy's target, and the
-// status of the response decides the attempt. A start is exactly one request: if the connection
-// breaks before the response, the attempt has failed, and the next one starts at the policy's rate.
+// Package httptarget runs jobs as HTTP requests: the response's status decides the attempt. A start
+// is exactly one request: if the connection breaks, the attempt has failed, and the next one starts
+// at the policy's rate.
 package httptarget
 
 import (
@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// mostAnswer is how much of a body is read, so that the connection can be reused.
+	// mostAnswer is how much of a body is read, for reuse of the connection.
 	mostAnswer = 64 << 10
 	// mostDetail is how much of a body an error quotes.
 	mostDetail = 256
-	// keepIdle is shorter than servers usually keep a connection (5 s and more), because a request
-	// on one that is being closed is a failed attempt.
+	// keepIdle is shorter than servers usually keep a connection (5 s and more): a request on one
+	// being closed is a failed attempt.
 	keepIdle = 4 * time.Second
 )
 
@@ -46,8 +46,8 @@ type Options struct {
 	Client *http.Client
 }
 
-// New returns a function for [workers.Options.Target]: it returns the handler of a policy with an
-// HTTP target.
+// New returns a function for [workers.Options.Target]: the handlers of policies with an HTTP
+// target.
 func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	// Two clients, because a kept connection serves any request to its address.
 	file, others := o.Client, o.Client
@@ -86,8 +86,7 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	}
 }
 
-// Client returns an HTTP client for targets without restrictions. It returns redirects as
-// responses, and has no timeout.
+// Client returns an HTTP client without restrictions, redirects or a timeout.
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -106,7 +105,7 @@ func Client() *http.Client {
 	}
 }
 
-// withTLS returns a client that differs from another one by its connections.
+// withTLS returns a client with other connections.
 func withTLS(client *http.Client, files policy.ClientTLS) (*http.Client, error) {
 	if files == (policy.ClientTLS{}) {
 		return client, nil
@@ -125,8 +124,8 @@ type target struct {
 	base    *url.URL
 	policy  *policy.Target
 	secrets []*secret
-	key     *secret // nil: requests are not signed
-	tokens  *tokens // nil: requests have no access token
+	key     *secret // nil: none
+	tokens  *tokens // nil: none
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
@@ -164,7 +163,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
-	// The status decides. If the rest of the response is lost, the request was served all the same.
+	// The status decides: a request is served even if the rest of the response is lost.
 	most := int64(mostAnswer)
 	from := t.policy.HTTP.CostFromResponse
 	for _, at := range from {
@@ -199,8 +198,8 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return err
 }
 
-// down returns the error of an unreachable target. For callbacks each job has its own target, so it
-// opens no breaker and costs the job an attempt.
+// down returns the error of an unreachable target. Each callback has its own target, so it opens no
+// breaker.
 func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
@@ -208,15 +207,13 @@ func (t *target) down(err error) error {
 	return workers.Unavailable(err)
 }
 
-// noHints is the pause of a response whose hints are not read.
 const noHints = time.Duration(-1)
 
-// connections are header fields of the connection (RFC 9110, 7.6.1), and others not to be shown.
+// connections are fields of the connection (RFC 9110, 7.6.1), and others not to be shown.
 var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Set-Cookie"}
 
-// shown returns a response's header for waiting submitters: without hidden texts, and without
-// fields of the connection.
+// shown returns a response's header for waiting submitters.
 func shown(header http.Header, hidden []string) http.Header {
 	header = header.Clone()
 	for _, name := range connections {
@@ -326,7 +323,7 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge converts a response to the result of an attempt: see docs/guide.md, "Targets".
+// judge returns an attempt's result: see docs/guide.md, "Targets".
 func judge(response *http.Response, body []byte, left time.Duration, now time.Time,
 	renews bool) error {
 
@@ -354,7 +351,7 @@ func detail(body []byte) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// withoutURL removes the URL from an http.Client error: it may hold credentials.
+// withoutURL removes the URL, which may hold credentials.
 func withoutURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

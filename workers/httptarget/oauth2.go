@@ -18,14 +18,14 @@ import (
 const (
 	// mostTokenWait bounds a request for a token.
 	mostTokenWait = 10 * time.Second
-	// leastTokenLife is the least age of a token that is replaced because of a 401, and the pause
-	// after a failed renewal.
+	// leastTokenLife is the least age of a token replaced because of a 401, and the pause after a
+	// failed renewal.
 	leastTokenLife = time.Second
 	// forever is the life of tokens that do not expire.
 	forever = 10 * 365 * 24 * time.Hour
 )
 
-// tokens requests access tokens, and keeps the last one in memory.
+// tokens requests access tokens, and keeps the last one.
 type tokens struct {
 	client *http.Client
 	secret *secret
@@ -37,7 +37,7 @@ type tokens struct {
 	current token
 }
 
-// token is usable until its end, and renewed by one job from its renewal on.
+// token is usable until end, and renewed by one job from renewal on.
 type token struct {
 	value               string // of the header; empty: none
 	since, renewal, end time.Time
@@ -109,7 +109,7 @@ func (t *tokens) refused(value string) {
 	}
 }
 
-// request asks for a token. Its errors quote no answer except for the code (RFC 6749, section 5.2).
+// request asks for a token. Its errors quote only an answer's code (RFC 6749, section 5.2).
 func (t *tokens) request(ctx context.Context) (made token, err error) {
 	if t.config.ClientSecret, err = t.secret.read(); err != nil {
 		return token{}, fmt.Errorf("client_secret: %w", err)

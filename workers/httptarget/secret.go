@@ -14,16 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// mostSecret is the largest header value read from a file, in bytes.
+// mostSecret bounds a secret file, in bytes.
 const mostSecret = 16 << 10
 
-// secret is a header field with a value from a file, which only goes into requests.
+// secret is a header field with a value from a file.
 type secret struct {
 	name, file string
 
 	mu    sync.Mutex
 	value string
-	watch *follow.Watch // since before the file was read; nil: it was not
+	watch *follow.Watch // since before the read; nil: unread
 }
 
 func newSecrets(headers policy.TargetHeaders) []*secret {

@@ -11,8 +11,8 @@ import (
 // mostSettled is how much of a body is read to find a cost.
 const mostSettled = 8 << 20
 
-// settle reports the job's actual costs from Penstock's headers and the places that the policy
-// names. If a value is missing or not a number, the estimate stands.
+// settle reports actual costs, from Penstock's headers and the policy's places. If a value is
+// missing or not a number, the estimate stands.
 func settle(j workers.Job, from policy.CostFromResponse, header http.Header, body []byte) {
 	for cost, used := range job.ReadUsed(header) {
 		j.Settle(cost, used)

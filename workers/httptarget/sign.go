@@ -15,7 +15,7 @@ import (
 // signatureHeader has the time of a request and its signature: t=1795341600,v1=5257a8….
 const signatureHeader = "Penstock-Signature"
 
-// leastKey is the minimum length of signing keys, in bytes.
+// leastKey is the least length of signing keys, in bytes.
 const leastKey = 16
 
 func newKey(s *policy.Signing) *secret {
@@ -25,7 +25,7 @@ func newKey(s *policy.Signing) *secret {
 	return &secret{name: signatureHeader, file: s.HMACFile}
 }
 
-// sign adds a request's signature: the HMAC-SHA256 of the Unix time, a dot and the body.
+// sign adds the HMAC-SHA256 of the Unix time, a dot and the body.
 func (s *secret) sign(header http.Header, body []byte, now time.Time) error {
 	key, err := s.read()
 	if err == nil && len(key) < leastKey {

@@ -1,20 +1,19 @@
-// Package natstarget runs jobs as NATS requests: the payload goes to the subject of the policy's
-// target, a NATS micro service or any other responder, and the reply decides the attempt.
+// Package natstarget runs jobs as NATS requests to the subject of the policy's target, a NATS micro
+// service or any other responder. The reply decides the attempt.
 //
-// A reply means done, with two exceptions. The first is a micro service's error, with the header
-// Nats-Service-Error or Nats-Service-Error-Code. It means the same as that status over HTTP: 429,
-// and 503 with a Retry-After header, throttle the whole bucket; any other 4xx except 408 makes the
-// job a dead letter; everything else is a failed attempt, as is a missing reply within the policy's
+// A reply means done, with two exceptions. The first is a micro service's error
+// (Nats-Service-Error, Nats-Service-Error-Code), which means the same as that status over HTTP:
+// 429, and 503 with a Retry-After header, throttle the whole bucket; any other 4xx except 408 makes
+// the job a dead letter; everything else is a failed attempt, as is a missing reply within the
 // timeout. A timeout and 5xx also mark the target as down: see [workers.Unavailable]. Without a
-// listener on the subject no attempt counts, and the bucket retries every second.
+// listener no attempt counts, and the bucket retries every second.
 //
 // The second is JetStream's refusal of a message whose subject a stream captures. So policies can
 // be chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job
-// of that bucket, with its forwarded headers. While that bucket or its stream is full, the bucket
-// of the job pauses for a second, and no attempt counts. A message that is too large becomes a dead
-// letter; any other refusal is a failed attempt. All attempts of a job and of its replay have the
-// same Nats-Msg-Id, derived from its Idempotency-Key, so a job whose reply was lost is not stored
-// twice within the stream's duplicate window.
+// of that bucket, with its forwarded headers. While that is full, the bucket of the job pauses for
+// a second, and no attempt counts. A message that is too large becomes a dead letter; any other
+// refusal is a failed attempt. All attempts of a job and of its replay have one Nats-Msg-Id, so
+// none is stored twice within the duplicate window.
 package natstarget
 
 import (
@@ -39,16 +38,14 @@ import (
 )
 
 const (
-	// absent is how long a bucket pauses if its subject has no listener, or if the next bucket is
-	// full.
+	// absent is how long a bucket pauses without a listener, or while the next bucket is full.
 	absent = time.Second
-	// mostDetail is how much of a reply's payload an error quotes.
+	// mostDetail is how much of a payload an error quotes.
 	mostDetail = 256
 )
 
-// New returns a function for [workers.Options.Target]: it returns the handler of a policy with a
-// NATS target, nil for other policies. A subject under the installation's prefix is an error,
-// except the subjects of jobs.
+// New returns a function for [workers.Options.Target]: the handlers of policies with a NATS target.
+// A subject under the installation's prefix is an error, except the subjects of jobs.
 func New(nc *nats.Conn, prefix string) func(policy.Entry) (workers.Handler, error) {
 	return func(entry policy.Entry) (workers.Handler, error) {
 		p := entry.Policy
@@ -88,8 +85,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return judge(reply, redact.Values(job.Forwarded(j.Header))...)
 }
 
-// request makes the message of a job. Forwarded headers keep their names; method and path mean
-// nothing to a service.
+// request makes a job's message. Method and path mean nothing to a service.
 func (t *target) request(j workers.Job) *nats.Msg {
 	m := nats.NewMsg(t.subject)
 	m.Data = j.Body
@@ -111,8 +107,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	return m
 }
 
-// judge converts a reply to the result of an attempt, without the hidden texts: see docs/guide.md,
-// "Targets".
+// judge returns an attempt's result, without hidden texts: see docs/guide.md, "Targets".
 func judge(reply *nats.Msg, hidden ...string) error {
 	if again := workers.ReadAgain(reply.Header, time.Now()); again != nil {
 		return again
@@ -141,7 +136,7 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	return answer
 }
 
-// judgeStored returns the result for a reply that may come from a stream.
+// judgeStored returns the result of a reply that may come from a stream.
 func judgeStored(reply []byte) error {
 	refusal := queue.PublishRefusal(reply)
 	switch {

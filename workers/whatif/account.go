@@ -13,8 +13,8 @@ import (
 // Reason is why a request is refused.
 type Reason string
 
-// Reasons of refusals: the queue of a bucket or of all buckets is full; a limit at the door is
-// exhausted; the job is expected to start after its deadline; its cost can never pass.
+// Reasons: a bucket's queue or all queues are full; a limit at the door is exhausted; the job is
+// expected after its deadline; its cost can never pass.
 const (
 	Capacity Reason = "capacity"
 	Jobs     Reason = "max_jobs"
@@ -23,41 +23,38 @@ const (
 	Cost     Reason = "cost"
 )
 
-// Report is the result of a trace under a policy.
+// Report is a trace's result under a policy.
 type Report struct {
 	Policy string `json:"policy"`
 	Figures
 	// Refusals counts refused requests by reason.
 	Refusals map[Reason]int64 `json:"refusals"`
-	// Buckets is the number of keys; Keys has the results of those with most requests.
+	// Buckets is the number of keys; Keys are those with most requests.
 	Buckets int           `json:"buckets"`
 	Keys    []KeyFigures  `json:"keys,omitempty"`
 	Width   time.Duration `json:"-"` // of a bin
 	Bins    []Bin         `json:"-"` // from the first request to the last event
 }
 
-// KeyFigures are the results of one key.
 type KeyFigures struct {
 	Key job.Key `json:"key"`
 	Figures
 }
 
-// Figures are the results of some requests. For a whole policy, Depth and Worst are maximums over
-// buckets.
+// Figures are results of requests. For a whole policy, Depth and Worst are maximums over buckets.
 type Figures struct {
 	Requests int64 `json:"requests"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Started counts accepted requests that started or went ahead; Stale counts dead letters by a
-	// deadline or their policy's max_age.
+	// Started counts accepted requests that started or went ahead; Stale counts dead letters by
+	// age.
 	Started int64 `json:"started"`
 	Stale   int64 `json:"stale"`
-	// Wait is the time from request to start, of requests that started.
+	// Wait is from request to start, of those that started.
 	Wait Waits `json:"wait"`
 	// Depth is the most waiting and running jobs in a bucket.
 	Depth int64 `json:"depth"`
-	// Worst is the most that one bucket started in any window, in units of cost; WorstAt is the end
-	// of that window.
+	// Worst is the most units that a bucket started in any window, which ended at WorstAt.
 	Worst   int64     `json:"worst"`
 	WorstAt time.Time `json:"worst_at,omitzero"`
 }
@@ -67,17 +64,17 @@ func (f Figures) RefusedShare() float64 {
 	return float64(f.Refused) / float64(max(f.Requests, 1))
 }
 
-// StaleShare is the part of the requests that was accepted and became stale, 0 to 1.
+// StaleShare is the part that was accepted and became stale, 0 to 1.
 func (f Figures) StaleShare() float64 { return float64(f.Stale) / float64(max(f.Requests, 1)) }
 
-// Waits are quantiles of waits, by the nearest-rank method.
+// Waits are quantiles, by the nearest-rank method.
 type Waits struct {
 	P50 Millis `json:"p50_ms"`
 	P99 Millis `json:"p99_ms"`
 	Max Millis `json:"max_ms"`
 }
 
-// Millis is a duration encoded in JSON as milliseconds.
+// Millis is encoded in JSON as milliseconds.
 type Millis time.Duration
 
 // MarshalJSON implements [json.Marshaler].
@@ -88,7 +85,7 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 // Bin is an interval of the simulated time.
 type Bin struct {
 	Requests, Refused int64
-	Started           int64         // units of cost
+	Started           int64         // units
 	Depth             int64         // the most jobs in all buckets
 	Wait              time.Duration // the longest of started jobs
 }
@@ -99,7 +96,7 @@ type account struct {
 	policy  string
 	keys    map[job.Key]*keyAccount
 	reasons map[Reason]int64
-	held    int64 // accepted jobs of all buckets that have not ended
+	held    int64 // accepted and not ended
 	first   int64 // Unix ns of the first request
 	width   time.Duration
 	bins    []Bin
@@ -141,7 +138,6 @@ func (a *account) refused(k *keyAccount, at int64, why Reason) {
 	a.bin(at, func(b *Bin) { b.Refused++ })
 }
 
-// stored counts an accepted job, left its end.
 func (a *account) stored(k *keyAccount, at int64) {
 	a.held++
 	k.held++
@@ -174,7 +170,7 @@ func (a *account) started(k *keyAccount, at, came, cost int64) {
 	})
 }
 
-// bin updates the bin of an instant. When bins reach their maximum, pairs are merged.
+// bin updates an instant's bin. Beyond their maximum, pairs of bins are merged.
 func (a *account) bin(at int64, change func(*Bin)) {
 	if a.options.Bins == 0 {
 		return

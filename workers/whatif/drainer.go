@@ -14,16 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer replaces the process around a policy's valve.
+// drainer is the process around a policy's valve.
 type drainer struct {
 	*world
 	valve     *valve.Valve
 	part      *valve.Part
 	out       valve.Actions
 	questions valve.Questions
-	began     int64 // Unix ns at which the valve's clock showed origin
+	began     int64 // Unix ns when the valve's clock showed origin
 	wakes     pace.Instant
-	turned    pace.Instant // when it last had a turn
+	turned    pace.Instant // last turn
 	seq       uint64
 	ends      heap.Heap[ending]
 	one       [1]job.Arrived
@@ -40,11 +40,11 @@ func (e ending) Before(f ending) bool {
 func (e ending) Moved(int) {}
 
 const (
-	// origin is some time after the clock's zero, which can mean "never".
+	// origin is after the clock's zero, which can mean "never".
 	origin = pace.Instant(time.Hour)
-	// memory bounds jobs in memory as in production; further ones are read again later.
+	// memory bounds jobs in memory as in production.
 	memory = 512 << 20
-	// soon is when to ask a valve again that wants another turn at once.
+	// soon is when a valve gets another turn that it wants at once.
 	soon = pace.Instant(time.Microsecond)
 )
 
@@ -61,19 +61,18 @@ func newDrainer(w *world, began int64) *drainer {
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)
 	d.part.GoLive(origin)
 	d.part.Swept(origin)
-	d.part.Changed = true // so that the first job finds a checkpoint
+	d.part.Changed = true // for the first job's checkpoint
 	d.note()
 	return d
 }
 
-// instant converts a date to the valve's clock; date converts back.
 func (d *drainer) instant(at int64) pace.Instant       { return origin + pace.Instant(at-d.began) }
 func (d *drainer) date(now pace.Instant) time.Time     { return time.Unix(0, d.unix(now)).UTC() }
 func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin) + d.began }
 
 func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.date(now), 0 }
 
-// next returns the instant of the next event without further requests, or the end of time.
+// next returns when something next happens without requests.
 func (d *drainer) next() int64 {
 	at := max(d.wakes, d.turned+soon)
 	if len(d.ends) > 0 {
@@ -123,7 +122,7 @@ func (d *drainer) turn() error {
 	return nil
 }
 
-// note stores a checkpoint, which starts under long limits require.
+// note stores a checkpoint, which starts under limits require.
 func (d *drainer) note() {
 	if len(d.policy.Limits) > 0 && d.part.Changed {
 		d.part.Changed = false
@@ -136,7 +135,7 @@ func (d *drainer) end(run uint64, how record.OutcomeKind, now pace.Instant) {
 	d.valve.Finished(run, record.Outcome{Kind: how}, now)
 }
 
-// perform performs the valve's actions, if there are any. Actions may append to later lists.
+// perform performs actions, which may request more.
 func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	out := &d.out
 	more = len(out.Starts)+len(out.Burials)+len(out.Acks)+len(out.Fetches) > 0

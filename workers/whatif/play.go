@@ -1,9 +1,9 @@
-// Package whatif simulates a trace of requests under a policy in virtual time, and reports refusals
-// with reasons, waits, queue depths, the most starts in a window, and jobs that became stale.
+// Package whatif simulates a trace of requests under a policy in virtual time, and reports
+// refusals, waits, depths, the most starts in a window, and stale jobs.
 //
-// Decisions are made by production code: the limiter of package admission/limiter at the door, and
-// a drainer's valve behind it. Only their environment is simulated: one drainer owns all
-// partitions, clocks are exact, messages take no time, every run succeeds.
+// Production code decides: the limiter of package admission/limiter, and a drainer's valve. Only
+// their environment is simulated: one drainer owns all partitions, clocks are exact, messages take
+// no time, every run succeeds.
 package whatif
 
 import (
@@ -33,7 +33,7 @@ type Request struct {
 // Options are the settings of [Play]. The zero value is useful.
 type Options struct {
 	Duration time.Duration // of each run
-	Workers  int           // of all drainers together; 0: the policy's workers
+	Workers  int           // of all drainers; 0: the policy's
 	Deadline time.Duration // default for jobs; 0: none
 	Window   time.Duration // for Figures.Worst; default 1s
 	Keys     int           // number of keys to report, by most requests; 0: none
@@ -42,8 +42,8 @@ type Options struct {
 	memory int64 // of jobs in memory, in bytes; 0: as in production
 }
 
-// Play simulates requests, which must be in order of time, under a policy, and then continues until
-// all accepted ones have ended or nothing more happens. Shared limits are private here.
+// Play simulates requests, in order of time, and continues until all accepted ones have ended or
+// nothing more happens. Shared limits are private here.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -87,18 +87,18 @@ func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, erro
 	return w.account.report(), nil
 }
 
-// world is one policy with its limiter and its drainer.
+// world is one policy with its limiter and drainer.
 type world struct {
 	policy  policy.Policy
 	options Options
 	now     int64            // Unix ns
-	door    *admission.Limit // nil: the queue alone decides
-	drainer *drainer         // nil: there is no queue, or no request yet
+	door    *admission.Limit // nil: only the queue decides
+	drainer *drainer         // nil: no queue, or no request yet
 	leaving heap.Heap[departure]
 	account *account
 }
 
-// departure is a request that a meter has allowed, and that proceeds later.
+// departure is an allowed request of a meter that proceeds later.
 type departure struct {
 	at, came int64
 	of       *keyAccount
@@ -110,7 +110,7 @@ func (d departure) Moved(int)               {}
 
 func (w *world) wall() time.Time { return time.Unix(0, w.now).UTC() }
 
-// pass advances time to an instant, with everything due until then.
+// pass advances time, with everything due until then.
 func (w *world) pass(until int64) error {
 	for {
 		next := int64(math.MaxInt64)
@@ -140,8 +140,7 @@ func (w *world) pass(until int64) error {
 	return nil
 }
 
-// request handles a request as [admission.Service.Submit] does, or [admission.Service.Check]
-// without a queue.
+// request is [admission.Service.Submit], or [admission.Service.Check] without a queue.
 func (w *world) request(r *Request) error {
 	of := w.account.requested(r)
 	if !w.possible(r) {
@@ -198,7 +197,7 @@ func (w *world) full(of *keyAccount) Reason {
 	return ""
 }
 
-// possible reports whether a request's cost can ever pass.
+// possible reports whether a cost can ever pass.
 func (w *world) possible(r *Request) bool {
 	if w.door != nil {
 		return (r.Cost <= w.door.Quota.Units || w.door.Shadow) && (r.IP != "" || !w.door.ByIP)

@@ -48,8 +48,8 @@ type Kit struct {
 	ends    map[string][]queue.Event
 }
 
-// Policy returns a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000
-// jobs per key. Tests may modify it.
+// Policy returns a leaking bucket with a rate such as "50/s" and room for 100,000 jobs per key.
+// Tests may modify it.
 func Policy(name, outflow string) policy.Policy {
 	rate, err := algorithms.ParseRate(outflow)
 	if err != nil {
@@ -60,7 +60,7 @@ func Policy(name, outflow string) policy.Policy {
 		Partitions: 1}
 }
 
-// New starts a server without a port in the test's process, and stores the policies.
+// New starts a server in the test's process, and stores the policies.
 func New(t testing.TB, policies ...policy.Policy) *Kit {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
@@ -95,7 +95,7 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 	return k
 }
 
-// Connect returns a connection for the code under test, which is closed at the end of the test.
+// Connect returns a connection, closed at the end of the test.
 func (k *Kit) Connect() *nats.Conn {
 	k.t.Helper()
 	nc, err := k.server.Connect(nats.MaxReconnects(-1))
@@ -109,7 +109,7 @@ func (k *Kit) Connect() *nats.Conn {
 // Broker gives access to queues, policies and dead letters.
 func (k *Kit) Broker() *queue.Broker { return k.broker }
 
-// SetPolicy stores a policy with defaults for unset fields. It may change one while jobs run.
+// SetPolicy stores a policy with defaults, even while jobs run.
 func (k *Kit) SetPolicy(p policy.Policy) {
 	k.t.Helper()
 	p = p.WithDefaults()
@@ -125,7 +125,7 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 	k.policies[p.Name] = p
 }
 
-// Audit observes all starts from now on, and fails the test at its end if they broke a limit.
+// Audit observes all starts, and fails the test at its end if they broke a limit.
 func (k *Kit) Audit() *audit.Auditor {
 	k.t.Helper()
 	auditor := audit.New(k.broker, audit.Options{})
@@ -149,8 +149,7 @@ func (k *Kit) Audit() *audit.Auditor {
 	return auditor
 }
 
-// Handle registers the handler of a policy. Call it before the first [Kit.Start]. A nil handler
-// succeeds without doing anything.
+// Handle registers a policy's handler; a nil one succeeds. Call it before the first [Kit.Start].
 func (k *Kit) Handle(policy string, handle workers.Handler) {
 	if handle == nil {
 		handle = func(context.Context, workers.Job) error { return nil }
@@ -158,11 +157,11 @@ func (k *Kit) Handle(policy string, handle workers.Handler) {
 	k.handlers[policy] = handle
 }
 
-// Start runs another drainer with the registered handlers, until stop or the end of the test stops
-// it in order. [Kit.Publish] starts the first one automatically.
+// Start runs another drainer with the registered handlers, until stop or the end of the test.
+// [Kit.Publish] starts the first one.
 func (k *Kit) Start() (stop func()) {
 	k.t.Helper()
-	k.drainer.Do(func() {}) // not automatically any more
+	k.drainer.Do(func() {})
 	return k.start()
 }
 
@@ -189,7 +188,6 @@ func (k *Kit) start() (stop func()) {
 	return stop
 }
 
-// recording wraps a handler to record its starts.
 func (k *Kit) recording(handle workers.Handler) workers.Handler {
 	return func(ctx context.Context, job workers.Job) error {
 		k.mu.Lock()
@@ -200,7 +198,6 @@ func (k *Kit) recording(handle workers.Handler) workers.Handler {
 	}
 }
 
-// heard records final outcomes.
 func (k *Kit) heard(policy string, e queue.Event) {
 	switch e.Type {
 	case queue.EventDone, queue.EventDead, queue.EventCancelled:
@@ -217,8 +214,7 @@ func (k *Kit) note() {
 	k.changed = make(chan struct{})
 }
 
-// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. key is
-// unencoded, as in an HTTP path.
+// Publish submits n jobs with one body, and waits until all are accepted. key is unencoded.
 func (k *Kit) Publish(policy, key string, body []byte, n int) {
 	k.t.Helper()
 	for i := range n {
@@ -242,8 +238,7 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	return err
 }
 
-// Wait waits until n jobs of a policy have ended (done, dead or cancelled) since the test began,
-// and returns these events in order of arrival.
+// Wait waits until n jobs of a policy have ended since the test began, and returns these events.
 func (k *Kit) Wait(policy string, n int) []queue.Event {
 	k.t.Helper()
 	timer := time.NewTimer(Patience)
@@ -264,9 +259,8 @@ func (k *Kit) Wait(policy string, n int) []queue.Event {
 	}
 }
 
-// Jobs returns the attempts of a policy's bucket that handlers have run, in order of their starts.
-// key is unencoded. An empty one selects all buckets; jobs without a key are those whose Key.Raw()
-// is empty.
+// Jobs returns the attempts of a bucket that handlers have run, in order. key is unencoded; an
+// empty one selects all buckets.
 func (k *Kit) Jobs(policy, key string) []workers.Job {
 	k.mu.Lock()
 	jobs := slices.Clone(k.starts[policy])
@@ -279,9 +273,9 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 }
 
 // AssertRate fails the test if a bucket started more jobs than promised in any window T of a second
-// or more: peak·(T + 2 ms) + burst. An empty key checks each of the policy's buckets. With an
-// outflow_total it checks all buckets together, and single buckets only if the policy has an
-// outflow too. It counts jobs, not costs, and ignores overrides of keys.
+// or more: peak·(T + 2 ms) + burst. An empty key checks each bucket. With an outflow_total it
+// checks all together, and single ones only if there is an outflow too. It counts jobs, not costs,
+// and ignores overrides.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
 	p := k.policies[policy]
@@ -311,8 +305,8 @@ func (k *Kit) AssertRate(policy, key string) {
 }
 
 // CheckRate returns an error if ordered starts exceed peak·(T + 2 ms) + burst in any window T of a
-// second or more. peak is in starts per second; without one in the policy it is 1.25 % above the
-// outflow ([policy.DefaultPeak]).
+// second or more. peak is in starts per second, by default 1.25 % above the outflow
+// ([policy.DefaultPeak]).
 func CheckRate(starts []time.Time, peak float64, burst int64) error {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {

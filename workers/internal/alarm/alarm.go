@@ -4,8 +4,7 @@ package alarm
 
 import "github.com/penstock-mq/penstock/workers/internal/pace"
 
-// Set sets the alarm to an instant of the clock. It makes no system call if the alarm is
-// already set to it.
+// Set makes no system call if the alarm is already set to this instant.
 func (a *Alarm) Set(at pace.Instant, clock func() pace.Instant) error {
 	if at == a.at {
 		return nil
@@ -14,6 +13,5 @@ func (a *Alarm) Set(at pace.Instant, clock func() pace.Instant) error {
 	return a.reset(max(0, at.Since(clock())))
 }
 
-// Rang must be called after a receive from Rings, so that the alarm can be set to the same
-// instant again.
+// Rang must follow a receive from Rings.
 func (a *Alarm) Rang() { a.at = pace.Never }

@@ -10,10 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Alarm rings at an instant. The runtime's timers are late by 1 ms or more, because an idle
-// process waits in epoll_wait(2) for whole milliseconds: too coarse for rates of 1,000/s and
-// up. A timerfd is late by some 50 µs. Its clock continues while the machine sleeps, as
-// instants do.
+// Alarm rings at an instant. The runtime's timers are late by 1 ms or more, because an idle process
+// waits in epoll_wait(2) for whole milliseconds: too coarse for 1,000/s and up. A timerfd is late
+// by some 50 µs, and counts time asleep, as instants do.
 type Alarm struct {
 	Rings chan struct{}
 	at    pace.Instant // its setting; Never once it has rung
@@ -21,7 +20,6 @@ type Alarm struct {
 	fd    int
 }
 
-// New returns an alarm that is not set.
 func New() (*Alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -31,7 +29,7 @@ func New() (*Alarm, error) {
 		file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}, nil
 }
 
-// Run delivers the alarm's rings until Stop.
+// Run delivers rings until Stop.
 func (a *Alarm) Run() {
 	var expirations [8]byte
 	for {
@@ -45,8 +43,7 @@ func (a *Alarm) Run() {
 	}
 }
 
-// reset sets the alarm to ring after d. It cancels earlier settings, except for a ring already
-// delivered.
+// reset replaces the setting. A ring may have been delivered.
 func (a *Alarm) reset(d time.Duration) error {
 	after := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm
 	if err := unix.TimerfdSettime(a.fd, 0, &after, nil); err != nil {
@@ -55,5 +52,4 @@ func (a *Alarm) reset(d time.Duration) error {
 	return nil
 }
 
-// Stop ends Run.
 func (a *Alarm) Stop() { _ = a.file.Close() }

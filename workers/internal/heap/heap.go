@@ -1,24 +1,21 @@
-// Package heap provides a binary heap whose items know their place. An item can therefore be
-// reordered or removed without a search.
+// Package heap provides a binary heap whose items know their index, to be reordered or removed
+// without a search.
 package heap
 
 // Heap is a binary heap: its first item goes before all others.
 type Heap[T Item[T]] []T
 
-// Item is an element of a heap. Before reports whether it goes before another one, and Moved tells
-// it its index.
+// Item is an element of a heap.
 type Item[T any] interface {
 	Before(T) bool
 	Moved(index int) // −1: no longer in the heap
 }
 
-// Push adds an item.
 func (h *Heap[T]) Push(x T) {
 	*h = append(*h, x)
 	h.up(len(*h)-1, 0)
 }
 
-// Remove removes the item at i and returns it.
 func (h *Heap[T]) Remove(i int) T {
 	s := *h
 	x, last := s[i], len(s)-1
@@ -35,9 +32,8 @@ func (h *Heap[T]) Remove(i int) T {
 // Fix restores the order after the item at i has changed.
 func (h Heap[T]) Fix(i int) { h.settle(i, 0) }
 
-// settle moves an item to where it belongs below top. It sinks to the bottom and rises from there,
-// which takes half of the comparisons of sinking alone: what takes the place of a first item comes
-// from the bottom.
+// settle moves an item below top. It sinks to the bottom and rises from there, with half of the
+// comparisons: what replaces a first item comes from the bottom.
 func (h Heap[T]) settle(i, top int) {
 	x := h[i]
 	for child := 2*i + 1; child < len(h); child = 2*i + 1 {

@@ -13,11 +13,11 @@ type Report struct {
 	Outcome   Outcome
 }
 
-// Outcome is the result of one run.
+// Outcome is the result of one run. Fields marked "handed over" are for a successor only.
 type Outcome struct {
 	Seq    uint64      `json:"seq"`
 	Kind   OutcomeKind `json:"kind"`
-	Holder string      `json:"holder,omitempty"` // its process; for a successor, as all "handed over"
+	Holder string      `json:"holder,omitempty"` // its process, handed over
 	Error  string      `json:"error,omitempty"`
 	// Progress, of progress, is the run's latest report.
 	Progress string `json:"progress,omitempty"`

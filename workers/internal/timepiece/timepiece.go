@@ -1,6 +1,5 @@
-// Package timepiece is the clock of a drainer. Its instants continue while the machine sleeps,
-// and it counts the jumps of the machine's clocks against each other. The core itself reads no
-// clock.
+// Package timepiece is a drainer's clock. Its instants continue while the machine sleeps, and it
+// counts jumps of the machine's clocks against each other.
 package timepiece
 
 import (
@@ -11,36 +10,31 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Timepiece reads instants. They continue while the machine sleeps, like the clocks of
-// processes that judge this one's lease. Only a system call returns such a time, at some 320 ns
-// here, five times per job. So a reading takes the runtime's monotonic clock (65 ns in all) and
-// adds the time asleep. That is measured again when the wall clock has moved against the
-// monotonic one, as it has after each sleep; NTP moves both alike unless it steps.
+// Timepiece reads instants, which count time asleep, as processes do that judge this one's lease.
+// The system call for that takes some 320 ns, five times per job. So a reading takes the runtime's
+// monotonic clock (65 ns in all) and adds the time asleep. That is measured again when the wall
+// clock has moved against the monotonic one, as after each sleep; NTP moves both alike unless it
+// steps.
 //
-// A wall clock that has also moved against the time since boot was set, or the host of this
-// virtual machine stopped all of its clocks. The age of a lease is then unknown: see the core's
-// Jumped.
-// see the core's Jumped.
+// A wall clock that has also moved against the time since boot was set, or the host stopped this
+// virtual machine. The age of a lease is then unknown: see the core's Jumped.
 type Timepiece struct {
 	began  time.Time     // of instants
-	booted time.Duration // time since boot at began
-	// ns by which the wall clock was ahead of the monotonic one when last measured
+	booted time.Duration // at began
+	// ns of the wall clock before the monotonic one, as last measured
 	ahead  atomic.Int64
-	asleep atomic.Int64 // ns since began that the monotonic clock does not count
+	asleep atomic.Int64 // ns that the monotonic clock does not count
 	jumps  atomic.Uint64
 	mu     sync.Mutex // of look
 }
 
 const (
-	// looseness is the apparent difference of two clocks that an interruption between their
-	// readings may cause.
+	// looseness is the difference of two clocks that an interruption may cause.
 	looseness = time.Millisecond
-	// jump is the smallest step of the wall clock that counts: smaller ones fit the margin of
-	// every lease.
+	// jump is the least step that counts: smaller ones fit a lease's margin.
 	jump = 10 * time.Millisecond
 )
 
-// New returns a timepiece that starts now.
 func New() *Timepiece {
 	c := &Timepiece{began: time.Now().Add(-time.Second)} // 0 and less are no instants
 	boot, mono, ahead := c.measure()
@@ -49,10 +43,8 @@ func New() *Timepiece {
 	return c
 }
 
-// Jumps returns the number of clock jumps so far.
 func (c *Timepiece) Jumps() uint64 { return c.jumps.Load() }
 
-// Now returns the present instant.
 func (c *Timepiece) Now() pace.Instant {
 	t := time.Now()
 	mono := t.Sub(c.began)
@@ -63,7 +55,7 @@ func (c *Timepiece) Now() pace.Instant {
 	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
-// look determines why the wall clock has moved against the monotonic one.
+// look determines why the wall clock has moved.
 func (c *Timepiece) look() pace.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +73,7 @@ func (c *Timepiece) look() pace.Instant {
 	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
-// measure reads all three clocks without an interruption in between.
+// measure reads all clocks without an interruption.
 func (c *Timepiece) measure() (boot, mono, ahead time.Duration) {
 	for {
 		before := time.Now()
@@ -93,7 +85,7 @@ func (c *Timepiece) measure() (boot, mono, ahead time.Duration) {
 	}
 }
 
-// Date converts an instant to a date, by this machine's wall clock as of the timepiece's start.
+// Date converts an instant to a date, by the wall clock as of New.
 func (c *Timepiece) Date(t pace.Instant) time.Time {
 	// Strip the monotonic reading, which does not count sleep.
 	return c.began.Round(0).Add(time.Duration(t))

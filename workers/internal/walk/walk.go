@@ -12,20 +12,18 @@ type List[T Item] struct {
 	walks []*Walk[T]
 }
 
-// Item is an element of a list. It stores its index in the list, −1 after its removal.
+// Item stores its index in the list, −1 after its removal.
 type Item interface{ Place() *int }
 
-// Walk visits the items of a list in pieces, so that its caller can do other work in between.
-// It visits each item that is present throughout exactly once, and no item added meanwhile.
+// Walk visits each item that is present throughout exactly once, and no added one, in pieces.
 //
-// A snapshot would cost milliseconds for 100,000 items, and keep removed ones in memory. A
-// range over a map cannot be interrupted and resumed.
+// A snapshot would cost milliseconds for 100,000 items, and keep removed ones in memory; a range
+// over a map cannot be interrupted.
 type Walk[T Item] struct {
 	list *List[T]
-	left int // the first left items are still to be visited
+	left int // the first left items are to be visited
 }
 
-// Len returns the number of items.
 func (l *List[T]) Len() int { return len(l.all) }
 
 // All returns the items, valid until one is added or removed.
@@ -41,7 +39,6 @@ func (l *List[T]) Walk() *Walk[T] {
 	return w
 }
 
-// Left returns the number of items still to be visited.
 func (w *Walk[T]) Left() int { return w.left }
 
 // Some visits up to n items, and reports whether those were the last.
@@ -56,23 +53,21 @@ func (w *Walk[T]) Some(n int, visit func(T)) (done bool) {
 	return w.left == 0
 }
 
-// Stop ends a walk.
 func (w *Walk[T]) Stop() {
 	w.list.walks = slices.DeleteFunc(w.list.walks, func(o *Walk[T]) bool { return o == w })
 }
 
-// Add adds an item.
 func (l *List[T]) Add(x T) {
 	*x.Place() = len(l.all)
 	l.all = append(l.all, x)
 }
 
-// Remove removes an item. It fills the hole with later items such that every walk still visits
-// exactly the remaining items it has not visited.
+// Remove fills the hole with later items such that every walk still visits exactly the items it has
+// not visited.
 //
-// Walks go from the end of the list to its beginning; each has a border between items to visit
-// and visited ones. The hole moves up from border to border, beginning at the lowest. The item
-// right below each border fills it, and that walk still visits the item at either place.
+// Walks go from the end to the beginning; each has a border between items to visit and visited
+// ones. The hole moves up from border to border, beginning at the lowest. The item right below each
+// border fills it, and that walk visits the item at either place.
 func (l *List[T]) Remove(x T) {
 	hole := *x.Place()
 	fill := func(with int) {
