@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 )
 
@@ -14,13 +15,8 @@ import (
 type Files struct{ Cert, Key, ClientCA string }
 
 func (f Files) Names() []string {
-	var names []string
-	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
+	all := []string{f.Cert, f.Key, f.ClientCA}
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 
 func (f Files) Check() error {

@@ -66,7 +66,6 @@ type Server struct {
 	server    *server.Server
 	removeDir string // or empty
 	lock      *dirLock
-	listens   bool
 	storeDir  string
 	maxStore  int64
 	password  string          // of this process; empty: no users
@@ -94,16 +93,16 @@ func Start(o Options) (started *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{listens: o.Listen != "", options: o, ended: make(chan struct{})}
+	s := &Server{options: o, ended: make(chan struct{})}
 	options := &server.Options{
-		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir, DontListen: !s.listens,
+		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
 		MaxPayload: MaxPayload, NoSigs: true, SyncInterval: o.Sync, SyncAlways: o.SyncAlways,
 		TLS: o.TLS != nil, TLSConfig: o.TLS,
 		// The account's limit bounds the store: clients can query it, and the server's own would
 		// prevent a restart, because it counts streams' reservations twice.
 		JetStreamMaxStore: 1 << 60,
 	}
-	if s.listens {
+	if o.Listen != "" {
 		host, port, err := splitListen(o.Listen)
 		if err != nil {
 			return nil, err
@@ -314,7 +313,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 
 // URL returns the address for clients, "" without a port.
 func (s *Server) URL() string {
-	if !s.listens {
+	if s.options.Listen == "" {
 		return ""
 	}
 	return s.server.ClientURL()

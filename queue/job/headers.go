@@ -132,36 +132,31 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	var problems []error
 	seen, tagged := 0, false // seen: bits of jobHeaders
 	for name, values := range h {
-		if !HasPrefixFold(name, HeaderPrefix) {
-			continue
-		}
-		if HasPrefixFold(name, HeaderForwardPrefix) {
-			if err := checkForwarded(name[len(HeaderForwardPrefix):]); err != nil {
-				problems = append(problems, headerError(name, err))
-			}
-			continue
-		}
-		if HasPrefixFold(name, HeaderCostPrefix) {
-			cost := strings.ToLower(name[len(HeaderCostPrefix):])
-			if err := a.readCost(cost, values); err != nil {
-				problems = append(problems, headerError(name, err))
-			}
-			continue
-		}
-		if strings.EqualFold(name, HeaderTag) {
+		var err error
+		switch {
+		case !HasPrefixFold(name, HeaderPrefix):
+		case HasPrefixFold(name, HeaderForwardPrefix):
+			err = checkForwarded(name[len(HeaderForwardPrefix):])
+		case HasPrefixFold(name, HeaderCostPrefix):
+			err = a.readCost(strings.ToLower(name[len(HeaderCostPrefix):]), values)
+		case strings.EqualFold(name, HeaderTag):
 			tagged = true
-			continue
+		default:
+			for i, known := range jobHeaders {
+				if !strings.EqualFold(name, known.name) {
+					continue
+				}
+				name = known.name
+				if seen&(1<<i) != 0 || len(values) != 1 {
+					err = errTwice
+				} else {
+					err = known.read(a, strings.TrimSpace(values[0]))
+				}
+				seen |= 1 << i
+			}
 		}
-		for i, known := range jobHeaders {
-			if !strings.EqualFold(name, known.name) {
-				continue
-			}
-			if seen&(1<<i) != 0 || len(values) != 1 {
-				problems = append(problems, headerError(known.name, errTwice))
-			} else if err := known.read(a, strings.TrimSpace(values[0])); err != nil {
-				problems = append(problems, headerError(known.name, err))
-			}
-			seen |= 1 << i
+		if err != nil {
+			problems = append(problems, headerError(name, err))
 		}
 	}
 	if tagged {
