@@ -95,9 +95,9 @@ func Start(o Options) (started *Server, err error) {
 	}
 	s := &Server{options: o, ended: make(chan struct{})}
 	options := &server.Options{
-		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
-		MaxPayload: MaxPayload, NoSigs: true, SyncInterval: o.Sync, SyncAlways: o.SyncAlways,
-		TLS: o.TLS != nil, TLSConfig: o.TLS,
+		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir,
+		DontListen: o.Listen == "", MaxPayload: MaxPayload, NoSigs: true, SyncInterval: o.Sync,
+		SyncAlways: o.SyncAlways, TLS: o.TLS != nil, TLSConfig: o.TLS,
 		// The account's limit bounds the store: clients can query it, and the server's own would
 		// prevent a restart, because it counts streams' reservations twice.
 		JetStreamMaxStore: 1 << 60,
