@@ -248,14 +248,12 @@ func (d *Drainer) tellLimits(now pace.Instant) {
 			d.sink.Take(queue.Event{Type: event, Policy: policy, Name: name, For: took})
 		}
 	}
-	d.core.TakeLost(take(queue.EventLate))
-	d.core.TakeHeld(now, take(queue.EventLimitBlocked))
-	d.core.Lowered(func(policy string, buckets int) {
-		d.tell(queue.EventLowered, policy, int64(buckets))
-	})
-	d.core.LimitsLeft(now, func(policy string, left []LimitLeft) {
-		d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})
-	})
+	d.core.Tell(now, take(queue.EventLate), take(queue.EventLimitBlocked),
+		func(policy string, buckets int) {
+			d.tell(queue.EventLowered, policy, int64(buckets))
+		}, func(policy string, left []LimitLeft) {
+			d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})
+		})
 }
 
 const setUpLog = 10 * time.Second

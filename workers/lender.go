@@ -35,6 +35,7 @@ type lender struct {
 	inbox        string // of replies to claims
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
+	apart        []string                // policies that count looks at even if they rest
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool
@@ -125,7 +126,8 @@ func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0
 // that this drainer may own.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
-	for name, p := range l.catalog.policies {
+	for name := range l.core.Awake(slices.Values(l.apart)) {
+		p := l.catalog.policies[name]
 		var c record.Crew
 		if l.catalog.running[name] != nil {
 			c.All = p.Workers

@@ -107,7 +107,7 @@ func (d *Drainer) SetPolicies(names []string) {
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 	d.backlogs.policiesChange(d.set, set)
 	d.catalog.learn(d.set, set, time.Now())
-	d.set = set
+	d.set, d.lender.apart = set, nil
 	queues := make([]core.QueuePolicy, 0, len(set))
 	observed := make(map[string]bool, len(set))
 	for name, entry := range set {
@@ -122,6 +122,9 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 			Revision: entry.Revision})
 		if own {
 			observed[name] = true
+		}
+		if !own || !local || entry.Policy.Target == nil {
+			d.lender.apart = append(d.lender.apart, name)
 		}
 	}
 	d.observe(observed)

@@ -1587,7 +1587,7 @@ func (Synced)`,
 	},
 	{
 		name: "slow-look-puts-the-next-off", file: "internal/node/storage.go",
-		old: "return min(max(rationAgain, rationShare*took), rationLatest)",
+		old: "return min(max(rationAgain, rationShare*took), roundAgain(rationLatest, policies))",
 		new: "return max(rationAgain, rationShare*took)",
 		by:  "./internal/node TestOneSlowLookDoesNotPutOffTheNextForLong",
 	},

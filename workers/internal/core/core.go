@@ -51,6 +51,7 @@ type Core struct {
 	Leaving   bool
 	wasOpen   bool         // when last checked
 	acted     pace.Instant // when starts were last allowed
+	told      pace.Instant // of Tell
 	TickAt    pace.Instant
 	most      int    // bytes of a record
 	tenures   uint64 // partitions and valves so far
@@ -136,7 +137,7 @@ func (c *Core) rouse(v *livePolicy) {
 	if v.awake {
 		return
 	}
-	v.awake = true
+	v.awake, v.told = true, false
 	v.Rested(c.acted)
 	i, _ := slices.BinarySearchFunc(c.awake, v, func(a, b *livePolicy) int {
 		return cmp.Compare(a.Policy.Name, b.Policy.Name)
@@ -146,7 +147,7 @@ func (c *Core) rouse(v *livePolicy) {
 
 func (c *Core) rouseAll() {
 	for _, v := range c.sorted {
-		v.awake = true
+		v.awake, v.told = true, false
 		v.Rested(c.acted)
 	}
 	c.awake = append(c.awake[:0], c.sorted...)

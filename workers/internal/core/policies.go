@@ -24,8 +24,11 @@ type livePolicy struct {
 	// of the valve's policy; 0: unknown
 	revision uint64
 
+	// of Core.Tell
+
+	told        bool // all of it, and the valve rests since
 	toldLowered int
-	toldLeft    bool // of Core.LimitsLeft
+	toldLeft    bool // whether there were balances
 }
 
 func (c *Core) runnable() []string {

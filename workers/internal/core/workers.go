@@ -79,51 +79,61 @@ func (c *Core) Running() (jobs int) {
 	return jobs
 }
 
+// Awake returns the policies whose valves do not rest, and more, each once.
+func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, v := range c.awake {
+			if !v.shared && !yield(v.Policy.Name) {
+				return
+			}
+		}
+		for name := range more {
+			if v := c.valves[name]; (v == nil || !v.awake) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
 // Breakers returns the breakers of awake valves and of known policies.
 func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
-		for _, v := range c.awake {
-			if !v.shared && !yield(v.Policy.Name, v.Breakers()) {
-				return
-			}
-		}
-		for name := range known {
-			v := c.valves[name]
-			if v != nil && !v.awake && !v.shared && !yield(name, v.Breakers()) {
+		for name := range c.Awake(known) {
+			if v := c.valves[name]; v != nil && !v.shared && !yield(name, v.Breakers()) {
 				return
 			}
 		}
 	}
 }
 
-// Lowered reports changed numbers of buckets with a learnt, lower rate.
-func (c *Core) Lowered(tell func(policy string, buckets int)) {
+// Tell reports what has held starts back since the last call: lost time by cause, time held by
+// limits, changed numbers of buckets with a learnt, lower rate, and the balances that are kept
+// here, once more when none is. A valve at rest is reported once.
+func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
+	lowered func(policy string, buckets int), left func(policy string, left []job.LimitLeft)) {
+	since := now.Since(c.told)
+	if c.told == 0 {
+		since = 0
+	}
+	c.told = now
 	for _, v := range c.sorted {
-		if n := v.Lowered(); n != v.toldLowered && !v.shared {
+		if v.told && !v.toldLeft {
+			continue
+		}
+		v.told = !v.awake
+		name := v.Policy.Name
+		v.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
+		v.TakeHeld(now, since, func(limit string, took time.Duration) { held(name, limit, took) })
+		if v.shared {
+			continue
+		}
+		if n := v.Lowered(); n != v.toldLowered {
 			v.toldLowered = n
-			tell(v.Policy.Name, n)
+			lowered(name, n)
 		}
-	}
-}
-
-// LimitsLeft reports the balances that are kept here, and once that none is any more.
-func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
-	for _, v := range c.sorted {
-		if left := v.LeftOfAll(now); !v.shared && (left != nil || v.toldLeft) {
-			v.toldLeft = left != nil
-			tell(v.Policy.Name, left)
+		if balances := v.LeftOfAll(now); balances != nil || v.toldLeft {
+			v.toldLeft = balances != nil
+			left(name, balances)
 		}
-	}
-}
-
-func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
-	for _, v := range c.sorted {
-		v.TakeHeld(now, func(limit string, held time.Duration) { tell(v.Policy.Name, limit, held) })
-	}
-}
-
-func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {
-	for _, v := range c.sorted {
-		v.TakeLost(func(cause string, lost time.Duration) { tell(v.Policy.Name, cause, lost) })
 	}
 }

@@ -198,9 +198,8 @@ type losses struct {
 		by reason
 		at pace.Instant
 	}
-	lost     [reasons]time.Duration // since the last TakeLost
-	holding  map[string]int         // waiting buckets by start limit
-	heldTold pace.Instant           // last TakeHeld
+	lost    [reasons]time.Duration // since the last TakeLost
+	holding map[string]int         // number of waiting buckets by the start limit that holds them
 }
 
 // lateness records late starts, for information only.
@@ -369,13 +368,9 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld reports how long start limits have held buckets since the last call.
-func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
-	since := now.Since(v.heldTold)
-	if v.heldTold == 0 {
-		since = 0
-	}
-	v.heldTold = now
+// TakeHeld reports for how long of the time since the last call start limits held waiting buckets.
+func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
+	tell func(limit string, held time.Duration)) {
 	for limit, buckets := range v.holding {
 		tell(limit, time.Duration(buckets)*since)
 	}

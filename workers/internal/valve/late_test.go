@@ -213,9 +213,9 @@ func TestABucketReportsItsRate(t *testing.T) {
 func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 	b := newValveBench(t, limited())
 	told := map[string]time.Duration{}
-	take := func() map[string]time.Duration {
+	take := func(since time.Duration) map[string]time.Duration {
 		clear(told)
-		b.v.TakeHeld(b.now, func(limit string, held time.Duration) { told[limit] += held })
+		b.v.TakeHeld(b.now, since, func(limit string, held time.Duration) { told[limit] += held })
 		return told
 	}
 	for range 4 {
@@ -224,15 +224,14 @@ func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 		b.arrive("c", tokens(1))
 	}
 	b.until(second, noted(b))
-	take()
 	b.at(3 * second)
-	if got := take(); !maps.Equal(got, map[string]time.Duration{"tokens": 2 * second,
+	if got := take(2 * second); !maps.Equal(got, map[string]time.Duration{"tokens": 2 * second,
 		"jobs": 4 * second}) {
 		t.Errorf("in two seconds %v", got)
 	}
 	b.p.Drop()
 	b.at(4 * second)
-	if got := take(); len(got) > 0 {
+	if got := take(second); len(got) > 0 {
 		t.Errorf("%v of a partition that is lost", got)
 	}
 	b = newValveBench(t, account())
@@ -240,9 +239,8 @@ func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 		b.arrive("a", tokens(2))
 	}
 	b.until(second, noted(b))
-	take()
 	b.at(3 * second)
-	if got := take(); !maps.Equal(got, map[string]time.Duration{"account": 2 * second}) {
+	if got := take(2 * second); !maps.Equal(got, map[string]time.Duration{"account": 2 * second}) {
 		t.Errorf("of all keys in two seconds %v", got)
 	}
 }

@@ -166,8 +166,7 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 		t.Errorf("a start is foretold, in %d ms", *ms)
 	}
 	told := time.Duration(0)
-	b.v.TakeHeld(b.now, func(string, time.Duration) {})
-	b.v.TakeHeld(b.now.Add(second), func(limit string, held time.Duration) {
+	b.v.TakeHeld(b.now.Add(second), second, func(limit string, held time.Duration) {
 		if limit == "account" {
 			told += held
 		}

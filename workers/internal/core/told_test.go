@@ -1,0 +1,51 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// TestAValveAtRestIsReportedUntilNothingChanges: the balance of a limit that is not whole again
+// when the valve rests goes on being reported, and after that the valve costs nothing.
+func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Limits = []policy.Limit{{Name: "account", Key: policy.KeyGlobal, Rule: policy.Rule{
+		Algorithm: policy.FixedWindow, Limit: 5, Window: policy.Duration(time.Minute)}}}
+	c := coreBench(t, p)
+	part, now := takeOver(c, Opened{})
+	v := c.valves["api"]
+	var left []int64
+	tell := func() {
+		nothing := func(_, _ string, _ time.Duration) {}
+		c.Tell(now, nothing, nothing, func(string, int) {},
+			func(_ string, balances []job.LimitLeft) {
+				for _, b := range balances {
+					left = append(left, b.Left)
+				}
+			})
+	}
+	now = c.run(now, time.Second, nil)
+	tell()
+	if v.awake || !v.told {
+		t.Fatalf("without jobs it is awake: %v, reported: %v", v.awake, v.told)
+	}
+	left = nil
+	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{{Seq: 1, Key: "a", Cost: 1,
+		Stored: originWall, Body: []byte{}}}}, now)
+	c.advance(now)
+	r := c.out.Starts[0]
+	r.Decide(atOnce(r), nil)
+	c.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
+	c.Handle(Confirmed{part.Partition, []uint64{1}}, now)
+	for end := now.Add(time.Hour); now < end && (v.awake || !v.told || v.toldLeft); {
+		now = c.run(now, time.Second, nil)
+		tell()
+	}
+	if v.awake || len(left) < 30 || left[0] != 4 || left[len(left)-1] == 4 {
+		t.Errorf("it is awake: %v; reported balances: %v", v.awake, left)
+	}
+}
