@@ -49,7 +49,7 @@ type Service struct {
 	producer *queue.Producer
 	options  Options
 	listing  chan struct{} // bounds concurrent lists
-	making   chan struct{} // full while a policy is made
+	making   making
 }
 
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {

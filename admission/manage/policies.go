@@ -110,8 +110,7 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// turn waits until a new policy may be made. In a cluster, a pause of half the time that it takes
-// follows: servers that make streams have less time for submissions.
+// turn waits until a new policy may be made.
 func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
 	if s.broker.Replicas() < 2 || w.DryRun {
 		return func() {}, nil
@@ -119,14 +118,22 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	if _, err := s.Policy(ctx, name); !errors.Is(err, admission.ErrUnknownPolicy) {
 		return func() {}, nil
 	}
+	return s.making.take(ctx)
+}
+
+// making is full while a policy is made on several servers, and then for as long as that took:
+// servers that make streams have less time for submissions.
+type making chan struct{}
+
+func (m making) take(ctx context.Context) (leave func(), err error) {
 	select {
-	case s.making <- struct{}{}:
+	case m <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: other policies are being made", admission.ErrUnavailable)
 	}
 	began := time.Now()
 	return func() {
-		time.AfterFunc(time.Since(began)/2, func() { <-s.making })
+		time.AfterFunc(time.Since(began), func() { <-m })
 	}, nil
 }
 

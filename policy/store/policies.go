@@ -435,8 +435,8 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 			now := maps.Clone(set)
 			mu.Unlock()
 			changed(now)
-			select { // a call costs as much as there are policies: a third of the time at most
-			case <-time.After(min(2*time.Since(began), time.Second)):
+			select {
+			case <-time.After(pauseAfter(time.Since(began))):
 			case <-ctx.Done():
 			}
 		}
@@ -456,6 +456,10 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 		tell()
 	})
 }
+
+// pauseAfter returns the pause after a call with all policies, which costs as much as there are
+// policies: a third of the time at most, but no change waits for long.
+func pauseAfter(call time.Duration) time.Duration { return min(2*call, time.Second) }
 
 // enter reports whether the set changed.
 func (s *Store) enter(set policy.Entries, r kv.Record) bool {

@@ -199,7 +199,7 @@ type losses struct {
 		at pace.Instant
 	}
 	lost    [reasons]time.Duration // since the last TakeLost
-	holding map[string]int         // number of waiting buckets by the start limit that holds them
+	holding map[string]int         // waiting buckets by start limit
 }
 
 // lateness records late starts, for information only.
