@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	patience = 3 * time.Minute
+	patience = 10 * time.Minute
 	// polling interval
 	glance = 10 * time.Millisecond
 )

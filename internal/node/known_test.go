@@ -57,8 +57,11 @@ func TestOrphanedPoliciesAreNotes(t *testing.T) {
 func TestOneSlowLookDoesNotPutOffTheNextForLong(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: rationAgain,
 		100 * time.Millisecond: 50 * time.Second, time.Hour: rationLatest} {
-		if got := restAfter(took); got != want {
+		if got := restAfter(took, 100); got != want {
 			t.Errorf("after %v the next look comes in %v, want %v", took, got, want)
 		}
+	}
+	if got := restAfter(time.Second, 10_000); got != 200*time.Second {
+		t.Errorf("with 10,000 policies the next look comes in %v", got)
 	}
 }

@@ -23,6 +23,8 @@ const (
 	// Measuring takes at most 1/rationShare of the time; the pause is at most rationLatest.
 	rationShare  = 500
 	rationLatest = time.Minute
+	// roundOfEach times the number of policies is the least interval of rounds over all of them.
+	roundOfEach = 20 * time.Millisecond
 
 	tooSmall = "the limits of JetStream's account are below what the policies may need"
 )
@@ -71,11 +73,15 @@ func (s *storage) look(context.Context) (time.Duration, error) {
 func (s *storage) share(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.ration(ctx)
-	return restAfter(time.Since(began)), nil
+	return restAfter(time.Since(began), len(s.known.policies())), nil
 }
 
-func restAfter(took time.Duration) time.Duration {
-	return min(max(rationAgain, rationShare*took), rationLatest)
+func restAfter(took time.Duration, policies int) time.Duration {
+	return min(max(rationAgain, rationShare*took), roundAgain(rationLatest, policies))
+}
+
+func roundAgain(least time.Duration, policies int) time.Duration {
+	return max(least, time.Duration(policies)*roundOfEach)
 }
 
 // Broken files stay broken: the process ends, to be restarted.

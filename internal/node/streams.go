@@ -168,14 +168,16 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 		doing.Go(func() {
 			defer func() { <-places }()
 			work := s.work[name]
-			s.tryFor(applyPatience, name, work, func() { s.do(ctx, name, set[name], work, now) })
+			s.tryFor(applyPatience, name, work, func() {
+				s.do(ctx, name, set[name], work, now, roundAgain(applyAgain, len(set)))
+			})
 		})
 	}
 	doing.Wait()
 	if whole && set != nil && ctx.Err() == nil && !s.applied.Closed() {
 		close(s.applied)
 	}
-	next := time.Now().Add(applyAgain)
+	next := time.Now().Add(roundAgain(applyAgain, len(set)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, work := range s.work {
@@ -240,10 +242,10 @@ func (s *streams) duties(set policy.Entries,
 }
 
 func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork,
-	now time.Time) {
+	now time.Time, again time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	again, err := applyAgain, error(nil)
+	var err error
 	if entry.Retired {
 		again = retireAgain
 		work.gone, err = s.end(limited, name, entry)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/notice"
@@ -33,15 +32,19 @@ type asked struct {
 	missing   int // in a row
 }
 
+// look asks about policies that had jobs only, so that those at rest cost nothing.
 func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	set, waiting := o.known.policies(), o.Broker.Waiting()
-	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool {
-		_, found := set[name]
-		return !found
-	})
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		p := set[name].Policy
-		if !p.HasQueue() {
+	for name, a := range o.asked {
+		if _, found := set[name]; found && !waiting[name] {
+			o.found(name, a, false)
+		}
+	}
+	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { return !waiting[name] })
+	o.notices.Forget(&unowned, has(set))
+	for name := range waiting {
+		entry, found := set[name]
+		if !found || !entry.Policy.HasQueue() {
 			continue
 		}
 		a := o.asked[name]
@@ -49,26 +52,23 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 			o.asked[name] = &asked{}
 			continue
 		}
-		a.partition %= p.Partitions
-		waits, known := false, true
-		if waiting[name] {
-			waits, known = o.waits(ctx, name, a.partition)
-		}
-		switch {
-		case !known:
-			continue
-		case waits:
-			a.missing++
-		default:
-			a.missing = 0
-			a.partition++
-		}
-		if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
-			o.Sink.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: name,
-				Value: queue.Whether(a.missing > 1)})
+		a.partition %= entry.Policy.Partitions
+		if waits, known := o.waits(ctx, name, a.partition); known {
+			o.found(name, a, waits)
 		}
 	}
 	return ownersEvery, nil
+}
+
+func (o *owners) found(name string, a *asked, waits bool) {
+	if a.missing++; !waits {
+		a.missing = 0
+		a.partition++
+	}
+	if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
+		o.Sink.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: name,
+			Value: queue.Whether(a.missing > 1)})
+	}
 }
 
 // known: it could be determined.

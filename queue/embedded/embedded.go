@@ -30,8 +30,9 @@ const (
 	// MaxPayload is the server's largest message, headers included.
 	MaxPayload = 2 << 20
 
-	// startTimeout leaves time to recover millions of messages.
-	startTimeout = 60 * time.Second
+	// startTimeout leaves time to recover millions of messages, or ten thousand streams, each of
+	// which the server compares with all others.
+	startTimeout = 10 * time.Minute
 )
 
 // Options configure a server. The zero value suits a test: temporary, without a port.
