@@ -17,9 +17,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Client submits jobs to other processes, over HTTP or NATS. Its methods behave as those of
-// [Penstock], or return [ErrUnavailable] if no admitter answers within the context's time. It is
-// safe for concurrent use.
+// Client submits jobs to other processes, over HTTP or NATS. Its methods behave as [Penstock]'s, or
+// return [ErrUnavailable] if no admitter answers within the context's time. It is safe for
+// concurrent use.
 type Client struct {
 	// Codec encodes jobs and decodes results. Set it before the first call.
 	Codec Codec

@@ -51,7 +51,7 @@ type Options struct {
 	// Server configures the embedded server; by default it has no port and a temporary directory.
 	Server embedded.Options
 	// StartWithoutNATS lets Open return before NATS is reachable. Until then checks follow the
-	// policies in Cache, or else Policies, and jobs are refused.
+	// policies in Cache, or Policies without one, and jobs are refused.
 	StartWithoutNATS bool
 	// Prefix of subjects and, in upper case, of streams and KV buckets; default
 	// [queue.DefaultPrefix].
@@ -112,7 +112,7 @@ type HTTP struct {
 	Hosts []string
 	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections defaults to 16384, MaxPerClient, those of an address, to 1024.
+	// MaxConnections defaults to 16384, MaxPerClient, for an address, to 1024.
 	MaxConnections, MaxPerClient int
 	Metrics                      http.Handler // serves /metrics; nil: 404
 }

@@ -75,7 +75,7 @@ var (
 )
 
 // Submit stores a job in the queue of its policy, also before Run. A refusal is a [*RefusedError];
-// other errors are those of [admission.Service.Submit].
+// for other errors see [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := job.EncodeKey(j.Key)
 	if err != nil {
@@ -149,7 +149,7 @@ type Request struct {
 }
 
 // Check takes units of a limit. A refusal is no error: it is not Allowed, and has a RetryAfter.
-// Errors are those of [admission.Service.Check].
+// For errors see [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -199,8 +199,8 @@ type Transport = permits.Transport
 
 // Acquire waits until a call may begin, in the bucket of the jobs of its policy and key. The caller
 // begins at once, and then calls Settle, or Return if it did not begin. The policy must be a
-// drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are those of
-// [permits.Client.Acquire], and [ErrUnknownPolicy].
+// drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are
+// [ErrUnknownPolicy] and as of [permits.Client.Acquire].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	client, err := p.door.Callers(c.Policy)
 	if err != nil {

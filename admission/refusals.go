@@ -36,8 +36,7 @@ type refusal struct {
 }
 
 // newRefusals keeps each bucket for one interval of the policy, at most a second. Refused callers
-// get retry times one interval apart, so that few collide, within the time in which the bucket
-// drains.
+// get retry times one interval apart, so that few collide, before a full bucket would be empty.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}

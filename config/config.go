@@ -1,5 +1,5 @@
 // Package config reads the settings of a process from its YAML file, environment and flags. Its
-// comments are those of docs/reference/settings.md.
+// comments become docs/reference/settings.md.
 package config
 
 import (
@@ -261,7 +261,7 @@ type Log struct {
 	Format string `json:"format"` // text or json
 }
 
-// defaults returns those of an empty file, except for the lease, which depends on the replicas.
+// defaults leaves out the lease, whose default depends on the replicas.
 func defaults() Config {
 	return Config{
 		HTTP: HTTP{

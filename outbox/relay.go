@@ -179,7 +179,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	return len(keys), tx.Commit(ctx)
 }
 
-// outcome is that of the rows of a key.
+// outcome says what became of a key's rows.
 type outcome struct {
 	done  []int64
 	at    int64         // the row that was not submitted; 0: none

@@ -58,8 +58,8 @@ func (p *parser) claim(place, text string, c *Client) {
 	p.clients.claims = append(p.clients.claims, claim{name, value, c})
 }
 
-// withClaims returns the first client of which a claim is in a valid token, with the name of the
-// person added. An address counts only if the provider has verified it.
+// withClaims returns the first client with a claim of a valid token, and adds the person's name. An
+// address counts only if the provider has verified it.
 func (cs *Clients) withClaims(ctx context.Context, token string) (*Client, error) {
 	claims, err := cs.verify(ctx, token)
 	if err != nil {

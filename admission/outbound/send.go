@@ -21,7 +21,7 @@ import (
 
 const (
 	mostAbsorbed = 64 << 10 // of the body of a throttling answer
-	// leastHold exceeds the time in which a settlement reaches the bucket.
+	// leastHold exceeds the time until a settlement reaches the bucket.
 	leastHold = 100 * time.Millisecond
 )
 

@@ -75,7 +75,7 @@ func includeUsage(body []byte) []byte {
 		[]byte(`"stream_options":{"include_usage":true},`))
 }
 
-// usage is that of OpenAI's and Anthropic's APIs.
+// usage has the fields of OpenAI's and Anthropic's APIs.
 type usage struct {
 	Total         int64 `json:"total_tokens"`
 	Prompt        int64 `json:"prompt_tokens"`

@@ -31,7 +31,7 @@ type Request struct {
 }
 
 const (
-	// DefaultWait and MaxWait are those of [Request.Wait].
+	// DefaultWait and MaxWait are for [Request.Wait].
 	DefaultWait, MaxWait = 30 * time.Second, 10 * time.Minute
 	// StartWithin bounds the time from a caller's last question to its start: a later owner of the
 	// bucket may have started others instead.
@@ -148,7 +148,7 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 	return p, nil
 }
 
-// Lend is Acquire for a remote caller, who renews and ends the lease by [Client.Tell].
+// Lend is Acquire for a remote caller, which renews and ends the lease by [Client.Tell].
 func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {

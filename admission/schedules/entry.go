@@ -27,7 +27,7 @@ type Entry struct {
 	// default: as it was
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"` // of its jobs
-	// short for two of Headers, which are those of a job's request
+	// short for two of Headers
 	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`

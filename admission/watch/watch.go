@@ -1,5 +1,5 @@
-// Package watch observes events, and counts those of the last minute. A [Watch] listens for two
-// minutes after a request, because drainers omit most events without a listener.
+// Package watch observes events, and counts the last minute's. A [Watch] listens for two minutes
+// after a request, because drainers omit most events without a listener.
 package watch
 
 import (

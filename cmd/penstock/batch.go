@@ -51,8 +51,8 @@ type numbered struct {
 	text   []byte
 }
 
-// gate limits a bucket after a refusal, to what was accepted last time; the limit doubles when all
-// were.
+// gate limits a bucket after a refusal to as many lines as were accepted last time, and doubles the
+// limit when all were.
 type gate struct {
 	until         time.Time
 	allow         int

@@ -209,7 +209,7 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
 }
 
-// Logs have whole seconds, each of which would begin with a burst.
+// Logs have whole seconds: without spreading, each would begin with a burst.
 func spread(all []Request) {
 	for i := 0; i < len(all); {
 		n := 1
