@@ -2,7 +2,7 @@
 
 FUZZTIME ?= 20s
 # The same worlds each time, so that a failure is the change's; make simulate plays others.
-SEEDS    ?= 500
+SEEDS    ?= 200
 FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
@@ -89,7 +89,7 @@ test: setup ## what to run before a commit
 test-race: setup ## its part with the race detector, real servers included
 	$(call gotest,-p $(AT_ONCE) -skip '$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
-worlds: ## its part without: what shares nothing, and SEEDS=500 simulated worlds
+worlds: ## its part without: what shares nothing, and SEEDS=200 simulated worlds
 	nice go test $(ALONE) $(SOURCES)
 	nice go test $(CORE) -timeout 30m -seeds $(SEEDS)
 
