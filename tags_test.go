@@ -104,7 +104,7 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 	run(t, p)
 	tagged(t, p, "slow", "runs", "odd")
 	receive(t, running)
-	const jobs = 1500
+	const jobs = 600
 	body := []byte(strings.Repeat("x", 4096))
 	for i := range jobs {
 		header := http.Header{}

@@ -127,12 +127,18 @@ func (b *bench) connect() *nats.Conn {
 
 func (b *bench) publish(policy, key string, from, n int) {
 	b.t.Helper()
+	b.publishTo(policy, func(int) string { return key }, from, n)
+}
+
+// publishTo publishes n jobs, each to a key of its own.
+func (b *bench) publishTo(policy string, key func(i int) string, from, n int) {
+	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for i := range n {
-		if _, err := js.PublishAsync("penstock.jobs."+policy+"."+key,
+		if _, err := js.PublishAsync("penstock.jobs."+policy+"."+key(i),
 			[]byte(fmt.Sprint(from+i))); err != nil {
 			b.t.Fatal(err)
 		}

@@ -40,9 +40,7 @@ func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,
 			Outflow: algorithms.Rate{Count: 1, Per: time.Hour}},
 		Partitions: 1, Workers: 2000, Timeout: policy.Duration(time.Hour)})
-	for i := range 1500 {
-		b.publish("api", fmt.Sprintf("tenant.%04d", i), i, 1)
-	}
+	b.publishTo("api", func(i int) string { return fmt.Sprintf("tenant.%04d", i) }, 0, 1500)
 	running, finish := make(chan struct{}, 1500), make(chan struct{})
 	// A lease that survives 1500 handlers on a busy machine.
 	stop := b.drain(Options{Lease: time.Minute,
