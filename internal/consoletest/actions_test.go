@@ -87,7 +87,7 @@ func TestCallsAreShownBesideJobs(t *testing.T) {
 
 func TestAPolicyIsPaused(t *testing.T) {
 	w := quick(t)
-	w.submit("mail", "acme", 1000, "hello") // for longer than a slow browser takes
+	w.submit("mail", "acme", longer, "hello")
 	b := visit(t, w.base, phone)
 	b.open("policy/mail")
 	b.sees("acme")

@@ -123,7 +123,7 @@ func (w *wire) set(cut bool) {
 func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	w := quick(t)
 	wire := lay(t, strings.TrimPrefix(w.base, "http://"))
-	w.submit("mail", "acme", 100, "x")
+	w.submit("mail", "acme", longer, "x")
 	b := visit(t, "http://"+wire.address, desk)
 	b.expect("net::ERR_")
 	b.open("bucket/mail/acme")
