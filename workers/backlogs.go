@@ -29,7 +29,6 @@ type backlogs struct {
 	catalog   *catalog
 	questions *questions
 	memory    int64
-	core      *core.Core
 	*unreadable
 	all    map[handle.Partition]*backlog
 	owned  map[string]int // partitions by policy
@@ -182,7 +181,7 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 			bs.send(core.Broken{Part: p, Epoch: epoch})
 		case next.Swept || next.Idle:
 			if next.Swept {
-				bs.send(core.Swept{Part: p, Epoch: epoch})
+				bs.send(core.Arrived{Part: p, Epoch: epoch, Swept: true})
 			}
 			if next.Idle && open.Rest() == nil {
 				return
@@ -191,7 +190,7 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 				bs.send(core.Broken{Part: p, Epoch: epoch})
 			}
 		case next.Stray != nil:
-			bs.send(core.Strayed{Part: p, Epoch: epoch, Jobs: next.Stray})
+			bs.send(core.Arrived{Part: p, Epoch: epoch, Jobs: next.Stray, Stray: true})
 		case next.Confirmed != nil:
 			bs.send(core.Confirmed{Part: p, Seqs: next.Confirmed})
 		default:

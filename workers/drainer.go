@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Drainer starts jobs of queues at their policies' rates. Drainers in any number of processes share
@@ -48,7 +49,6 @@ type Drainer struct {
 	*unreadable
 
 	// Used by the loop only.
-	core      *core.Core
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
 	set       policy.Entries  // nil: unknown
@@ -70,6 +70,15 @@ type performer struct {
 	*letters
 	*questions
 	*teller
+}
+
+// Start gives a job to a local worker, a remote one, or its caller.
+func (p performer) Start(r valve.Run) {
+	if r.Worker != "" {
+		p.remote.start(r)
+	} else {
+		p.pool.start(r)
+	}
 }
 
 // New makes a drainer, which does nothing until [Drainer.Run]. The connection should reconnect
@@ -98,8 +107,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	jobs, interrupt := context.WithCancel(context.Background())
 	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker, attempts{o.Logger}})
-	c := newCalls(l, patience(o.Lease))
-	w := &wire{nc: nc, log: o.Logger}
+	c := newCalls(l, nc, patience(o.Lease))
 	d := &Drainer{
 		calls: c, options: o, broker: broker, interrupt: interrupt,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
@@ -123,14 +131,14 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
 	d.pool = &pool{calls: c, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
 		callbacks: owed, jobs: jobs, results: make(chan core.Finished, 1024)}
-	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
+	d.remote = &remote{calls: c, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
 		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
 		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
-	d.lender = &lender{calls: c, wire: w, broker: broker, catalog: d.catalog,
+	d.lender = &lender{calls: c, broker: broker, catalog: d.catalog, own: d.remote,
 		jobs: jobs, crews: map[string]*workforce{}, reservations: map[string]*reservation{},
 		unconfirmed: make(chan struct{}, mostUnconfirmed)}
 	d.performer = performer{d.backlogs, d.pool, d.remote,
-		&records{calls: c, nc: nc, tables: broker.Tables(), proof: d.proof,
+		&records{calls: c, tables: broker.Tables(), proof: d.proof,
 			unreadable: d.unreadable},
 		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Results(),
 			catalog: d.catalog, backlogs: d.backlogs},
@@ -139,13 +147,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		d.questions,
 		&teller{loop: l, outages: d.outages, broker: broker}}
 	return d, nil
-}
-
-func (d *Drainer) have(c *core.Core) {
-	d.core = c
-	d.backlogs.core, d.pool.core, d.remote.core, d.questions.core = c, c, c, c
-	d.performer.journal.core, d.performer.teller.core = c, c
-	d.lender.core, d.lender.own = c, d.remote
 }
 
 // patience returns the time limit of a call, with room for another one within the lease.
@@ -213,12 +214,12 @@ func (d *Drainer) Run(ctx context.Context) error {
 	if err != nil {
 		host = "unknown"
 	}
-	d.have(core.New(core.Options{
+	d.core = core.New(core.Options{
 		Name: "d" + rand.Text()[:12], Lease: d.options.Lease, Host: host, Pid: os.Getpid(),
 		Memory: d.options.Memory, Slots: d.options.Slots, Random: mathrand.Float64,
 		Version: buildinfo.Version(),
 		Started: time.Now().UTC().Truncate(time.Millisecond), Crews: d.lender.count,
-		OwnersMade: made}))
+		OwnersMade: made})
 	d.proof.born = d.now()
 	d.core.Handle(d.connected(true), d.proof.born)
 	if err := d.remote.listen(); err != nil {
@@ -347,7 +348,7 @@ const receiveFor = 500 * time.Microsecond
 func (d *Drainer) receive() (now pace.Instant, err error) {
 	select {
 	case e := <-d.events:
-		e.take(d.core, d.now())
+		d.take(e, d.now())
 	case r := <-d.pool.results:
 		d.core.Handle(r, d.now())
 	case <-d.rings:
@@ -357,7 +358,8 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 	case <-d.grace:
 		d.cutOff()
 	case <-d.late:
-		return 0, d.tooLate()
+		return 0, errors.New(
+			"stopped before everything was handed over: some jobs may run twice")
 	}
 	now = d.now()
 	for end := now.Add(receiveFor); now < end && d.takeNext(now); {
@@ -380,7 +382,7 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 	}
 	select {
 	case e := <-d.events:
-		e.take(d.core, now)
+		d.take(e, now)
 	default:
 		return false
 	}

@@ -21,7 +21,6 @@ type journal struct {
 	ends     queue.Results
 	catalog  *catalog
 	backlogs *backlogs
-	core     *core.Core
 }
 
 func (j *journal) Save(s valve.Save) {

@@ -25,12 +25,10 @@ import (
 // callees have goroutines.
 type lender struct {
 	*calls
-	*wire
 	broker  *queue.Broker
 	catalog *catalog
 	jobs    context.Context // of all handlers
-	core    *core.Core
-	own     *remote // this drainer's own offers return here too
+	own     *remote         // this drainer's own offers return here too
 
 	inbox        string // of replies to claims
 	sub          *nats.Subscription

@@ -21,6 +21,7 @@ type loop struct {
 	seldom  *seldom.Log // for what others can repeat
 	notices *notice.Log
 	sink    queue.Sink
+	core    *core.Core // nil until Run
 	clock   *timepiece.Timepiece
 	events  chan event
 	life    context.Context // until the loop has ended
@@ -34,9 +35,9 @@ type event struct {
 	do   func(now pace.Instant)
 }
 
-func (e event) take(c *core.Core, now pace.Instant) {
+func (l *loop) take(e event, now pace.Instant) {
 	if e.core != nil {
-		c.Handle(e.core, now)
+		l.core.Handle(e.core, now)
 	} else {
 		e.do(now)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// pool runs this drainer's jobs in local workers, with code for remote runs, too. Start belongs to
+// pool runs this drainer's jobs in local workers, with code for remote runs, too. start belongs to
 // the loop; runs have goroutines.
 type pool struct {
 	*calls
@@ -24,18 +24,25 @@ type pool struct {
 	catalog   *catalog
 	backlogs  *backlogs
 	callbacks *callbacks
-	core      *core.Core
 	jobs      context.Context // of all handlers
 	results   chan core.Finished
 }
 
-func (p *pool) Start(r valve.Run) {
+func (p *pool) start(r valve.Run) {
 	if r.Call != nil {
 		go p.grant(r)
 		return
 	}
 	handle := p.catalog.running[r.Part.Policy]
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy, r.Header), p.born(r))
+	timeout, born := p.catalog.timeout(r.Part.Policy, r.Header), p.born(r)
+	run := func(j Job) record.Outcome {
+		o := call(p.jobs, timeout, handle, r.Seq, j)
+		if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
+			o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
+		}
+		return o
+	}
+	go func() { p.work(r, newJob(r, born), born.owed, nil, run) }()
 }
 
 type born struct {
@@ -51,23 +58,19 @@ func (p *pool) born(r valve.Run) born {
 		&settled{kept: policy.ResultRetention > 0}}
 }
 
-// work is one worker.
-func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born) {
-	now, passed := r.Decide(p.gate.check, nil)
+// work makes a job's final check, runs it and reports. False: it did not pass.
+func (p *pool) work(r valve.Run, job Job, owed callback, begin func(),
+	run func(Job) record.Outcome) bool {
+	now, passed := r.Decide(p.gate.check, begin)
 	if !passed {
 		p.tellReturned(r)
 		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
-		return
+		return false
 	}
-	job := newJob(r, born)
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
-	o := call(p.jobs, timeout, handle, r.Seq, job)
-	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
-		o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
-	}
-	o = p.end(job, o, born.owed, p.now().Since(now))
-	p.report(r, o)
+	p.report(r, p.end(job, run(job), owed, now))
+	return true
 }
 
 func (p *pool) grant(r valve.Run) {
@@ -169,7 +172,8 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 }
 
 // end delivers an attempt's result to waiters and callback, and returns the final outcome.
-func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
+func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant) record.Outcome {
+	took := p.now().Since(began)
 	job.settled.over()
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {

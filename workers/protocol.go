@@ -3,7 +3,6 @@ package workers
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,28 +66,22 @@ const (
 // protocolVersion is in offers and jobs. Workers answer busy to an unknown one.
 const protocolVersion = "1"
 
-// wire is the connection of both sides.
-type wire struct {
-	nc  *nats.Conn
-	log *slog.Logger
-}
+func (c *calls) say(to, status string) { c.sayWith(to, status, "") }
 
-func (w *wire) say(to, status string) { w.sayWith(to, status, "") }
-
-func (w *wire) sayWith(to, status, text string) {
+func (c *calls) sayWith(to, status, text string) {
 	if to == "" {
 		return
 	}
 	m := message(to, status)
 	m.Data = []byte(text)
-	if err := w.nc.PublishMsg(m); err != nil {
-		w.log.Debug("not told a worker", "status", status, "error", err)
+	if err := c.nc.PublishMsg(m); err != nil {
+		c.log.Debug("not told a worker", "status", status, "error", err)
 	}
 }
 
-func (w *wire) unsubscribe(sub *nats.Subscription) {
+func (c *calls) unsubscribe(sub *nats.Subscription) {
 	if err := sub.Unsubscribe(); err != nil {
-		w.log.Debug("not unsubscribed", "subject", sub.Subject, "error", err)
+		c.log.Debug("not unsubscribed", "subject", sub.Subject, "error", err)
 	}
 }
 
@@ -200,9 +193,9 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 }
 
 // addReply adds a reply to its outcome, as far as there is room.
-func (w *wire) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
+func (c *calls) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
 	if r != nil {
-		reply := r.Within(w.nc.MaxPayload())
+		reply := r.Within(c.nc.MaxPayload())
 		text, _ := json.Marshal(reply) // cannot fail
 		m.Data, m.Header[headerReply] = reply.Body, []string{string(text)}
 	}

@@ -18,13 +18,7 @@ import (
 type questions struct {
 	*calls
 	broker *queue.Broker
-	core   *core.Core
-	served sync.Map // handle.Partition by address
-}
-
-type address struct {
-	policy string
-	number int
+	served sync.Map // handle.Partition by itself without tenure
 }
 
 func (q *questions) serve(p handle.Partition) (stop func()) {
@@ -36,7 +30,7 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
 		stopNATS = func() {}
 	}
-	at := address{p.Policy, p.Number}
+	at := handle.Partition{Policy: p.Policy, Number: p.Number}
 	q.served.Store(at, p)
 	return func() {
 		q.served.CompareAndDelete(at, p)
@@ -47,7 +41,7 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 // valve asks a partition's valve, over NATS unless it is local.
 func (q *questions) valve(ctx context.Context, policy string, partition int,
 	question job.Question) (job.Answer, error) {
-	p, mine := q.served.Load(address{policy, partition})
+	p, mine := q.served.Load(handle.Partition{Policy: policy, Number: partition})
 	if !mine {
 		return q.broker.AskValve(ctx, policy, partition, question)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
 // Starts wait while a question is answered, so its number of jobs is bounded.
@@ -106,7 +107,7 @@ func TestAValveInTheSameProcessIsAskedDirectly(t *testing.T) {
 	b.until("it is told to another process, too", told(other))
 	stop()
 	b.until("nobody owns the partition, or another does", func() bool {
-		_, mine := owner.questions.served.Load(address{"api", 0})
+		_, mine := owner.questions.served.Load(handle.Partition{Policy: "api"})
 		return !mine
 	})
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
@@ -16,7 +14,6 @@ import (
 // records reads and writes leases, owners and checkpoints.
 type records struct {
 	*calls
-	nc     *nats.Conn
 	tables queue.Tables
 	proof  *proof
 	*unreadable

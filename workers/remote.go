@@ -19,14 +19,12 @@ import (
 )
 
 // remote is the valves' side of work in other processes: it offers work (Offer), and gives jobs to
-// claims (StartElsewhere). Offers belong to the loop; a remote run has a goroutine, and reports as
+// claims (start). Offers belong to the loop; a remote run has a goroutine, and reports as
 // a local one does.
 type remote struct {
 	*calls
-	*wire
 	pool       *pool
 	catalog    *catalog
-	core       *core.Core
 	workerless workerless
 	linger     time.Duration // for interrupted runs when the drainer stops
 	id         string        // in all reply subjects
@@ -130,7 +128,7 @@ func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 		}
 	case noResponders(m):
 		r.declined(o, valve.OfferNobody, now)
-	case status != statusClaim:
+	case status != statusClaim || m.Reply == "":
 		o.foreign = true
 		r.others[o.policy] = now
 		if status == statusCrowded {
@@ -185,36 +183,30 @@ func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("S
 
 func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 
-func (r *remote) StartElsewhere(run valve.Run, worker string) {
+func (r *remote) start(run valve.Run) {
 	timeout := r.catalog.timeout(run.Part.Policy, run.Header)
-	go r.work(run, worker, timeout, r.pool.born(run))
+	go r.work(run, timeout, r.pool.born(run))
 }
 
-// work is [pool.work] for remote workers.
-func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born born) {
+// work runs a job in another process.
+func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
 	job := newJob(run, born)
-	m := jobMessage(worker, reply, job, timeout)
+	m := jobMessage(run.Worker, reply, job, timeout)
 	var err error
-	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
-	if !passed {
-		r.say(worker, statusNo)
-		r.pool.tellReturned(run)
-		r.pool.report(run, record.Outcome{Seq: run.Seq, Kind: record.OutcomeReturned})
-		return
+	begin := func() { err = r.nc.PublishMsg(m) }
+	if !r.pool.work(run, job, born.owed, begin, func(j Job) record.Outcome {
+		if err != nil {
+			return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
+		}
+		return r.await(run, j, answers, timeout)
+	}) {
+		r.say(run.Worker, statusNo)
 	}
-	job.Started = r.clock.Date(now)
-	r.pool.tellStart(run, job, now)
-	o := record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
-	if err == nil {
-		o = r.await(run, job, worker, answers, timeout)
-	}
-	o = r.pool.end(job, o, born.owed, r.now().Since(now))
-	r.pool.report(run, o)
 }
 
-func (r *remote) await(run valve.Run, j Job, worker string, answers <-chan *nats.Msg,
+func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
 	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
@@ -255,13 +247,13 @@ func (r *remote) await(run valve.Run, j Job, worker string, answers <-chan *nats
 			}
 		case <-timer.C:
 			if interrupted != nil {
-				r.say(worker, statusStop) // the valve no longer waits
+				r.say(run.Worker, statusStop) // the valve no longer waits
 			}
 			return overdue
 		case <-interrupted: // this drainer stops: no attempt
 			interrupted = nil
 			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
-			r.say(worker, statusStop)
+			r.say(run.Worker, statusStop)
 			timer.Reset(r.linger)
 		case <-r.stopped:
 			return overdue

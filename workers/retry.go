@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -17,6 +19,7 @@ import (
 // after a pause. It is safe for concurrent use.
 type calls struct {
 	*loop
+	nc        *nats.Conn
 	patience  time.Duration // of a call
 	struggles struggles
 
@@ -24,8 +27,8 @@ type calls struct {
 	lines map[purpose]*line
 }
 
-func newCalls(l *loop, patience time.Duration) *calls {
-	return &calls{loop: l, patience: patience, lines: map[purpose]*line{},
+func newCalls(l *loop, nc *nats.Conn, patience time.Duration) *calls {
+	return &calls{loop: l, nc: nc, patience: patience, lines: map[purpose]*line{},
 		struggles: struggles{log: l.log, lines: seldom.New(l.log)}}
 }
 

@@ -22,7 +22,7 @@ type callsBench struct {
 }
 
 func newTestCalls() *calls {
-	return newCalls(newLoop(slog.New(slog.DiscardHandler), nil), deadline)
+	return newCalls(newLoop(slog.New(slog.DiscardHandler), nil), nil, deadline)
 }
 
 func newCallsBench() *callsBench {

@@ -2,14 +2,13 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
 // A drainer hands over its partitions (beginToLeave), interrupts running jobs after the grace
-// period (cutOff), and another lease later stops waiting for them (tooLate).
+// period (cutOff), and another lease later stops waiting for them.
 
 func (d *Drainer) beginToLeave() {
 	d.leave = nil
@@ -27,10 +26,6 @@ func (d *Drainer) cutOff() {
 		partitions, "jobs", jobs, "grace", d.options.Grace)
 	d.interrupt()
 	d.late = time.After(d.options.Lease)
-}
-
-func (d *Drainer) tooLate() error {
-	return errors.New("stopped before everything was handed over: some jobs may run twice")
 }
 
 func (d *Drainer) unfinished() (partitions, jobs int) {

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -24,7 +23,6 @@ type teller struct {
 	*loop
 	outages *outages
 	broker  *queue.Broker
-	core    *core.Core
 }
 
 func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) }

@@ -756,14 +756,6 @@ var table = []mutant{
 		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
-		name: "epoch-unchecked-swept", file: "workers/internal/core/jobs.go",
-		old: `p != nil && p.Epoch == e.Epoch {
-		p.Swept`,
-		new: `p != nil {
-		p.Swept`,
-		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
-	},
-	{
 		name: "epoch-unchecked-unopened", file: "workers/internal/core/takeover.go",
 		old: "&& s.part.Epoch == e.Epoch {",
 		new: "{",
@@ -3129,7 +3121,7 @@ func (Synced)`,
 	},
 	{
 		name: "budget-is-not-told", file: "workers/internal/valve/startlimits.go",
-		old: "			h.Tell(cost, told)\n",
+		old: "			h.ByCost[cost] = told\n",
 		new: "			_ = told\n",
 		by:  "./workers/internal/core TestACrashDoesNotForgetTheDay",
 	},

@@ -12,7 +12,6 @@ type Performer interface {
 	Close(p handle.Partition)
 	Open(o Opening)
 	Start(r valve.Run)
-	StartElsewhere(r valve.Run, worker string)
 	Refuse(worker string)
 	Offer(policy string)
 	Ack(r handle.Ref)
@@ -43,9 +42,6 @@ func (c *Core) Perform(p Performer) {
 	each(out.closes, p.Close)
 	each(out.opens, p.Open)
 	each(out.Starts, p.Start)
-	for _, l := range out.Elsewhere {
-		p.StartElsewhere(l.Run, l.Worker)
-	}
 	each(out.Refusals, p.Refuse)
 	each(out.Offers, p.Offer)
 	each(out.Acks, p.Ack)

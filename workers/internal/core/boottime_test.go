@@ -43,7 +43,7 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{Last: 100})
 	stored := originWall.Add(now.Since(origin))
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
 		{Seq: 1, Key: "passed", Cost: 1, Stored: stored, Deadline: stored.Add(-second)},
 		{Seq: 2, Key: "ahead", Cost: 1, Stored: stored, Deadline: stored.Add(second)},
 		{Seq: 3, Key: "later", Cost: 1, Stored: stored, NotBefore: stored.Add(second)},
@@ -66,7 +66,7 @@ func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 		int64(time.Minute)
 	stored := c.Wall(now)
 	c.server.dated = c.Wall(0)
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
 		{Seq: 1, Key: "a", Cost: 1, Stored: stored, Body: []byte{}},
 		{Seq: 2, Key: "a", Cost: 1, Stored: stored, Deadline: stored.Add(9 * second),
 			Body: []byte{}},

@@ -269,7 +269,8 @@ func (e Found) apply(c *Core, now pace.Instant) {
 	case WhyRenew:
 		c.leaseRead(p, found, now)
 	case whyTombstone:
-		c.entombedRead(p, found, now)
+		c.peer(p.Key, now).inFlight = false
+		c.leaseSeen(p.Key, found, now)
 	case whyTake, whyRelease:
 		c.ownerRead(p, found, now)
 	case whyCheckpoint:

@@ -14,8 +14,8 @@ func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
 	part := a.c.shares["api.0"].part
-	a.c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
+	a.c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 	a.c.Decide(a.now)
 	a.c.out.Starts[0].Decide(atOnce(a.c.out.Starts[0]), nil)
 	a.damage(TablePartitions, "api.0")
@@ -82,8 +82,8 @@ func TestTheCheckpointReplacesADamagedRecord(t *testing.T) {
 			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"},
 				{Seq: 2, Holder: "first"}}}},
 	})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 			{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if holder := runsAt(c, part, 1, now); holder != "third" {
 		t.Errorf("job 1: holder %q; want it to run where it runs", holder)

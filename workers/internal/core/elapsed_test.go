@@ -85,8 +85,8 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 				origin)
 			c.synced = true
 			part, now := takeOver(c, found)
-			c.Handle(Arrived{part.Partition, part.Epoch,
-				[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+			c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+				Jobs: []job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 			at := firstStart(c, now).Since(origin)
 			if at < 9*second || at > 11*second+250*ms {
 				t.Errorf("the next job starts after %v, want 9 to 11 s", at)
@@ -121,8 +121,8 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c.synced = true
 	part, now := takeOver(c,
 		Opened{Taken: originWall, Read: originWall, Created: originWall.Add(-time.Hour), Last: 2})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)
 	}
@@ -156,8 +156,8 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: "old", Epoch: 8, Handover: h},
 		Noted:      stored,
 	})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	began = append(began, takeover+firstStart(c, now).Since(origin))
 	if len(began) != 3 {
 		t.Fatalf("starts at %v, want three", began)
@@ -180,8 +180,8 @@ func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: "old", Epoch: 8, Handover: h},
 		Noted:      originWall.Add(-noted),
 	})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)
 	}

@@ -71,22 +71,13 @@ type (
 		Part  handle.Partition
 		Epoch uint64
 	}
-	// Arrived are delivered jobs, in order.
+	// Arrived are delivered jobs.
 	Arrived struct {
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
-	}
-	// Swept reports that all jobs stored at a backlog's opening have arrived.
-	Swept struct {
-		Part  handle.Partition
-		Epoch uint64
-	}
-	// Strayed are jobs outside of the partitions, in no order relative to others.
-	Strayed struct {
-		Part  handle.Partition
-		Epoch uint64
-		Jobs  []job.Arrived
+		Stray bool // from outside of the partitions, in no order relative to others
+		Swept bool // all jobs stored at the backlog's opening have arrived
 	}
 	// Confirmed are confirmed acknowledgements.
 	Confirmed struct {

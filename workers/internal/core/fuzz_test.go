@@ -47,7 +47,7 @@ func FuzzValveQuestion(f *testing.F) {
 			jobs = append(jobs,
 				job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}})
 		}
-		c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
+		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: jobs}, now)
 
 		answers := 0
 		c.Handle(Asked{part.Partition, q, func(a job.Answer) {

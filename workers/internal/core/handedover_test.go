@@ -15,7 +15,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
 	part := c.shares["api.0"].part
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
 		{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 		{Seq: 2, Key: "b", Cost: 1, Stored: originWall},
 	}}, now)

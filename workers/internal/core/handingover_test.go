@@ -22,8 +22,9 @@ func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 // delivers lets a job arrive, which starts.
 func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) valve.Run {
 	t.Helper()
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall,
+			Body: []byte{}}}}, now)
 	c.advance(now)
 	if len(c.out.Starts) != 1 {
 		t.Fatalf("%d jobs started, want one", len(c.out.Starts))

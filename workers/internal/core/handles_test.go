@@ -23,11 +23,11 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 		t.Fatalf("it was not taken again: %+v", again)
 	}
 	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}
-	c.Handle(Arrived{former, part.Epoch, jobs}, now)
+	c.Handle(Arrived{Part: former, Epoch: part.Epoch, Jobs: jobs}, now)
 	if stands(c, again, 1, now) != nil {
 		t.Error("a job of the former backlog was taken in")
 	}
-	c.Handle(Arrived{again.Partition, again.Epoch, jobs}, now)
+	c.Handle(Arrived{Part: again.Partition, Epoch: again.Epoch, Jobs: jobs}, now)
 	c.Handle(Opened{Opening: Opening{again.Partition, again.Epoch, true}}, now)
 	c.advance(now)
 	r := c.out.Starts[0]
@@ -50,7 +50,7 @@ func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	part, now := takeOver(c, Opened{})
 	bury := func(stored time.Time) valve.Burial {
 		a := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: stored, Malformed: job.ErrInvalidKey}
-		c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{a}}, now)
+		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{a}}, now)
 		return c.out.Burials[len(c.out.Burials)-1]
 	}
 	former := bury(originWall)

@@ -21,8 +21,8 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 		Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}}
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{Last: 100})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if saves := c.out.Saves; len(saves) != 1 || saves[0].Seq != 3 || saves[0].Record.Crashes != 1 {
 		t.Errorf("records %+v; want the crash to be recorded", saves)
 	}
@@ -48,8 +48,8 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	found.Stored = originWall
 	c.Handle(Found{asked, found}, now)
 	part, now := takeOver(c, Opened{Last: 100, Created: originWall.Add(-time.Hour)})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if holder := runsAt(c, part, 3, now); holder != "holder" || stands(c, part, 3, now) == nil {
 		t.Errorf("holder %q; want it to run where it ran", holder)
 	}
@@ -63,8 +63,8 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "dead"}}}}, 8)
 	now := c.run(origin, 2*time.Second, nil)
 	s := c.shares["api.0"]
-	c.Handle(Arrived{s.part.Partition, s.part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
+	c.Handle(Arrived{Part: s.part.Partition, Epoch: s.part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
 	c.release(s, now)
 	if len(c.out.Reports) > 0 || s.state != shareOwned {
@@ -96,7 +96,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	for i := range jobs {
 		jobs[i].Stored = originWall.Add(2 * time.Minute)
 	}
-	c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: jobs}, now)
 	if len(c.out.Acks) > 0 {
 		t.Errorf("acknowledged %v, which never ran", c.out.Acks)
 	}
@@ -116,7 +116,8 @@ func TestAStreamRecreatedUnderItsOwner(t *testing.T) {
 	j := func(seq uint64, body string) job.Arrived {
 		return job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte(body)}
 	}
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "old"), j(2, "old")}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{j(1, "old"), j(2, "old")}}, now)
 	c.advance(now)
 	first := c.out.Starts[0]
 	if _, passed := first.Decide(atOnce(first), nil); !passed {
@@ -143,7 +144,8 @@ func TestAStreamRecreatedUnderItsOwner(t *testing.T) {
 		}
 	}
 	c.Handle(Finish(first, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "new"), j(2, "new")}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{j(1, "new"), j(2, "new")}}, now)
 	if len(c.out.Acks) > 0 {
 		t.Errorf("acknowledged %d jobs of the new stream", len(c.out.Acks))
 	}

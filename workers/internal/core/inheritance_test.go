@@ -22,8 +22,8 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	}
 	now = now.Add(-ms)
 	part := c.shares["api.0"].part
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}}, now)
 	left := c.Lease.Fence.Since(now)
 	c.advance(now)
 	if wait := 8 * second / 3; wait >= aLease || wait <= left {
@@ -90,8 +90,8 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"},
 				{Seq: 2, Holder: "first"}}}},
 	})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 			{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if holder := runsAt(c, part, 1, now); holder != "third" {
 		t.Errorf("job 1: holder %q; want it to run where it runs", holder)
@@ -110,8 +110,8 @@ func TestAClaimPassesRunningJobsOn(t *testing.T) {
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"}}},
 	})
 	part, now := takeOver(c, Opened{Last: 100, Taken: originWall.Add(time.Minute)})
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if holder := runsAt(c, part, 1, now); holder != "third" {
 		t.Errorf("holder %q; want it to run where it runs", holder)
 	}

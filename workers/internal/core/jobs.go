@@ -11,18 +11,9 @@ func (e Arrived) apply(c *Core, now pace.Instant) {
 	if p == nil || p.Epoch != e.Epoch {
 		return
 	}
-	p.Arrive(e.Jobs, true, now)
-}
-
-func (e Swept) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
+	p.Arrive(e.Jobs, !e.Stray, now)
+	if e.Swept {
 		p.Swept(now)
-	}
-}
-
-func (e Strayed) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		p.Arrive(e.Jobs, false, now)
 	}
 }
 

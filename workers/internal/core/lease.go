@@ -288,11 +288,6 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
-	c.peer(p.Key, now).inFlight = false
-	c.leaseSeen(p.Key, found, now)
-}
-
 // serverClock bounds by how much JetStream's clock, which stamps jobs, is ahead of instants, in ns.
 // A renewal bounds it between its sending and the sight of its stamp.
 type serverClock struct {

@@ -16,8 +16,8 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
 	s := c.shares["api.0"]
-	c.Handle(Arrived{s.part.Partition, s.part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
+	c.Handle(Arrived{Part: s.part.Partition, Epoch: s.part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
 	c.out = actions{}
 	c.take(s, now)
@@ -35,7 +35,7 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	after.At = r.At
 	next := coreBench(t, p)
 	successor := &share{policy: "api",
-		before: predecessor{exists: true, record: r, revision: s.revision + 1}}
+		before: ownership{exists: true, record: r, revision: s.revision + 1}}
 	in := next.inheritance(successor, Opened{
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: r.Owner, Epoch: s.part.Epoch,
 			Handover: after},

@@ -24,20 +24,16 @@ type share struct {
 	ending    bool         // the valve is
 	favourite string       // preferred drainer; empty: none
 
-	revision uint64
-	exists   bool
-	strange  bool // of a newer format: read-only
+	ownership
+	strange bool // of a newer format: read-only
 	// unreadable bytes, kept aside before they are overwritten
 	damaged []byte
 	// when the record was missing without a delete, or 0; its last contents remain in effect
 	vanished pace.Instant
-	record   record.Owner
-	stored   time.Time    // by JetStream
-	seen     pace.Instant // live, by this process; 0: later
 
 	state     shareState
 	part      *partition   // owned, or being released
-	before    predecessor  // its taking replaced
+	before    ownership    // what its taking replaced, given back if no backlog can be opened
 	freeSince pace.Instant // 0: not free
 	takenAt   pace.Instant
 	actAt     pace.Instant  // earliest next attempt
@@ -67,13 +63,13 @@ const (
 	shareReleasing // part is set
 )
 
-// predecessor is a replaced record, given back if the backlog cannot be opened.
-type predecessor struct {
+// ownership is what is known of an ownership record.
+type ownership struct {
 	exists   bool
 	record   record.Owner
 	revision uint64
-	stored   time.Time
-	seen     pace.Instant
+	stored   time.Time    // by JetStream
+	seen     pace.Instant // live, by this process; 0: later
 }
 
 const (
@@ -143,7 +139,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 		return
 	}
 	if s.part == nil {
-		s.before = predecessor{s.exists, s.record, s.revision, s.stored, s.seen}
+		s.before = s.ownership
 	}
 	r := record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce()}
 	switch {

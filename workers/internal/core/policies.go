@@ -70,15 +70,9 @@ func (c *Core) sortValves() {
 
 // prune removes ending valves without partitions or runs.
 func (c *Core) prune() {
-	for _, v := range c.sorted {
-		if v.ending {
-			c.pruneEnding()
-			return
-		}
+	if !slices.ContainsFunc(c.sorted, func(v *livePolicy) bool { return v.ending }) {
+		return
 	}
-}
-
-func (c *Core) pruneEnding() {
 	held := map[string]bool{}
 	for _, s := range c.shares {
 		if s.state != shareIdle {

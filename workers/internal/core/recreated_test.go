@@ -14,7 +14,7 @@ func TestAHandoverOfAnotherStreamIsIgnored(t *testing.T) {
 	created := time.Unix(1_700_000_000, 0)
 	for _, stream := range []int64{created.UnixNano(), created.Add(-time.Hour).UnixNano(), 0} {
 		s := &share{policy: "api",
-			before: predecessor{exists: true, revision: 7, stored: created.Add(time.Second),
+			before: ownership{exists: true, revision: 7, stored: created.Add(time.Second),
 				record: record.Owner{V: record.Version, Owner: "old", Released: true,
 					Handover: record.Handover{Stream: stream, Done: []uint64{1},
 						Running: []record.Run{{Seq: 2, Holder: "old"}}}}}}

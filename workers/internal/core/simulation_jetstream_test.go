@@ -79,7 +79,8 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 		if c.epoch == c.part.Epoch && c.part.Owned() {
 			w.delivered(c.part, batch)
 		}
-		c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
+		c.owner.core.Handle(Arrived{Part: c.part.Partition, Epoch: c.epoch,
+			Jobs: batch}, c.owner.clock())
 		w.sweep(c, batch[len(batch)-1].Seq)
 		if w.has(twice) && w.chance(0.1) {
 			w.again(c, batch)
@@ -95,7 +96,8 @@ func (w *world) again(c *consumer, batch []job.Arrived) {
 		})
 		w.to(c.owner, w.between(0, 50*time.Millisecond), func() {
 			if !c.lost && !c.closed && len(batch) > 0 {
-				c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
+				c.owner.core.Handle(Arrived{Part: c.part.Partition, Epoch: c.epoch,
+					Jobs: batch}, c.owner.clock())
 			}
 		})
 	})
@@ -116,7 +118,8 @@ func (w *world) sweep(c *consumer, through uint64) {
 			w.after(500*time.Millisecond, func() { w.sweep(c, through) })
 		default:
 			c.swept = true
-			c.owner.core.Handle(Swept{c.part.Partition, c.epoch}, c.owner.clock())
+			c.owner.core.Handle(Arrived{Part: c.part.Partition, Epoch: c.epoch,
+				Swept: true}, c.owner.clock())
 		}
 	})
 }

@@ -22,10 +22,10 @@ func (d simulated) Read(p Put)               { d.read(p) }
 func (d simulated) Fetch(refs []handle.Ref)  { each(refs, d.fetch) }
 func (d simulated) Report(r record.Report)   { d.tell(r) }
 
-func (d simulated) StartElsewhere(r valve.Run, worker string) { d.start(r, d.promised(worker)) }
-
 func (d simulated) Start(r valve.Run) {
-	if r.Call != nil {
+	if r.Worker != "" {
+		d.start(r, d.promised(r.Worker))
+	} else if r.Call != nil {
 		d.grant(r)
 	} else {
 		d.start(r, nil)

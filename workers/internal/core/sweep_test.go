@@ -28,7 +28,7 @@ func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) 
 
 func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key job.Key) {
 	j := job.Arrived{Seq: seq, Key: key, Cost: 1, Stored: originWall}
-	c.Handle(Arrived{p.Partition, p.Epoch, []job.Arrived{j}}, now)
+	c.Handle(Arrived{Part: p.Partition, Epoch: p.Epoch, Jobs: []job.Arrived{j}}, now)
 }
 
 // startsWithin lets a core act, while the holder renews its lease, and tells what it starts.
@@ -66,7 +66,7 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 		t.Fatalf("started %v before it was known whether job 3 runs in that bucket", started)
 	}
 	now = now.Add(second)
-	c.Handle(Swept{part.Partition, part.Epoch}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Swept: true}, now)
 	if started := startsWithin(c, now, second); len(started) != 1 {
 		t.Errorf("started %v, want job 4", started)
 	}
@@ -93,7 +93,7 @@ func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 // Who told the stream's last sequence may have been out of date: what lies beyond it is not gone.
 func TestASweepIgnoresLaterJobs(t *testing.T) {
 	c, part, now := heldElsewhere(t, 2)
-	c.Handle(Swept{part.Partition, part.Epoch}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Swept: true}, now)
 	arrives(c, part, now, 3, "a")
 	if started := startsWithin(c, now, second); len(started) > 0 {
 		t.Errorf("started %v, which runs in a process that lives", started)

@@ -34,8 +34,8 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 		t.Fatalf("without jobs it is awake: %v, reported: %v", v.awake, v.told)
 	}
 	left = nil
-	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{{Seq: 1, Key: "a", Cost: 1,
-		Stored: originWall, Body: []byte{}}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
+		{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
 	c.advance(now)
 	r := c.out.Starts[0]
 	r.Decide(atOnce(r), nil)

@@ -132,7 +132,7 @@ func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	}
 	next := coreBench(t, p)
 	successor := &share{policy: "api",
-		before: predecessor{exists: true, record: claim, revision: 9}}
+		before: ownership{exists: true, record: claim, revision: 9}}
 	in := next.inheritance(successor, Opened{}, origin)
 	if !in.Crashed || !slices.Equal(in.Handover.Running, released.Running) ||
 		!slices.Equal(in.Handover.Done, released.Done) {
@@ -146,8 +146,8 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
 	part := c.shares["api.0"].part
-	c.Handle(Arrived{part.Partition, part.Epoch,
-		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	c.Decide(now)
 	if len(c.out.Starts) != 1 {
 		t.Fatal("it did not start")
@@ -284,8 +284,8 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 			if live {
 				now = c.run(origin, 2*time.Second, nil)
 				part := c.shares["api.0"].part
-				c.Handle(Arrived{part.Partition, part.Epoch,
-					[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+				c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+					Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 				c.Handle(Broken{part.Partition, part.Epoch}, now)
 			}
 			told(true, now)

@@ -119,8 +119,8 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		a := newAnew(t)
 		a.run(2*time.Second, nil)
 		part := a.c.shares["api.0"].part
-		a.c.Handle(Arrived{part.Partition, part.Epoch,
-			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
+		a.c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+			Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 		a.c.Decide(a.now)
 		a.c.out.Starts[0].Decide(atOnce(a.c.out.Starts[0]), nil)
 		a.lose(TablePartitions, told)
@@ -306,8 +306,8 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 		older := found.Since.After(found.Created) || found.Checkpoint.V != 0
 		c := coreBench(t, leaky("api", "10/s"))
 		part, taken := takeOver(c, found)
-		c.Handle(Arrived{part.Partition, part.Epoch,
-			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
+		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
+			Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 			taken)
 		var started pace.Instant
 		c.run(taken, 10*time.Second, func(now pace.Instant, _ []Put) {

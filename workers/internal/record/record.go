@@ -85,21 +85,14 @@ type Handover struct {
 	Partial bool   `json:"partial,omitempty"` // with too many clocks to list
 	// µs after which unlisted buckets may start
 	Rest int64 `json:"rest,omitempty"`
-	// Limits names the start limits of the clocks' usage. For a successor after a crash: starts
-	// within Gap µs may be missing, and no started job cost more than Cost slots. Unlisted buckets
-	// may have started Slots slots, Crashed µs ago. No bucket starts more once Budget of its slots
-	// would be missing; 0: unlimited. ByCost has the same bounds for costs by name.
+	// Limits names the start limits of the clocks' usage. For a successor after a crash, starts
+	// within Gap µs may be missing, within ByCost's bounds; "" is the jobs' own cost.
 	Limits string            `json:"limits,omitempty"`
 	Gap    int64             `json:"gap,omitempty"`
-	Cost   int64             `json:"cost,omitempty"`
-	Slots  int64             `json:"slots,omitempty"`
-	Budget int64             `json:"budget,omitempty"`
 	ByCost map[string]Bounds `json:"by_cost,omitempty"`
-	// Together is the usage of the limits over all buckets, AllLimits their names, AllBudget their
-	// budget.
+	// Together is the usage of the limits over all buckets, AllLimits their names.
 	Together  string `json:"together,omitempty"`
 	AllLimits string `json:"all_limits,omitempty"`
-	AllBudget int64  `json:"all_budget,omitempty"`
 	// Sizes are the most units of all these limits, by name.
 	Sizes map[string]int64 `json:"sizes,omitempty"`
 	// µs since a crash after which unlisted buckets may have started jobs
@@ -120,32 +113,14 @@ type Handover struct {
 	Edits []Edit `json:"edits,omitempty"`
 }
 
-// Bounds are bounds on starts, in units of a cost.
+// Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted
+// buckets may have started before Crashed, and the units of one bucket, and of all, that may be
+// missing; 0: unlimited.
 type Bounds struct {
 	Cost      int64 `json:"cost,omitempty"`
 	Slots     int64 `json:"slots,omitempty"`
 	Budget    int64 `json:"budget,omitempty"`
 	AllBudget int64 `json:"all_budget,omitempty"`
-}
-
-// Of returns the bounds for a cost, "" for the jobs' own.
-func (h *Handover) Of(cost string) (b Bounds, known bool) {
-	if cost == "" {
-		return Bounds{h.Cost, h.Slots, h.Budget, h.AllBudget}, true
-	}
-	b, known = h.ByCost[cost]
-	return b, known
-}
-
-func (h *Handover) Tell(cost string, b Bounds) {
-	if cost == "" {
-		h.Cost, h.Slots, h.Budget, h.AllBudget = b.Cost, b.Slots, b.Budget, b.AllBudget
-		return
-	}
-	if h.ByCost == nil {
-		h.ByCost = map[string]Bounds{}
-	}
-	h.ByCost[cost] = b
 }
 
 // Clock is a bucket's clock. Names are short: a record may hold a hundred thousand.

@@ -11,8 +11,7 @@ import (
 
 // Actions is the work that valves request.
 type Actions struct {
-	Starts    []Run // for a worker, or for a waiting caller
-	Elsewhere []Elsewhere
+	Starts    []Run    // for a worker, or for a waiting caller
 	Refusals  []string // remote workers whose claims found no job
 	Acks      []handle.Ref
 	Fetches   []handle.Ref
@@ -32,10 +31,9 @@ type Actions struct {
 
 func (a *Actions) Reset() {
 	clear(a.Starts)
-	clear(a.Elsewhere)
 	clear(a.Acks)
 	clear(a.Accepted)
-	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0], Acks: a.Acks[:0],
+	*a = Actions{Starts: a.Starts[:0], Acks: a.Acks[:0],
 		Accepted: a.Accepted[:0]}
 }
 
@@ -60,13 +58,8 @@ type Run struct {
 	// by shadow limits
 	Shadow map[string]time.Duration
 	Call   *Grant // nil: a stored job
+	Worker string // its subject; empty: a local one
 	*Ticket
-}
-
-// Elsewhere is a run for a claim of a remote worker.
-type Elsewhere struct {
-	Run    Run
-	Worker string // its subject
 }
 
 // Ending is the end of a job with an Idempotency-Key, kept for its repeats.

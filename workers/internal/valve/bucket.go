@@ -355,8 +355,9 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 	return first, expires
 }
 
-// countNamed counts a waiting job's named costs; sign −1 removes them.
-func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
+// countWaiting counts a job that waits for a slot; sign −1 removes it.
+func (b *bucket) countWaiting(cost int64, named map[string]int64, sign int64) {
+	b.waiting += sign * cost
 	for name, n := range named {
 		if b.named == nil {
 			b.own().named = map[string]int64{}

@@ -104,8 +104,7 @@ func (b *bucket) unchoose() {
 		j := c.chosen
 		c.chosen = nil
 		b.ready.Remove(j.inBucket)
-		b.waiting -= j.Cost
-		b.countNamed(j.Cost, j.Costs, -1)
+		b.countWaiting(j.Cost, j.Costs, -1)
 		c.push(j)
 	}
 }
@@ -146,8 +145,7 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 	}
 	j := c.chosen
 	b.ready.Push(orderedJob{j})
-	b.waiting += j.Cost
-	b.countNamed(j.Cost, j.Costs, 1)
+	b.countWaiting(j.Cost, j.Costs, 1)
 }
 
 func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }

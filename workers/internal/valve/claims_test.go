@@ -39,9 +39,11 @@ func (o *offering) publish(key job.Key, n int, now pace.Instant) {
 func (o *offering) step(now pace.Instant) string {
 	o.Advance(now, pace.Never)
 	var given []uint64
-	for _, l := range o.out.Elsewhere {
-		given = append(given, l.Run.Seq)
-		l.Run.Decide(atOnce(l.Run), nil)
+	for _, r := range o.out.Starts {
+		if r.Worker != "" {
+			given = append(given, r.Seq)
+			r.Decide(atOnce(r), nil)
+		}
 	}
 	said := fmt.Sprintf("%d offers, gives %v, refuses %v", len(o.out.Offers), given, o.out.Refusals)
 	o.out.Reset()
@@ -153,8 +155,8 @@ func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
 	var given []uint64
 	for end := now + 5*milli; now < end; now += milli {
 		o.Advance(now, pace.Never)
-		for _, l := range o.out.Elsewhere {
-			given = append(given, l.Run.Seq)
+		for _, r := range o.out.Starts {
+			given = append(given, r.Seq)
 		}
 		o.out.Reset()
 	}
@@ -170,8 +172,8 @@ func TestClaimsWhenStartsAreForbidden(t *testing.T) {
 	o.step(1000 * milli)
 	o.claim("a", 0, 1040*milli)
 	o.Advance(1001*milli, 0)
-	if !slices.Equal(o.out.Refusals, []string{"w"}) || len(o.out.Elsewhere) > 0 {
-		t.Errorf("refuses %v, gives %d", o.out.Refusals, len(o.out.Elsewhere))
+	if !slices.Equal(o.out.Refusals, []string{"w"}) || len(o.out.Starts) > 0 {
+		t.Errorf("refuses %v, gives %d", o.out.Refusals, len(o.out.Starts))
 	}
 }
 

@@ -171,9 +171,8 @@ func (v *Valve) sink(j *heldJob, later bool) {
 // queueDeep counts a deep job in its bucket; sign −1 removes it.
 func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
 	b.deep += int32(sign)
-	b.waiting += int64(sign) * cost
 	l.waiting += int64(sign) * cost
-	b.countNamed(cost, named, int64(sign))
+	b.countWaiting(cost, named, int64(sign))
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.

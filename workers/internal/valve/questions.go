@@ -89,7 +89,8 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 			refuse("exactly one job is asked for")
 			return
 		}
-		q.work = map[string]work{job.OpJob: q.job, job.OpCancel: q.cancel, job.OpEdit: q.edit}[q.Op]
+		q.work = map[string]work{job.OpJob: q.jobs, job.OpCancel: q.cancel,
+			job.OpEdit: q.edit}[q.Op]
 	case job.OpBuckets:
 		q.work = q.buckets
 	case job.OpBucket:
@@ -213,19 +214,15 @@ func (q *question) bucket(now pace.Instant) progress {
 	return answered
 }
 
-func (q *question) job(now pace.Instant) progress {
-	if !q.part.foreseen(now) {
-		return goesOn
-	}
-	q.reply(job.Answer{Job: q.part.jobState(q.Jobs[0], now)})
-	return answered
-}
-
 func (q *question) jobs(now pace.Instant) progress {
 	if !q.part.foreseen(now) {
 		return goesOn
 	}
 	state := q.part.jobState(q.Jobs[0], now)
+	if q.Op == job.OpJob {
+		q.reply(job.Answer{Job: state})
+		return answered
+	}
 	if state != nil {
 		q.states = append(q.states, *state)
 	}

@@ -347,7 +347,7 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 		}
 		paced = max(paced, mostPaced(l.pace, v.Policy.PeakRatio(), within))
 	}
-	return min(most, paced+max(in.Handover.Cost, 1))
+	return min(most, paced+max(in.Handover.ByCost[""].Cost, 1))
 }
 
 func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
@@ -357,7 +357,6 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 
 // inheritCrash bounds former owners' unrecorded starts. For named costs only budgets do.
 func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
-	p.unnoted.costing("", in.Handover.Cost)
 	for cost, b := range in.Handover.ByCost {
 		p.unnoted.costing(cost, b.Cost)
 	}
@@ -373,9 +372,9 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	}
 	some := false
 	for cost := range p.v.quota.Budgets() {
-		told, known := in.Handover.Of(cost)
+		told, known := in.Handover.ByCost[cost]
 		listed, others := int64(0), told.Slots
-		if !known && in.Handover.Slots > 0 {
+		if !known && in.Handover.ByCost[""].Slots > 0 {
 			others = math.MaxInt64
 		}
 		if in.Crashed {
@@ -425,7 +424,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 		crashed = nil
 	}
 	u := &p.unnoted
-	h.Cost = u.costs[""]
+	h.ByCost = map[string]record.Bounds{"": {Cost: u.costs[""]}}
 	for _, all := range []quota.Units{u.telling.each, u.telling.all} {
 		for cost := range all {
 			told := record.Bounds{Cost: u.costs[cost], Budget: u.telling.each[cost],
@@ -433,7 +432,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 			if crashed != nil {
 				told.Slots = crashed.others[cost]
 			}
-			h.Tell(cost, told)
+			h.ByCost[cost] = told
 		}
 	}
 	if p.v.quota != nil {

@@ -248,7 +248,7 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 			b.noted()
 			h := b.p.Handover(b.now, 0)
 			old := h
-			old.Budget, old.AllBudget, old.ByCost = 0, 0, nil
+			old.ByCost = nil
 			for name, c := range map[string]struct {
 				told record.Handover
 				want int
@@ -289,7 +289,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 		}
 		b.noted()
 		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
-		told, _ := in.Handover.Of("tokens")
+		told := in.Handover.ByCost["tokens"]
 		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
 		}
@@ -315,7 +315,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
 		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
-		told, _ := in.Handover.Of(named)
+		told := in.Handover.ByCost[named]
 		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)
 		}

@@ -101,15 +101,15 @@ const here = -1
 
 // startBy starts the head of a bucket by a worker or a claim, unless it must wait after all.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
-	switch c := &v.claims; {
-	case !v.stillWithin(b, now):
-	case claim == here:
-		v.start(b, now, false)
-	default:
-		worker := c.held[claim].Worker
-		c.held = slices.Delete(c.held, claim, claim+1)
-		v.out.Elsewhere = append(v.out.Elsewhere, Elsewhere{v.start(b, now, true), worker})
+	if !v.stillWithin(b, now) {
+		return
 	}
+	worker := ""
+	if c := &v.claims; claim != here {
+		worker = c.held[claim].Worker
+		c.held = slices.Delete(c.held, claim, claim+1)
+	}
+	v.start(b, worker, now)
 }
 
 func (v *Valve) admits(now pace.Instant) bool {
@@ -123,7 +123,7 @@ func (v *Valve) admits(now pace.Instant) bool {
 
 // start gives the head of a bucket to a worker. Its clocks advance at once; a returned job gives
 // its slots back.
-func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
+func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
 	due := b.nextAt
 	j := b.ready[0].heldJob
 	v.detach(j)
@@ -136,8 +136,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
-		Number: v.given, Shadow: v.try(j, now), Ticket: t}
-	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
+		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
+	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: worker != ""}
 	r.total = &v.total.clock
 	r.Due = max(due, v.total.Next(r.total))
 	v.total.Take(r.total, now, j.Cost)
@@ -160,16 +160,14 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	switch {
 	case j.call != nil:
 		r.Call = v.grant(j)
-		v.out.Starts = append(v.out.Starts, r)
-	case remote:
+	case worker != "":
 		v.claims.running++
 	default:
 		v.Busy++
 		v.slots.Used++
-		v.out.Starts = append(v.out.Starts, r)
 	}
+	v.out.Starts = append(v.out.Starts, r)
 	v.place(b, now)
-	return r
 }
 
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {

@@ -203,13 +203,13 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	most := quota.Units{"": limits.Most(within)}
 	if v.total.Pace != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
 		most[""] = min(most[""],
-			mostPaced(v.total.Pace, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+			mostPaced(v.total.Pace, v.Policy.PeakTotalRatio(), within)+max(h.ByCost[""].Cost, 1))
 	}
 	for cost := range t.Budgets() {
 		if cost != "" {
 			most[cost] = math.MaxInt64
 		}
-		told, _ := h.Of(cost)
+		told := h.ByCost[cost]
 		most[cost] = in.within(most[cost], told.AllBudget, told.Cost)
 	}
 	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),

@@ -322,8 +322,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	b := j.Bucket
 	b.own().ready.Push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
-	b.waiting += j.Cost
-	b.countNamed(j.Cost, j.Costs, 1)
+	b.countWaiting(j.Cost, j.Costs, 1)
 	v.lookAt(j, j.expires)
 }
 
@@ -360,8 +359,7 @@ func (v *Valve) detach(j *heldJob) {
 	} else if j.inBucket >= 0 {
 		j.Bucket.ready.Remove(j.inBucket)
 		j.Bucket.lane(j.Priority).waiting -= j.Cost
-		j.Bucket.waiting -= j.Cost
-		j.Bucket.countNamed(j.Cost, j.Costs, -1)
+		j.Bucket.countWaiting(j.Cost, j.Costs, -1)
 		if j.raised {
 			j.raised = false
 			j.Bucket.raised--
