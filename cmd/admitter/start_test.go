@@ -72,7 +72,7 @@ policies:
 			"--http-tls-cert", notDir}, 2, 1, []string{"read the certificate"}},
 		{"a certificate of NATS that is none", []string{"validate", ofNATS}, 2, 1,
 			[]string{"read the certificate"}},
-		{"a token for nobody", []string{"token", "--rights", "read"}, 2, 1, []string{"one name"}},
+		{"a token for nobody", []string{"token", "--rights", "read"}, 2, 1, []string{"want one argument: token NAME"}},
 		{"a token without rights", []string{"token", "me"}, 2, 1, []string{"rights"}},
 		{"a token with a wrong right", []string{"token", "me", "--rights", "raed"}, 2, 1,
 			[]string{"want submit, check, read"}},
