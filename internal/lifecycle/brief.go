@@ -165,8 +165,8 @@ func (c *briefConn) request() *http.Request {
 	c.in.Reset(&c.source)
 	r, err := http.ReadRequest(c.in)
 	if err != nil || r.Proto != "HTTP/1.1" || r.RequestURI[0] != '/' || r.Close || r.Host == "" ||
-		strings.Trim(r.Host, hostChars) != "" || len(r.TransferEncoding)+len(r.Trailer) > 0 ||
-		r.ContentLength < 0 || r.ContentLength > int64(c.source.Len()+c.in.Buffered()) {
+		strings.Trim(r.Host, hostChars) != "" || r.ContentLength < 0 || // chunked
+		r.ContentLength > int64(c.source.Len()+c.in.Buffered()) {
 		return nil
 	}
 	for name, values := range r.Header {
