@@ -84,7 +84,7 @@ func (s *Store) putFile(ctx context.Context, set string,
 			continue
 		}
 		stored[r.Key] = r
-		current[r.Key], err = currentRecord(r.Value)
+		current[r.Key], err = currentRecord(r)
 		problem(r.Key, err)
 	}
 	same, added := map[string]bool{}, 0
@@ -124,7 +124,7 @@ func (s *Store) putFile(ctx context.Context, set string,
 		}
 		places <- struct{}{}
 		writing.Go(func() {
-			changes[i], errs[i] = s.putFromFile(ctx, set, p, stored[p.Name], current[p.Name])
+			changes[i], errs[i] = s.putFromFile(ctx, set, p, stored[p.Name])
 			<-places
 		})
 	}
@@ -190,9 +190,8 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 		if current == nil || current.set() != set || current.Retired || current.Left {
 			return nil, nil
 		}
-		next := *current
-		next.Left = true
-		return &next, nil
+		current.Left = true
+		return current, nil
 	})
 	return err
 }
@@ -201,9 +200,9 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 const putAtOnce = 64
 
 // putFromFile returns nil if nothing changed.
-func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy, stored kv.Record,
-	read *record) (change *FileChange, err error) {
-	revision, err := s.replace(ctx, p.Name, stored, read, func(current *record) (*record, error) {
+func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy,
+	stored kv.Record) (change *FileChange, err error) {
+	revision, err := s.replace(ctx, p.Name, &stored, func(current *record) (*record, error) {
 		change = nil
 		next, err := s.fromFile(ctx, set, current, p)
 		if next == nil || err != nil {
@@ -291,9 +290,8 @@ func (s *Store) RetireAbsent(ctx context.Context,
 			if changed = absent(current); !changed {
 				return nil, nil // back in the file, or retired meanwhile
 			}
-			next := *current
-			next.Retired = true
-			return &next, nil
+			current.Retired = true
+			return current, nil
 		})
 		if err != nil {
 			return retired, waiting, fmt.Errorf("retire policy %s: %w", r.Key, err)

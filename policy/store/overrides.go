@@ -1,10 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -52,11 +50,31 @@ func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 func (s *Store) ChangeOverride(
 	ctx context.Context, policyName string, key job.Key,
 	change func(Override) (policy.Override, error),
-) (Override, error) {
+) (put Override, err error) {
 	name, err := overrideName(policyName, key)
-	var put Override
-	for written := false; err == nil && !written; {
-		put, written, err = s.changeOverride(ctx, policyName, name, key, change)
+	if err == nil {
+		put.Key = key
+		put.Revision, err = s.table.Update(ctx, name, nil, func(stored kv.Record) ([]byte, error) {
+			current := Override{Key: key}
+			var err error
+			if stored.Value != nil {
+				current.Revision = stored.Revision
+				current.Override, err = parseOverrideRecord(stored.Value, key)
+			}
+			if err == nil {
+				put.Override, err = change(current)
+			}
+			if err != nil || put.Override.IsZero() {
+				return nil, err
+			}
+			if stored.Value == nil {
+				err = s.overrideRoom(ctx, policyName)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return encodeOverride(key, put.Override)
+		})
 	}
 	if err != nil {
 		return Override{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
@@ -64,61 +82,13 @@ func (s *Store) ChangeOverride(
 	return put, nil
 }
 
-// changeOverride tries once; written: no conflict.
-func (s *Store) changeOverride(ctx context.Context, policyName, name string, key job.Key,
-	change func(Override) (policy.Override, error)) (put Override, written bool, err error) {
-
-	stored, err := s.table.Read(ctx, name)
-	current := Override{Key: key}
-	switch {
-	case err == nil:
-		current.Revision = stored.Revision
-		if current.Override, err = parseOverrideRecord(stored.Value, key); err != nil {
-			return current, false, err
-		}
-	case !errors.Is(err, queue.ErrNotFound):
-		return current, false, err
+func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
+	n, err := s.table.Count(ctx, policyName+".>")
+	if err == nil && n >= s.overrides {
+		err = fmt.Errorf("%w: %d keys of the policy have limits of their own, the most that can, "+
+			"or had them within the last hour", ErrTooMany, n)
 	}
-	next, err := change(current)
-	if err != nil {
-		return current, false, err
-	}
-	put = Override{Key: key, Override: next}
-	if next.IsZero() {
-		if current.Revision == 0 {
-			return put, true, nil
-		}
-		err = s.table.Delete(ctx, name, stored.Revision)
-	} else {
-		put.Revision, err = s.writeOverride(ctx, policyName, name, stored, put)
-	}
-	if errors.Is(err, queue.ErrConflict) && ctx.Err() == nil {
-		return put, false, nil
-	}
-	return put, err == nil, err
-}
-
-// writeOverride stores an override unless it is unchanged.
-func (s *Store) writeOverride(
-	ctx context.Context, policyName, name string, stored kv.Record, put Override,
-) (revision uint64, err error) {
-	value, err := encodeOverride(put.Key, put.Override)
-	if err != nil || bytes.Equal(value, stored.Value) {
-		return stored.Revision, err
-	}
-	if stored.Value == nil {
-		n, err := s.table.Count(ctx, policyName+".>")
-		if err == nil && n >= s.overrides {
-			err = fmt.Errorf(
-				"%w: %d keys of the policy have limits of their own, the most that can, or had "+
-					"them within "+
-					"the last hour", ErrTooMany, n)
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return s.table.Put(ctx, name, value, stored.Revision)
+	return err
 }
 
 // Override returns a key's override, or [queue.ErrNotFound].

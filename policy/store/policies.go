@@ -4,7 +4,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -121,7 +120,7 @@ func (s *Store) Change(
 func (s *Store) Try(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
-	_, current, err := s.stored(ctx, name)
+	current, err := s.stored(ctx, name)
 	var entry policy.Entry
 	if err == nil {
 		var next *record
@@ -261,71 +260,48 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
-	stored, current, err := s.stored(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	return s.replace(ctx, name, stored, current, change)
+	return s.replace(ctx, name, nil, change)
 }
 
-// replace is change of a record that was read.
-func (s *Store) replace(ctx context.Context, name string, stored kv.Record, current *record,
+// replace is change of a record that was read; nil: it was not.
+func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
 	change func(*record) (*record, error)) (uint64, error) {
-	for {
-		next, err := change(current)
-		if err != nil {
-			return 0, err
-		}
-		if next == nil {
-			return stored.Revision, nil
-		}
-		value, err := json.Marshal(next)
-		if err != nil {
-			return 0, fmt.Errorf("encode: %w", err)
-		}
-		if bytes.Equal(value, stored.Value) {
-			return stored.Revision, nil
-		}
-		revision, err := s.table.Put(ctx, name, value, stored.Revision)
+	return s.table.Update(ctx, name, read, func(stored kv.Record) ([]byte, error) {
+		current, err := currentRecord(stored)
+		var next *record
 		if err == nil {
-			return revision, nil
+			next, err = change(current)
 		}
-		if !errors.Is(err, queue.ErrConflict) || ctx.Err() != nil {
-			return 0, err
+		if next == nil || err != nil {
+			return stored.Value, err
 		}
-		if stored, current, err = s.stored(ctx, name); err != nil {
-			return 0, err
-		}
-	}
+		return json.Marshal(next)
+	})
 }
 
 // stored reads a policy's record, or nil.
-func (s *Store) stored(ctx context.Context, name string) (kv.Record, *record, error) {
+func (s *Store) stored(ctx context.Context, name string) (*record, error) {
 	stored, err := s.table.Read(ctx, name)
-	switch {
-	case errors.Is(err, queue.ErrNotFound):
-		return stored, nil, nil
-	case err != nil:
-		return stored, nil, err
+	if err != nil && !errors.Is(err, queue.ErrNotFound) {
+		return nil, err
 	}
-	current, err := currentRecord(stored.Value)
-	if err != nil {
-		return stored, nil, err
-	}
-	current.revision = stored.Revision
-	return stored, current, nil
+	return currentRecord(stored)
 }
 
-// currentRecord parses a record to replace: without a policy if it is unreadable, except for a
-// newer format.
-func currentRecord(value []byte) (*record, error) {
-	r, err := parseRecord(value)
+// currentRecord parses a record to replace: nil if there is none, and without a policy if it is
+// unreadable, except for a newer format.
+func currentRecord(stored kv.Record) (*record, error) {
+	if stored.Value == nil {
+		return nil, nil
+	}
+	r, err := parseRecord(stored.Value)
 	switch {
 	case errors.Is(err, job.ErrVersion):
 		return nil, err
 	case err != nil:
-		return &record{}, nil
+		r = &record{}
 	}
+	r.revision = stored.Revision
 	return r, nil
 }
 
@@ -385,9 +361,8 @@ func (s *Store) SetPaused(ctx context.Context, name string,
 		case current.Paused == paused:
 			return nil, nil
 		}
-		next := *current
-		next.Paused = paused
-		return &next, nil
+		current.Paused = paused
+		return current, nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("pause policy %s: %w", name, err)

@@ -40,9 +40,8 @@ func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) erro
 			if current.at() != entry.Revision {
 				return nil, queue.ErrConflict
 			}
-			next := *current
-			next.Retired, next.Deleting = true, true
-			return &next, nil
+			current.Retired, current.Deleting = true, true
+			return current, nil
 		})
 		return err
 	}
@@ -63,7 +62,7 @@ func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) 
 }
 
 func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) {
-	_, current, err := s.stored(ctx, name)
+	current, err := s.stored(ctx, name)
 	if err != nil || current.present() == nil {
 		return err == nil, err
 	}
@@ -89,9 +88,8 @@ func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) 
 			if now.at() != current.revision {
 				return nil, queue.ErrConflict
 			}
-			next := *now
-			next.Deleting, next.Deleted, next.Paused = false, true, false
-			return &next, nil
+			now.Deleting, now.Deleted, now.Paused = false, true, false
+			return now, nil
 		})
 	}
 	if errors.Is(err, queue.ErrConflict) {

@@ -2,7 +2,6 @@ package kv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
@@ -53,21 +50,16 @@ func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
 
 // Count counts the keys that match a filter, recently deleted ones included.
 func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
-	defer cancel()
-	request := fmt.Sprintf(`{"seq":1,"next_by_subj":%q,"batch":1}`, t.prefix+filter)
-	m, err := t.js.NATS.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+t.stream, []byte(request))
+	read, end, err := t.js.DirectGet(ctx, t.stream,
+		map[string]any{"seq": 1, "next_by_subj": t.prefix + filter, "batch": 1}, 1)
+	rest := uint64(0)
+	if err == nil && len(read) > 0 {
+		rest, err = strconv.ParseUint(end.Get("Nats-Num-Pending"), 10, 64)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("count %s/%s: %w", t.bucket, filter, jsapi.Translate(err))
 	}
-	if m.Header.Get("Status") == "404" {
-		return 0, nil
-	}
-	rest, err := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, jsapi.ErrUnavailable, err)
-	}
-	return rest + 1, nil
+	return rest + uint64(len(read)), nil
 }
 
 // DeleteAll deletes each key that matches a filter, so that watches report it.
@@ -153,46 +145,22 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 
 // readReplica asks any replica. It returns nil without an answer or if the replica is behind last.
 func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
-	ctx, cancel := context.WithTimeout(ctx, t.js.Timeout)
-	defer cancel()
-	nc := t.js.NATS
-	answers := make(chan *nats.Msg, len(keys)+1)
-	inbox, err := nc.ChanSubscribe(nc.NewInbox(), answers)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = inbox.Unsubscribe() }()
 	var subjects []string
 	for _, key := range keys {
 		if ValidKey(key) {
 			subjects = append(subjects, t.prefix+key)
 		}
 	}
-	request, err := json.Marshal(map[string][]string{"multi_last": subjects})
-	if err == nil {
-		err = nc.PublishRequest("$JS.API.DIRECT.GET."+t.stream, inbox.Subject, request)
+	read, end, err := t.js.DirectGet(ctx, t.stream, map[string]any{"multi_last": subjects},
+		len(keys))
+	upTo, notEnd := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
+	if err != nil || notEnd != nil || upTo < last {
+		return nil
 	}
 	found := make(map[string]Record, len(keys))
-	for err == nil {
-		var m *nats.Msg
-		select {
-		case m = <-answers:
-		case <-ctx.Done():
-			return nil
-		}
-		if d, ok := jsapi.ReadDirect(m); ok {
-			r := t.record(d)
-			found[r.Key] = r
-			continue
-		}
-		// The end gives the server's last sequence; a refusal does not.
-		upTo, notEnd := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
-		if m.Header.Get("Status") != "" && (notEnd != nil || upTo < last) {
-			return nil
-		}
-		if notEnd == nil {
-			return found
-		}
+	for _, m := range read {
+		r := t.record(m)
+		found[r.Key] = r
 	}
-	return nil
+	return found
 }

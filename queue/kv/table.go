@@ -3,6 +3,7 @@
 package kv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,36 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 		return 0, fmt.Errorf("put %s/%s at revision %d: %w", t.bucket, key, revision, err)
 	}
 	return written, nil
+}
+
+// Update replaces a value by compare-and-set and returns its revision, or 0 if it deleted the key.
+// next gets the current record, without a Value if there is none, and is repeated after a conflict;
+// it returns the same value to change nothing, and nil to delete. read, which may be nil, is the
+// record as read before.
+func (t *Table) Update(ctx context.Context, key string, read *Record,
+	next func(Record) ([]byte, error)) (revision uint64, err error) {
+	for {
+		var r Record
+		if read != nil {
+			r, read = *read, nil
+		} else if r, err = t.Read(ctx, key); err != nil && !errors.Is(err, ErrNotFound) {
+			return 0, err
+		}
+		value, err := next(r)
+		switch {
+		case err != nil || value == nil && r.Value == nil:
+			return 0, err
+		case bytes.Equal(value, r.Value):
+			return r.Revision, nil
+		case value == nil:
+			err = t.Delete(ctx, key, r.Revision)
+		default:
+			revision, err = t.Put(ctx, key, value, r.Revision)
+		}
+		if !errors.Is(err, ErrConflict) || ctx.Err() != nil {
+			return revision, err
+		}
+	}
 }
 
 // Set writes a value at any revision; the server removes it after ttl, if not 0.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"strconv"
@@ -132,37 +133,50 @@ const batchBytes = 1 << 20
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, n+1)
-	sub, err := c.NATS.ChanSubscribe(inbox, answers)
-	if err != nil {
-		return nil, Translate(err)
-	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
-	request, _ := json.Marshal(struct {      // cannot fail
+	read, _, err = c.DirectGet(ctx, stream, struct {
 		Seq      uint64 `json:"seq"`
 		Subject  string `json:"next_by_subj,omitempty"`
 		Batch    int    `json:"batch"`
 		MaxBytes int    `json:"max_bytes"`
-	}{from, subject, n, batchBytes})
-	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
-		return nil, Translate(err)
+	}{from, subject, n, batchBytes}, n)
+	return read, err
+}
+
+// DirectGet asks any replica for up to most messages, and also returns the header of the answer's
+// end.
+func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most int) (
+	read []Message, end nats.Header, err error) {
+
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, most+1)
+	sub, err := c.NATS.ChanSubscribe(inbox, answers)
+	if err != nil {
+		return nil, nil, Translate(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
+	body, _ := json.Marshal(request)         // cannot fail
+	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+		return nil, nil, Translate(err)
 	}
 	for {
 		m, err := next(ctx, answers, nil)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if found, ok := ReadDirect(m); ok { // even with a publisher's Status
 			read = append(read, found)
 			continue
 		}
 		switch status := m.Header.Get("Status"); {
-		case len(m.Data) == 0 && status == "204", len(m.Data) == 0 && status == "404":
-			return read, nil
-		case len(m.Data) == 0 && status == "503":
-			return nil, Translate(nats.ErrNoResponders)
+		case len(m.Data) > 0:
+		case status == "204", status == "404":
+			return read, m.Header, nil
+		case status == "503":
+			return nil, nil, Translate(nats.ErrNoResponders)
+		case status != "":
+			return nil, nil, fmt.Errorf("%w: %s %s", ErrUnavailable, status,
+				m.Header.Get("Description"))
 		}
 	}
 }
