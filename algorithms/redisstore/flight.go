@@ -32,6 +32,17 @@ type request struct {
 	err      error
 }
 
+// pair encodes a request; see common.lua.
+func (r *request) pair() (n, times int64) {
+	switch r.kind {
+	case peek:
+		return r.n, -1
+	case refund:
+		return -min(r.n, exact-1), 1
+	}
+	return r.n, 1
+}
+
 // A compare-and-swap decides whether a request is sent or its caller leaves.
 const (
 	waits int32 = iota

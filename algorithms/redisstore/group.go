@@ -26,10 +26,11 @@ type member interface {
 
 // replay derives decisions request by request.
 type replay interface {
-	// peek consumes a part of the reply: call it once for each take and peek.
+	// peek consumes a part of the reply: in a group, call it once for each take and peek.
 	peek(n int64) algorithms.Decision
-	// take follows a peek if all rules allow.
+	// take follows a peek in a group, if all rules allow.
 	take(n int64) algorithms.Decision
+	takeUpTo(n int64) algorithms.Decision // not in a group
 	refund(n int64)
 	// complete reports whether the whole reply was consumed.
 	complete() bool
@@ -144,15 +145,7 @@ func (t groupTerms) arguments() []any {
 	return arguments
 }
 
-func (t groupTerms) pair(r *request) (n, times int64) {
-	switch r.kind {
-	case peek:
-		return r.n, -1
-	case refund:
-		return -min(r.n, exact-1), 1
-	}
-	return r.n, 1
-}
+func (t groupTerms) pair(r *request) (n, times int64) { return r.pair() }
 
 func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration,
 	requests []*request) error {
@@ -231,6 +224,11 @@ func (s *replayedState[S]) peek(n int64) algorithms.Decision {
 
 func (s *replayedState[S]) take(n int64) (d algorithms.Decision) {
 	s.state, d = s.rule.Take(s.state, s.now, n)
+	return d
+}
+
+func (s *replayedState[S]) takeUpTo(n int64) (d algorithms.Decision) {
+	s.state, d = s.rule.TakeUpTo(s.state, s.now, n)
 	return d
 }
 

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,56 +12,18 @@ import (
 type logs struct{ rule algorithms.SlidingLog }
 
 func (h logs) pair(r *request) (n, times int64) {
-	switch r.kind {
-	case takeUpTo:
+	if r.kind == takeUpTo {
 		return min(r.n, h.rule.Limit), 0
-	case peek:
-		return r.n, -1
-	case refund:
-		return -min(r.n, exact-1), 1
 	}
-	return r.n, 1
+	return r.pair()
 }
 
-func (h logs) replay(said string, now time.Time,
-	requests []*request) (outcome[algorithms.SlidingLogState], error) {
-	l := h.open(said, now)
-	o := outcome[algorithms.SlidingLogState]{at: now}
-	for _, r := range requests {
-		cost := r.n
-		switch r.kind {
-		case take:
-			r.decision = l.take(r.n)
-		case takeUpTo:
-			r.decision = l.takeUpTo(min(r.n, l.Limit), max(1, min(r.n, l.Limit-l.have)))
-			cost = 1 // it waits for one
-		case peek:
-			r.decision = l.peek(r.n)
-			continue
-		case refund:
-			l.refund(r.n)
-			o.refused, o.changed = false, true
-			continue
-		}
-		// A recorded refusal changes the next answer.
-		o.refused = !r.decision.Allowed && l.CountAccepted
-		o.changed = o.changed || r.decision.Allowed
-		o.cost, o.decision = cost, r.decision
-	}
-	if !l.complete() {
-		return o, fmt.Errorf("%q does not answer %d requests to a sliding log", said, len(requests))
-	}
-	return o, nil
-}
-
-func (h logs) open(said string, now time.Time) *replayedLog {
+func (h logs) begin(said string, now time.Time) (replay, error) {
 	l := &replayedLog{SlidingLog: h.rule, now: now.UnixMicro(), rest: said}
 	l.have, l.latest = l.next(), l.next()
 	l.bad = l.bad || l.have > l.Limit
-	return l
+	return l, nil
 }
-
-func (h logs) begin(said string, now time.Time) (replay, error) { return h.open(said, now), nil }
 
 // recall knows a single cost.
 func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
@@ -87,7 +48,11 @@ func (l *replayedLog) peek(n int64) algorithms.Decision {
 	return d
 }
 
-func (l *replayedLog) take(n int64) algorithms.Decision { return l.takeUpTo(n, n) }
+func (l *replayedLog) take(n int64) algorithms.Decision { return l.pass(n, n) }
+
+func (l *replayedLog) takeUpTo(n int64) algorithms.Decision {
+	return l.pass(min(n, l.Limit), max(1, min(n, l.Limit-l.have)))
+}
 
 func (l *replayedLog) refund(n int64) {
 	if l.have = max(0, l.have-n); l.have > 0 {
@@ -123,8 +88,8 @@ func (l *replayedLog) decide(n int64) algorithms.Decision {
 	return d
 }
 
-// takeUpTo passes pass of asked units, all or none.
-func (l *replayedLog) takeUpTo(asked, pass int64) algorithms.Decision {
+// pass takes pass of asked units, all or none.
+func (l *replayedLog) pass(asked, pass int64) algorithms.Decision {
 	allowed := l.have+pass <= l.Limit
 	var d algorithms.Decision
 	if !allowed {

@@ -58,13 +58,12 @@ type mirror[S any] struct {
 	part       string // in the group's script
 	parameters []any
 	history    history[S]
+	forgets    bool // refusals: they change the state
 }
 
 type history[S any] interface {
 	pair(r *request) (n, times int64)
-	// replay decides a key's requests in order.
-	replay(said string, now time.Time, requests []*request) (outcome[S], error)
-	// begin starts a group's replay.
+	// begin parses a key's part of the reply.
 	begin(said string, now time.Time) (replay, error)
 	// recall returns a later decision from a refusing state, if it is certainly a refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
@@ -75,7 +74,7 @@ type outcome[S any] struct {
 	refused  bool                // worth caching
 	changed  bool                // units were taken or returned
 	state    S                   // except for a sliding log
-	cost     int64               // refused by a sliding log
+	cost     int64               // the last one
 	decision algorithms.Decision // for that cost
 }
 
@@ -102,7 +101,7 @@ func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) 
 	case algorithms.SlidingLog:
 		m.script, m.part = slidingLogScript, "slidinglog"
 		m.parameters = []any{r.Limit, r.Window.Microseconds(), r.CountAccepted}
-		h = logs{r}
+		h, m.forgets = logs{r}, !r.CountAccepted
 	default:
 		return nil, fmt.Errorf("rule %T: there is no script for it", rule)
 	}
@@ -117,11 +116,7 @@ func (m *mirror[S]) pair(r *request) (n, times int64) { return m.history.pair(r)
 
 func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 	requests []*request) error {
-	if said == "?" {
-		return fmt.Errorf("the value of %q in Redis is not a state of a %T",
-			m.store.lane.redisKey(key), m.rule)
-	}
-	o, err := m.history.replay(said, now, requests)
+	o, err := m.replay(said, now, requests)
 	if err != nil {
 		return fmt.Errorf("the value of %q in Redis: %w", m.store.lane.redisKey(key), err)
 	}
@@ -137,6 +132,41 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 	return nil
 }
 
+// replay decides a key's requests in order.
+func (m *mirror[S]) replay(said string, now time.Time, requests []*request) (outcome[S], error) {
+	o := outcome[S]{at: now}
+	one, err := m.begin(said, now)
+	if err != nil {
+		return o, err
+	}
+	for _, r := range requests {
+		o.cost = r.n
+		switch r.kind {
+		case take:
+			r.decision = one.take(r.n)
+		case takeUpTo:
+			r.decision, o.cost = one.takeUpTo(r.n), 1 // it waits for one
+		case peek:
+			r.decision = one.peek(r.n)
+			continue
+		case refund:
+			one.refund(r.n)
+			o.refused, o.changed = false, true
+			continue
+		}
+		o.decision = r.decision
+		o.refused = (o.refused || !o.decision.Allowed) && !m.forgets
+		o.changed = o.changed || o.decision.Allowed
+	}
+	if known, ok := one.(*replayedState[S]); ok {
+		o.state = known.state
+	}
+	if !one.complete() {
+		err = fmt.Errorf("%q does not answer %d requests", said, len(requests))
+	}
+	return o, err
+}
+
 func (m *mirror[S]) doubt(key string) { m.store.refusals.forget(key) }
 
 // states is the history of a rule whose script returns the former state.
@@ -148,40 +178,12 @@ type states[S any] struct {
 // Units requested one by one are as many requests.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {
-	case take:
-		return r.n, 1
 	case takeUpTo:
 		return 1, min(r.n, h.rule.Most())
-	case refund:
-		return -min(r.n, exact-1), 1
+	case peek:
+		return 0, 0
 	}
-	return 0, 0
-}
-
-func (h *states[S]) replay(said string, now time.Time, requests []*request) (outcome[S], error) {
-	o := outcome[S]{at: now}
-	s, ok := h.parse(said)
-	if !ok {
-		return o, fmt.Errorf("%q is not a state of a %T", said, h.rule)
-	}
-	for _, r := range requests {
-		switch r.kind {
-		case take:
-			s, r.decision = h.rule.Take(s, now, r.n)
-		case takeUpTo:
-			s, r.decision = h.rule.TakeUpTo(s, now, r.n)
-		case peek:
-			r.decision = h.rule.Peek(s, now, r.n)
-			continue
-		case refund:
-			s, o.refused, o.changed = h.rule.Refund(s, now, r.n), false, true
-			continue
-		}
-		o.refused = o.refused || !r.decision.Allowed
-		o.changed = o.changed || r.decision.Allowed
-	}
-	o.state = s
-	return o, nil
+	return r.pair()
 }
 
 func (h *states[S]) recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool) {
