@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -18,18 +17,7 @@ import (
 
 const (
 	defaultHolds = 512 << 20
-	// leanBytes is the average message size above which jobs come without bodies.
-	leanBytes = 4 << 10
-	// shapeBytes is the stream size above which a wrong choice justifies reopening.
-	shapeBytes = 16 << 20
-	lookEvery  = 5 * time.Second
-
-	// ackWait is practically unlimited: Penstock decides when a job runs again.
-	ackWait = 365 * 24 * time.Hour
-
-	// Another consumer may appear between delete and create.
-	openAttempts = 20
-	openRetry    = 50 * time.Millisecond
+	lookEvery    = 5 * time.Second
 )
 
 // BacklogOptions select a partition.
@@ -54,9 +42,9 @@ type Backlog struct {
 	stream   string
 	created  time.Time
 	restored []time.Time // one time per restore from a backup
-	lean     bool        // every job comes without its body
-	bare     atomic.Bool // jobs stored before the opening come without bodies
-	current  atomic.Bool // those jobs have come
+	lean     bool        // messages are large: jobs always come without bodies
+	bare     atomic.Bool // jobs come without bodies now
+	current  atomic.Bool // jobs stored before the opening have come
 	strays   strays
 	filter   string // of the consumer; empty: everything
 	last     uint64 // sequence of the stream
@@ -120,7 +108,7 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 		isBroken: make(chan struct{}),
 		strays:   strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1)},
 	}
-	l.bare.Store(!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
+	l.bare.Store(l.lean || info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
 	l.leader = leaderOf(info.Cluster)
 	return l
@@ -177,125 +165,6 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	return nil
 }
 
-// chooseFilter sets the consumer's filter. Pulling without one is many times faster. The owner of
-// partition 0 also handles strays.
-func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
-	if l.o.Partitions == 1 {
-		return
-	}
-	l.filter = l.b.names.Queue(l.o.Policy, l.o.Partition, ">")
-	if l.o.Partition == 0 && config.SubjectTransform != nil {
-		l.strays.filter = config.SubjectTransform.Source
-	}
-}
-
-func isLean(state jetstream.StreamState) bool {
-	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
-}
-
-// evict replaces all other consumers by this epoch's. Resetting or reusing one instead hands
-// deliveries to an old owner's open pulls: on three nodes this deleted 10,293 of 61,454 accepted
-// jobs in 428 takeovers, and deletion 0 of 60,374 in 393.
-func (l *Backlog) evict(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		if err := l.deleteConsumers(ctx); err != nil {
-			return err
-		}
-		leader, err := l.createConsumer(ctx)
-		if err == nil {
-			err = l.lead(ctx, leader)
-		}
-		late := errors.Is(err, errBeginsLate)
-		// A work queue accepts one consumer per message.
-		if !late && !jsapi.HasCode(err, jsapi.CodeWorkQueueUnfiltered, jsapi.CodeWorkQueueFilter) {
-			return err
-		}
-		if attempt == openAttempts && !late {
-			err = fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
-		}
-		if attempt == openAttempts {
-			return err
-		}
-		if err := jsapi.Pause(ctx, openRetry); err != nil {
-			return err
-		}
-	}
-}
-
-func (l *Backlog) deleteConsumers(ctx context.Context) error {
-	names, err := l.b.listNames(ctx, "$JS.API.CONSUMER.NAMES."+l.stream)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		partition, epoch, ours := l.b.names.parseConsumer(name)
-		switch {
-		case !ours || partition != l.o.Partition:
-			continue
-		case epoch > l.o.Epoch:
-			return fmt.Errorf("%w: epoch %d owns the partition", ErrConflict, epoch)
-		}
-		if l.leader != "" {
-			l.held = max(l.held, l.outstanding(ctx, name))
-		}
-		if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// createConsumer returns the new consumer's leader, "" if it is not replicated.
-func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
-	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
-	if err == nil {
-		info := consumer.CachedInfo()
-		leader = leaderOf(info.Cluster)
-		// A job may have been stored before the backlog subscribed.
-		l.rest.atOnce = l.rest.atOnce && info.NumPending == 0
-	}
-	return leader, err
-}
-
-func leaderOf(cluster *jetstream.ClusterInfo) string {
-	if cluster == nil || cluster.Name == "" {
-		return ""
-	}
-	return cluster.Leader
-}
-
-// dress turns bodies on once every stored job has come without. A consumer accepts that while it
-// delivers.
-func (l *Backlog) dress(ctx context.Context) {
-	if !l.bare.Load() || !l.current.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.b.js.Timeout)
-	defer cancel()
-	config := l.consumer()
-	config.HeadersOnly = false
-	if _, err := l.b.js.UpdateConsumer(ctx, l.stream, config); err == nil {
-		l.bare.Store(false)
-	}
-}
-
-func (l *Backlog) consumer() jetstream.ConsumerConfig {
-	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
-	return jetstream.ConsumerConfig{
-		Name: name,
-		// A durable consumer survives while a slow owner does not pull.
-		Durable:       name,
-		DeliverPolicy: jetstream.DeliverAllPolicy,
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       ackWait,
-		MaxAckPending: -1,
-		MaxDeliver:    -1,
-		HeadersOnly:   l.lean || l.bare.Load(),
-		MemoryStorage: true,
-		FilterSubject: l.filter,
-	}
-}
-
 // Update is one event of a backlog. One field is set, or both Swept and Idle.
 type Update struct {
 	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call of Next.
@@ -313,9 +182,9 @@ type Update struct {
 
 // Next waits for the next update. A single goroutine must call it until the backlog is closed.
 //
-// Next returns an error once when deliveries may have been lost, or [ErrShape] when the backlog
-// should be opened in another way. After that it returns only confirmations; close the backlog and
-// open it again to get every job once more. After Close it returns [ErrClosed].
+// Next returns an error once when deliveries may have been lost. After that it returns only
+// confirmations; close the backlog and open it again to get every job once more. After Close it
+// returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
@@ -410,7 +279,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 		}
 		arrived := make([]job.Arrived, len(batch))
 		for i, d := range batch {
-			arrived[i] = l.b.arrived(d.Message, l.lean || isBare(d.Message))
+			arrived[i] = l.b.arrived(d.Message, l.bare.Load() || isBare(d.Message))
 			l.ticked.learn(arrived[i])
 		}
 		last := batch[len(batch)-1]
@@ -453,19 +322,17 @@ func (l *Backlog) look(ctx context.Context) {
 		case <-ticker.C:
 		}
 		// A broken stream shows in the pulls.
-		l.dress(ctx)
 		l.remove(ctx)
 		astray, _ := l.gather(ctx)
 		if !l.hand(astray) {
 			return
 		}
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
-		switch {
-		case err != nil:
-		case !l.lean && isLean(info.State) && info.State.Bytes > shapeBytes:
-			l.fail(fmt.Errorf("%w: messages are too large for a backlog with bodies", ErrShape))
-			return
-		case l.idles(info):
+		if err != nil {
+			continue
+		}
+		l.dress(ctx, info.State)
+		if l.idles(info) {
 			l.report(Update{Idle: true})
 			return
 		}

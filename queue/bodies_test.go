@@ -182,7 +182,7 @@ func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 	apply(t, b, paced("stripe", 100, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1}) // empty stream: with bodies
 	body := string(make([]byte, 1<<20))
-	const jobs = shapeBytes>>20 - 1 // more than a pull brings, and no reason to open it anew
+	const jobs = manyBytes>>20 - 1 // more than a pull brings, and no reason to open it anew
 	for i := range jobs {
 		if _, err := request(t, b.nc, b.names.Jobs("stripe", job.Key(fmt.Sprint(i))), body,
 			nil); err != nil {

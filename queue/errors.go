@@ -34,8 +34,6 @@ var (
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
 	// ErrClosed: a backlog was closed.
 	ErrClosed = errors.New("backlog closed")
-	// ErrShape: nothing is lost, but a backlog must be opened again.
-	ErrShape = errors.New("backlog must be opened in another way")
 )
 
 // CapacityInUseError refuses to lower a capacity below a bucket's depth: JetStream would delete the
