@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 )
@@ -59,8 +61,6 @@ func EncodeKey(raw string) (Key, error) {
 	return Key(escape(raw)), nil
 }
 
-const hexDigits = "0123456789ABCDEF"
-
 func escape(raw string) string {
 	plain := raw[0] != '.' && raw[len(raw)-1] != '.'
 	for i := 0; plain && i < len(raw); i++ {
@@ -69,30 +69,19 @@ func escape(raw string) string {
 	if plain {
 		return raw
 	}
-	var b strings.Builder
-	b.Grow(len(raw) + 16)
-	atStart := true // of a token
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		switch {
-		case c == '.':
-			if atStart {
-				b.WriteString(emptyToken)
+	tokens := strings.Split(raw, ".")
+	for i, token := range tokens {
+		var b strings.Builder
+		for _, c := range []byte(token) {
+			if holds(c) {
+				b.WriteByte(c)
+			} else {
+				fmt.Fprintf(&b, "%%%02X", c)
 			}
-			b.WriteByte('.')
-		case holds(c):
-			b.WriteByte(c)
-		default:
-			b.WriteByte('%')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
 		}
-		atStart = c == '.'
+		tokens[i] = cmp.Or(b.String(), emptyToken)
 	}
-	if atStart {
-		b.WriteString(emptyToken)
-	}
-	return b.String()
+	return strings.Join(tokens, ".")
 }
 
 func holds(c byte) bool {
@@ -123,31 +112,17 @@ func unescape(form string) (string, bool) {
 	if strings.IndexByte(form, '%') < 0 {
 		return form, true
 	}
-	var b strings.Builder
-	b.Grow(len(form))
-	for i := 0; i < len(form); i++ {
-		if form[i] != '%' {
-			b.WriteByte(form[i])
-			continue
-		}
-		if i+1 == len(form) || form[i+1] == '.' {
-			if i > 0 && form[i-1] != '.' {
-				return "", false
-			}
-			continue // an empty token
-		}
-		if i+2 >= len(form) {
+	tokens := strings.Split(form, ".")
+	for i, token := range tokens {
+		if token == emptyToken {
+			tokens[i] = ""
+		} else if raw, err := url.PathUnescape(token); err == nil {
+			tokens[i] = raw
+		} else {
 			return "", false
 		}
-		high := strings.IndexByte(hexDigits, form[i+1])
-		low := strings.IndexByte(hexDigits, form[i+2])
-		if high < 0 || low < 0 {
-			return "", false
-		}
-		b.WriteByte(byte(high<<4 | low))
-		i += 2
 	}
-	return b.String(), true
+	return strings.Join(tokens, "."), true
 }
 
 // Raw returns the user's key, or the substitute of an invalid one.
