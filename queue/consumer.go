@@ -145,4 +145,3 @@ func (l *Backlog) consumer() jetstream.ConsumerConfig {
 		FilterSubject: l.filter,
 	}
 }
-
