@@ -139,6 +139,9 @@ func (c *briefConn) next() bool {
 			return false
 		}
 		c.read += n
+		if !c.renewed.IsZero() {
+			c.skip(0)
+		}
 	}
 	r := c.request()
 	if r == nil || !c.front.brief(r) {
@@ -150,11 +153,16 @@ func (c *briefConn) next() bool {
 	if !c.answer(r) {
 		return false
 	}
+	c.skip(end)
+	return true
+}
+
+// skip drops what was answered, and ends of lines, which net/http tolerates after a POST, too.
+func (c *briefConn) skip(end int) {
 	for i := 0; i < 4 && end < c.read && strings.IndexByte("\r\n", c.buf[end]) >= 0; i++ {
-		end++ // net/http tolerates that after the body of a POST, too
+		end++
 	}
 	c.read = copy(c.buf, c.buf[end:c.read])
-	return true
 }
 
 const hostChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:[]"

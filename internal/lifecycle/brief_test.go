@@ -149,7 +149,7 @@ func TestAConnectionOutlivesItsBriefRequests(t *testing.T) {
 		return conn
 	}
 	conn := open()
-	for _, pieces := range [][]string{{post}, {post}, {post[:20], post[20:]}, {post},
+	for _, pieces := range [][]string{{post}, {"\r\n", post}, {post[:20], post[20:]}, {post},
 		{"GET / HTTP/1.1\r\nHost: x\r\n\r\n"}} {
 		if status := ask(conn, pieces...); status != http.StatusOK {
 			t.Error(pieces, status)
