@@ -29,7 +29,7 @@ type front struct {
 	crowd   *crowd
 
 	mu       sync.Mutex
-	conns    map[net.Conn]bool
+	conns    map[net.Conn]bool // whether they still owe their first answer
 	stopping atomic.Bool
 }
 
@@ -83,17 +83,24 @@ func (f *front) serve(conn net.Conn) {
 	}
 }
 
-// stop ends idle connections; the others end with their answer.
+// stop ends idle connections; the others end with their answer. The first request of a new one may
+// be on its way.
 func (f *front) stop() {
 	f.stopping.Store(true)
-	f.each(func(conn net.Conn) { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	f.each(func(conn net.Conn, fresh bool) {
+		by := time.Unix(1, 0)
+		if fresh {
+			by = time.Now().Add(firstTimeout)
+		}
+		_ = conn.SetReadDeadline(by)
+	})
 }
 
-func (f *front) each(do func(net.Conn)) (n int) {
+func (f *front) each(do func(conn net.Conn, fresh bool)) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for conn := range f.conns {
-		do(conn)
+	for conn, fresh := range f.conns {
+		do(conn, fresh)
 	}
 	return len(f.conns)
 }
@@ -119,6 +126,11 @@ type briefConn struct {
 // renew gives reads and writes their time.
 func (c *briefConn) renew(now time.Time) {
 	if now.Sub(c.renewed) > time.Second {
+		if c.renewed.IsZero() {
+			c.front.mu.Lock()
+			c.front.conns[c.conn] = false
+			c.front.mu.Unlock()
+		}
 		c.renewed = now
 		_ = c.conn.SetDeadline(now.Add(idleTimeout)) // Read and Write report its error
 	}
@@ -131,7 +143,7 @@ func (c *briefConn) next() bool {
 		if !c.renewed.IsZero() {
 			c.renew(time.Now())
 		}
-		if c.front.stopping.Load() {
+		if c.front.stopping.Load() && !c.renewed.IsZero() {
 			return false
 		}
 		n, err := c.conn.Read(c.buf[c.read:])

@@ -197,12 +197,20 @@ func TestBriefConnectionsEndWithTheServer(t *testing.T) {
 		if got := text(idle); got != "" || time.Since(began) != 10*time.Second {
 			t.Errorf("what never asks gets %q after %v", got, time.Since(began))
 		}
-		idle = open("")
+		idle = open(post)
+		if _, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil {
+			t.Fatal(err)
+		}
+		fresh, silent := open(""), open("")
 		short, long := open(post), open(strings.Replace(post, "3\r\n\r\nabc",
 			"30\r\n\r\n"+strings.Repeat("a", 30), 1))
 		stop()
 		if got := text(idle); got != "" {
 			t.Errorf("an idle connection gets %q", got)
+		}
+		go io.WriteString(fresh, strings.Replace(post, "3\r\n\r\nabc", "0\r\n\r\n", 1))
+		if got := text(fresh); !strings.HasPrefix(got, "HTTP/1.1 202 Accepted\r\n") {
+			t.Errorf("the first request of a new connection gets %q", got)
 		}
 		if got := text(short); !strings.HasPrefix(got, "HTTP/1.1 202 Accepted\r\n") ||
 			!strings.Contains(got, "Connection: close\r\n") {
@@ -211,6 +219,9 @@ func TestBriefConnectionsEndWithTheServer(t *testing.T) {
 		began = time.Now()
 		if got := text(long); got != "" || time.Since(began) != 7*time.Second {
 			t.Errorf("a request longer than the grace gets %q after %v", got, time.Since(began))
+		}
+		if got := text(silent); got != "" {
+			t.Errorf("a new connection gets %q", got)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)

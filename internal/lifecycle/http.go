@@ -19,6 +19,7 @@ const (
 	headerTimeout = 10 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
+	firstTimeout  = 5 * time.Second // as net/http's, while it stops
 
 	maxHeader = 64 << 10 // bytes
 
@@ -108,7 +109,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		defer cancel()
 		front.stop()
 		err := server.Shutdown(deadline)
-		open := func() bool { return serving.Load() > 0 || front.each(func(net.Conn) {}) > 0 }
+		open := func() bool { return serving.Load() > 0 || front.each(func(net.Conn, bool) {}) > 0 }
 		for unknown := time.NewTicker(unknownEvery); err == nil && open(); {
 			select { // net/http does not know brief connections, and forgets upgraded ones
 			case <-unknown.C:
@@ -119,7 +120,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		if errors.Is(err, context.DeadlineExceeded) {
 			o.Logger.Warn("http requests were cut off", "requests", serving.Load(), "grace",
 				o.Grace)
-			front.each(func(conn net.Conn) { _ = conn.Close() })
+			front.each(func(conn net.Conn, _ bool) { _ = conn.Close() })
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {
