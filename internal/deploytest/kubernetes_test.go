@@ -116,7 +116,7 @@ func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
 			t.Errorf("%s: its pods are spread over %v, or run as root", name, spread)
 		}
 		container := pod.Spec.Containers[0]
-		for probe, want := range map[*core.Probe]string{container.StartupProbe: "/readyz",
+		for probe, want := range map[*core.Probe]string{container.StartupProbe: "/healthz",
 			container.ReadinessProbe: "/readyz", container.LivenessProbe: "/healthz"} {
 			if probe == nil || probe.HTTPGet.Path != want ||
 				probe.HTTPGet.Port.String() != container.Ports[0].Name {
