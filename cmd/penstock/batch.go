@@ -344,7 +344,11 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 	verdicts := json.NewDecoder(response.Body)
 	for i := range batch {
 		var v verdictAnswer
-		if err := verdicts.Decode(&v); err != nil {
+		err := verdicts.Decode(&v)
+		if err == nil && v.Status == 0 {
+			err = errForeign
+		}
+		if err != nil {
 			return l.unanswered(batch[i:], &noAnswer{l.server, l.timeout, err})
 		}
 		l.verdict(batch[i], v)

@@ -261,9 +261,11 @@ func (c *client) askFor(ctx context.Context, q request, into any) (answer []byte
 	return answer, err
 }
 
+var errForeign = errors.New("the answer is not one of an admitter")
+
 func read(answer []byte, into any) error {
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer is not one of an admitter: %w", err)
+		return fmt.Errorf("%w: %w", errForeign, err)
 	}
 	return nil
 }

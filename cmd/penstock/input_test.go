@@ -63,6 +63,21 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
+// TestAnAnswerOfAnotherServerIsNoSuccess: the job would be lost.
+func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(other.Close)
+	i := at(t, other.URL)
+	i.says(1, words("submit mail x"), "the answer is not one of an admitter")
+	lines := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(lines, []byte(`{"text":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i.says(7, words("submit mail --file "+lines), "the answer is not one of an admitter")
+}
+
 func TestBadInputIsAnErrorOfTheServer(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}\n")
 	big := filepath.Join(t.TempDir(), "big")

@@ -194,6 +194,9 @@ func (a *app) taken(answer []byte) error {
 	if err := read(answer, &v); err != nil {
 		return err
 	}
+	if v.Job == "" {
+		return errForeign
+	}
 	show := a.submitted
 	if v.End != "" {
 		show = a.outcome
