@@ -96,8 +96,7 @@ func (bs *backlogs) Open(o core.Opening) {
 				bs.log.Debug("backlog not opened", "policy", o.Part.Policy, "partition",
 					o.Part.Number, "error", err)
 				streamless := errors.Is(err, queue.ErrNoStream)
-				var newer newerError
-				errors.As(err, &newer)
+				newer, _ := errors.AsType[newerError](err)
 				b.newer = string(newer)
 				bs.core.Handle(core.Unopened{Opening: o, Streamless: streamless}, now)
 			case bs.all[o.Part] != b || b.epoch != o.Epoch:

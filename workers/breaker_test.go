@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,16 +30,18 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 			queue.SinkFunc(func(e queue.Event) { observed = append(observed, int(e.Value)) })),
 		policies: map[string]*outage{},
 	}
-	stands := map[string]valve.Breakers{}
 	now := pace.Instant(time.Hour)
 	tell := func(buckets int) {
 		now = now.Add(100 * ms)
-		stands["api"] = valve.Breakers{Buckets: buckets, All: buckets >= 3}
-		o.tell(maps.All(stands), now)
+		if b := (valve.Breakers{Buckets: buckets, All: buckets >= 3}); b != o.of("api").Breakers {
+			o.changed("api", b, now)
+		}
+		o.look(now)
 	}
 	for range 10 {
 		for buckets := 1; buckets < 20; buckets++ {
-			o.opened("api", job.Key(fmt.Sprint(buckets)), "connection refused", now)
+			p := o.of("api")
+			p.key, p.err = job.Key(fmt.Sprint(buckets)), "connection refused"
 			tell(buckets)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"path"
@@ -235,6 +234,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.watch()
 	d.every(noticeEvery, func(now pace.Instant) {
 		d.tellLimits(now)
+		d.outages.look(now)
 		d.remote.workerless.look(now)
 		d.lender.look(now)
 		d.look(d.newerRecords())
@@ -242,7 +242,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.drain()
 }
 
-// tellLimits reports what holds starts back.
+// tellLimits reports what delays starts.
 func (d *Drainer) tellLimits(now pace.Instant) {
 	take := func(event string) func(policy, name string, took time.Duration) {
 		return func(policy, name string, took time.Duration) {
@@ -252,7 +252,9 @@ func (d *Drainer) tellLimits(now pace.Instant) {
 	d.core.Tell(now, take(queue.EventLate), take(queue.EventLimitBlocked),
 		func(policy string, buckets int) {
 			d.tell(queue.EventLowered, policy, int64(buckets))
-		}, func(policy string, left []LimitLeft) {
+		},
+		func(policy string, b valve.Breakers) { d.outages.changed(policy, b, now) },
+		func(policy string, left []LimitLeft) {
 			d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})
 		})
 }
@@ -407,7 +409,6 @@ func (d *Drainer) turn(now pace.Instant) {
 	d.core.Perform(d.performer)
 
 	d.tallies.tell(now, false)
-	d.outages.tell(d.core.Breakers(maps.Keys(d.outages.policies)), now)
 	d.proof.look(d.core, now)
 	if !d.ready && d.core.Ready(now) {
 		d.ready = true

@@ -20,10 +20,11 @@ const (
 	ReasonCrashed   = job.ReasonCrashed
 )
 
-type permanentError struct{ err error }
+type wrapped struct{ error }
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e wrapped) Unwrap() error { return e.error }
+
+type permanentError struct{ wrapped }
 
 // Permanent marks an error that no retry can resolve: the job becomes a dead letter at once.
 // Permanent(nil) is nil.
@@ -31,18 +32,17 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &permanentError{err}
+	return permanentError{wrapped{err}}
 }
 
 type retryAfterError struct {
+	wrapped
 	after time.Duration
-	err   error
 }
 
-func (e *retryAfterError) Error() string {
-	return fmt.Sprintf("throttled, retry after %v: %v", e.after, e.err)
+func (e retryAfterError) Error() string {
+	return fmt.Sprintf("throttled, retry after %v: %v", e.after, e.error)
 }
-func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter returns an error for a throttling target: the whole bucket starts nothing for d, the
 // job returns to its head, and no attempt is counted. If d is 0 or less, the pause is the policy's
@@ -51,24 +51,21 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("the target is throttling")
 	}
-	return &retryAfterError{max(0, d), err}
+	return retryAfterError{wrapped{err}, max(0, d)}
 }
 
 type againError struct{ after time.Duration }
 
-func (e *againError) Error() string { return fmt.Sprintf("to run again in %v", e.after) }
+func (e againError) Error() string { return fmt.Sprintf("to run again in %v", e.after) }
 
 // Again returns an error for a job that is to start again after d, without counting an attempt. Its
 // bucket continues with other jobs. The job's deadline and the policy's max_age still apply.
-func Again(d time.Duration) error { return &againError{max(0, d)} }
+func Again(d time.Duration) error { return againError{max(0, d)} }
 
 // IsAgain reports whether an error was made by [Again], and its wait.
 func IsAgain(err error) (after time.Duration, snoozed bool) {
-	var e *againError
-	if !errors.As(err, &e) {
-		return 0, false
-	}
-	return e.after, true
+	e, snoozed := errors.AsType[againError](err)
+	return e.after, snoozed
 }
 
 // ReadAgain returns the error for an answer's Penstock-Again header; nil: it has none.
@@ -84,10 +81,7 @@ func ReadAgain(h map[string][]string, now time.Time) error {
 	return Again(at.Sub(now))
 }
 
-type unavailableError struct{ err error }
-
-func (e *unavailableError) Error() string { return e.err.Error() }
-func (e *unavailableError) Unwrap() error { return e.err }
+type unavailableError struct{ wrapped }
 
 // Unavailable marks a failure of the target, not of the job. The attempt counts. But after five
 // different jobs of a bucket in a row, or jobs of three buckets, the breaker opens: the bucket, or
@@ -97,27 +91,24 @@ func Unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &unavailableError{err}
+	return unavailableError{wrapped{err}}
 }
 
 // IsUnavailable reports whether an error was marked by [Unavailable].
 func IsUnavailable(err error) bool {
-	var unavailable *unavailableError
-	return errors.As(err, &unavailable)
+	_, unavailable := errors.AsType[unavailableError](err)
+	return unavailable
 }
 
 // IsPermanent reports whether an error was marked by [Permanent].
 func IsPermanent(err error) bool {
-	var permanent *permanentError
-	return errors.As(err, &permanent)
+	_, permanent := errors.AsType[permanentError](err)
+	return permanent
 }
 
 // IsRetryAfter reports whether an error was made by [RetryAfter], and its pause; 0: the policy's
 // backoff.
 func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
-	var e *retryAfterError
-	if !errors.As(err, &e) {
-		return 0, false
-	}
-	return e.after, true
+	e, throttled := errors.AsType[retryAfterError](err)
+	return e.after, throttled
 }

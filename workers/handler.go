@@ -48,68 +48,50 @@ func (j Job) Tags() []string { return job.Tags(j.Header) }
 // most max_cooldown, even if this attempt succeeds. The longest of several calls counts. For a
 // refused job use [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
-	if j.settled == nil {
-		return // made by a test
-	}
-	j.settled.mu.Lock()
-	defer j.settled.mu.Unlock()
-	j.settled.pause = max(j.settled.pause, d)
+	j.settled.with(func(s *settled) { s.pause = max(s.pause, d) })
 }
 
 // Settle reports the actual cost for limits on a cost of this name. The last call counts, even if
 // the attempt fails. An overestimate is refunded; an underestimate is charged, even beyond a limit.
 // Without Settle the job's Penstock-Cost-<Name>, or its Penstock-Cost, stands.
 func (j Job) Settle(cost string, used int64) {
-	if j.settled == nil {
-		return // made by a test
-	}
-	j.settled.mu.Lock()
-	defer j.settled.mu.Unlock()
-	name := strings.ToLower(cost)
-	if _, known := j.settled.costs[name]; !known && len(j.settled.costs) == policy.MaxLimits {
-		return // no policy counts more
-	}
-	if j.settled.costs == nil {
-		j.settled.costs = map[string]int64{}
-	}
-	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
+	j.settled.with(func(s *settled) {
+		name := strings.ToLower(cost)
+		if _, known := s.costs[name]; !known && len(s.costs) == policy.MaxLimits {
+			return // no policy counts more
+		}
+		if s.costs == nil {
+			s.costs = map[string]int64{}
+		}
+		s.costs[name] = min(max(used, 0), policy.MaxLimit)
+	})
 }
 
 // Progress reports how far the job is, such as "40 %" or JSON, to be shown while it runs. The last
 // call counts, up to [job.MaxProgress] bytes.
-func (j Job) Progress(text string) {
-	if j.settled != nil {
-		j.settled.advance(text)
-	}
-}
+func (j Job) Progress(text string) { j.settled.advance(text) }
 
 // progressEvery is the interval between reports.
 const progressEvery = 100 * time.Millisecond
 
 func (s *settled) advance(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if text = valve.Clip(text, job.MaxProgress); text == "" || text == s.progress {
-		return
-	}
-	if s.progress = text; !s.passing {
-		s.passing = true
-		time.AfterFunc(progressEvery, s.report)
-	}
+	s.with(func(s *settled) {
+		if text = valve.Clip(text, job.MaxProgress); text == "" || text == s.progress {
+			return
+		}
+		if s.progress = text; !s.passing {
+			s.passing = true
+			time.AfterFunc(progressEvery, s.report)
+		}
+	})
 }
 
 func (s *settled) report() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.passing = false; s.pass != nil {
-		s.pass(s.progress)
-	}
-}
-
-func (s *settled) over() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pass = nil
+	s.with(func(s *settled) {
+		if s.passing = false; s.pass != nil {
+			s.pass(s.progress)
+		}
+	})
 }
 
 // Awaited reports whether a submitter or a callback waits for [Job.Reply].
@@ -136,9 +118,7 @@ func (j Job) setReply(r *job.Reply) {
 	if len(r.Body) > job.MaxReply {
 		r.Body, r.Cut = r.Body[:job.KeptReply], true
 	}
-	j.settled.mu.Lock()
-	defer j.settled.mu.Unlock()
-	j.settled.reply = r
+	j.settled.with(func(s *settled) { s.reply = r })
 }
 
 // Handler runs one attempt. It must return soon after its context ends: after the job's timeout, or
@@ -178,14 +158,14 @@ func coded(c job.Codec, handle Handler) Handler {
 
 // encode encodes the reply, or drops it.
 func (s *settled) encode(c job.Codec) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.reply; r != nil {
-		s.reply = nil
-		if r.Header, r.Body, err = c.Seal(r.Header, r.Body); err == nil {
-			s.reply = r
+	s.with(func(s *settled) {
+		if r := s.reply; r != nil {
+			s.reply = nil
+			if r.Header, r.Body, err = c.Seal(r.Header, r.Body); err == nil {
+				s.reply = r
+			}
 		}
-	}
+	})
 	return err
 }
 
@@ -202,7 +182,9 @@ func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64
 			fmt.Sprintf("no answer within %v, the timeout", policy.Duration(timeout))),
 			mostError)
 	}
-	job.settled.tell(&o)
+	job.settled.with(func(s *settled) {
+		o.Used, o.RetryAfter = maps.Clone(s.costs), max(o.RetryAfter, s.pause)
+	})
 	return o
 }
 
@@ -237,15 +219,7 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 // mostError bounds errors in headers and records, in bytes.
 const mostError = 1024
 
-func (s *settled) said() *job.Reply {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reply
-}
-
+// settled is what a run reports, in addition to its error.
 type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64
@@ -258,9 +232,16 @@ type settled struct {
 	passing  bool
 }
 
-func (s *settled) tell(o *record.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o.Used = maps.Clone(s.costs)
-	o.RetryAfter = max(o.RetryAfter, s.pause)
+// with calls do under the lock; not for a job that a test made.
+func (s *settled) with(do func(s *settled)) {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		do(s)
+	}
+}
+
+func (s *settled) said() (r *job.Reply) {
+	s.with(func(s *settled) { r = s.reply })
+	return r
 }

@@ -75,7 +75,7 @@ const (
 func (l *lender) listen() (err error) {
 	l.inbox = l.nc.NewInbox() + "."
 	l.sub, err = l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
-		l.post(func(now pace.Instant) { l.told(m, now) })
+		l.post(func(pace.Instant) { l.told(m) })
 	})
 	if err != nil {
 		return fmt.Errorf("subscribe for lent jobs: %w", err)
@@ -231,7 +231,7 @@ func (c *workforce) rename(from, to job.Key) {
 	}
 }
 
-func (l *lender) told(m *nats.Msg, now pace.Instant) {
+func (l *lender) told(m *nats.Msg) {
 	r := l.reservations[strings.TrimPrefix(m.Subject, l.inbox)]
 	switch status := job.HeaderValue(m.Header, headerStatus); {
 	case status == statusGo && (r == nil || r.stop != nil):

@@ -174,7 +174,7 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 // end delivers an attempt's result to waiters and callback, and returns the final outcome.
 func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant) record.Outcome {
 	took := p.now().Since(began)
-	job.settled.over()
+	job.settled.with(func(s *settled) { s.pass = nil })
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
 			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}

@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -48,7 +47,8 @@ func (t *teller) TellBreaker(b valve.Turned) {
 		Key: b.Key, All: b.All}
 	if b.Open {
 		e.Type, e.Error = queue.EventBreakerOpened, b.Error
-		t.outages.opened(name, b.Key, b.Error, t.now())
+		p := t.outages.of(name)
+		p.key, p.err = b.Key, b.Error
 	}
 	t.sink.Take(e)
 }
@@ -124,10 +124,10 @@ func (t *tallies) tell(now pace.Instant, end bool) {
 	}
 }
 
-// outages logs targets that go down and recover: a line per policy and lettersEvery.
+// outages reports targets that go down and recover, with a log line per policy and lettersEvery.
 type outages struct {
 	*loop
-	policies map[string]*outage // with an open breaker since
+	policies map[string]*outage // with an open breaker, or reported recently
 }
 
 var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
@@ -135,74 +135,52 @@ var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	End:   "target is back"}
 
 type outage struct {
-	open   int
+	valve.Breakers
 	since  pace.Instant // of the first one
 	key    job.Key
 	err    string // of the last one
-	known  bool   // the core has its valve
 	toldAt pace.Instant
 }
 
-func (o *outages) opened(policy string, key job.Key, err string, now pace.Instant) {
+func (o *outages) of(policy string) *outage {
 	p := o.policies[policy]
 	if p == nil {
-		p = &outage{since: now}
+		p = &outage{}
 		o.policies[policy] = p
 	}
-	p.key, p.err = key, err
+	return p
 }
 
-func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) {
-	for _, p := range o.policies {
-		p.known = false
+func (o *outages) changed(policy string, b valve.Breakers, now pace.Instant) {
+	p := o.of(policy)
+	if p.Open() == 0 {
+		p.since = now
 	}
-	for name, b := range all {
-		p := o.policies[name]
-		if p == nil {
-			if b.Open() == 0 {
-				continue
-			}
-			p = &outage{} // inherited
-			o.policies[name] = p
-		}
-		p.known = true
-		o.look(name, p, b, now)
-	}
+	p.Breakers = b
+	o.loop.tell(queue.EventBreakers, policy, int64(b.Open()))
+}
+
+func (o *outages) look(now pace.Instant) {
 	for name, p := range o.policies {
-		if !p.known { // another drainer's, whose state is unknown
-			o.count(name, p, 0, now)
+		if p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery {
+			continue
+		}
+		down, args := p.Open() > 0, []any{"after", now.Since(p.since)}
+		if down {
+			args = []any{"buckets", p.Buckets, "all", p.All, "key", p.key.Raw(), "error", p.err}
+		}
+		if o.notices.Tell(&targetDown, name, notice.If(down), args...) {
+			p.toldAt = now
+		} else if !down {
 			delete(o.policies, name)
 		}
 	}
-	o.notices.Forget(&targetDown, func(name string) bool { return o.policies[name] != nil })
 }
 
-func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instant) {
-	open := b.Open()
-	o.count(name, p, open, now)
-	if p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery {
-		return
-	}
-	args := []any{"after", now.Since(p.since)}
-	if open > 0 {
-		args = []any{"buckets", b.Buckets, "all", b.All, "key", p.key.Raw(), "error", p.err}
-	}
-	if o.notices.Tell(&targetDown, name, notice.If(open > 0), args...) {
-		p.toldAt = now
-	} else if open == 0 {
-		delete(o.policies, name)
-	}
-}
-
-func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
-	if open == p.open {
-		return
-	}
-	if p.open == 0 {
-		p.since = now
-	}
-	p.open = open
-	o.loop.tell(queue.EventBreakers, name, int64(open))
+// forget drops a policy of another drainer, whose state is unknown.
+func (o *outages) forget(policy string) {
+	delete(o.policies, policy)
+	o.notices.Forget(&targetDown, func(name string) bool { return name != policy })
 }
 
 // unreadable reports unreadable records. Damaged ones are set aside and replaced. Newer ones block

@@ -143,6 +143,7 @@ func (d *Drainer) observe(policies map[string]bool) {
 	for name := range d.observed {
 		if !policies[name] {
 			d.tell(queue.EventOwnable, name, 0)
+			d.outages.forget(name)
 		}
 	}
 	d.observed = policies

@@ -97,8 +97,8 @@ var table = []mutant{
 	},
 	{
 		name: "the-latest-are-the-deepest", file: "workers/internal/valve/inspect.go",
-		old: "return v.latest(b, l.asked)",
-		new: "return int64(b.held)",
+		old: "_, late := v.lateMS(b, l.asked)",
+		new: "late := int64(b.held)",
 		by:  "./workers/internal/valve TestLatestBuckets",
 	},
 	{
@@ -1129,9 +1129,9 @@ func (Synced)`,
 	{
 		name: "vanished-not-removed", file: "workers/internal/valve/inherit.go",
 		old: `case stageWaiting, stageDelayed:
-			p.v.out.Vanished++`,
+			p.v.vanish(j, now)`,
 		new: `case stageGone:
-			p.v.out.Vanished++`,
+			p.v.vanish(j, now)`,
 		by: "./workers/internal/valve TestASweepRemovesOnlyMissingJobs",
 	},
 	{

@@ -62,7 +62,7 @@ workers/internal/valve: policy queue/job workers/internal/adapt workers/internal
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/record workers/internal/valve
-workers/natstarget: internal/redact policy queue queue/job workers nats.go
+workers/natstarget: internal/hints internal/redact policy queue queue/job workers nats.go
 workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go

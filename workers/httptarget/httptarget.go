@@ -353,8 +353,7 @@ func detail(body []byte) string {
 
 // withoutURL removes the URL, which may hold credentials.
 func withoutURL(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
 	}
 	return err

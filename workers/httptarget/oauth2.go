@@ -115,9 +115,9 @@ func (t *tokens) request(ctx context.Context) (made token, err error) {
 		return token{}, fmt.Errorf("client_secret: %w", err)
 	}
 	got, err := t.config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.client))
-	var refused *oauth2.RetrieveError
+	refused, answered := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
-	case errors.As(err, &refused):
+	case answered:
 		return token{}, fmt.Errorf("%s answered %d %.64q", t.config.TokenURL,
 			refused.Response.StatusCode, refused.ErrorCode)
 	case err != nil:

@@ -3,10 +3,12 @@ package natstarget
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // Any reply of a service is an outcome with a one-line error and a valid pause.
@@ -20,13 +22,12 @@ func FuzzJudge(f *testing.F) {
 	f.Add("", "", "", []byte(`{"stream":"S","seq":1}`))
 	f.Add("", "-1", "\xff", []byte(strings.Repeat("é", 300)))
 	f.Fuzz(func(t *testing.T, value, code, text string, body []byte) {
-		after, named := retryAfter(value)
-		if after < 0 || after > 366*24*time.Hour || !named && after != 0 {
-			t.Fatalf("%q: wait %v, named %v", value, after, named)
-		}
 		err := judge(&nats.Msg{Data: body, Header: nats.Header{
 			micro.ErrorHeader: {text}, micro.ErrorCodeHeader: {code}, "retry-after": {value},
 		}})
+		if after, _ := workers.IsRetryAfter(err); after < 0 || after > hints.Longest {
+			t.Fatalf("%q: wait %v", value, after)
+		}
 		if text != "" && err == nil {
 			t.Fatalf("code %q, %q: done", code, text)
 		}

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -124,9 +124,10 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	if err != nil {
 		return answer
 	}
-	after, named := retryAfter(field(reply, "Retry-After"))
+	wait := http.Header{"Retry-After": {field(reply, "Retry-After")}}
+	after, throttled := hints.Throttled(status, wait, -1, time.Now())
 	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named:
+	case throttled:
 		return workers.RetryAfter(after, answer)
 	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
 		return workers.Permanent(answer)
@@ -157,16 +158,6 @@ func field(m *nats.Msg, name string) string {
 		}
 	}
 	return ""
-}
-
-// retryAfter parses seconds, with fractions.
-func retryAfter(value string) (after time.Duration, named bool) {
-	const most = 366 * 24 * time.Hour
-	seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-	if err != nil || math.IsNaN(seconds) {
-		return 0, false
-	}
-	return time.Duration(min(max(seconds, 0), most.Seconds()) * float64(time.Second)), true
 }
 
 // detail joins a service's texts in one line.

@@ -29,18 +29,17 @@ import (
 const (
 	// Step is the relative decrease by the first throttle, and MostStep the largest one.
 	Step, MostStep = 0.05, 0.5
-	// Recovery is the time scale of recovery. In equilibrium a target throttles about once per
-	// half of it. The rate returns to the ceiling after 0.37 of it following one step, after
-	// all of it following a halving, and exceeds the ceiling by a half after as much again.
+	// Recovery is the time scale: in equilibrium a target throttles about once per half of it. The
+	// rate is back at the ceiling after 0.37 of it following one step, after all of it following a
+	// halving, and exceeds the ceiling by a half after as much again.
 	Recovery = 75 * time.Second
-	// atOnce is how soon after a pause, or within three starts, a throttle counts as another
-	// one in a row.
-	atOnce = 5 * time.Second
-	// mostRow bounds the count of throttles in a row.
+	// atOnce is how soon after a pause, or within three starts, a throttle counts as another one in
+	// a row.
+	atOnce  = 5 * time.Second
 	mostRow = 16
 )
 
-// State is the knowledge of a target's limit. The zero State knows nothing.
+// State is the knowledge of a target's limit; the zero State knows nothing.
 type State struct {
 	ceiling float64       // starts per second near which the target throttles; 0: unknown
 	low     float64       // rate after the last throttle
@@ -51,7 +50,7 @@ type State struct {
 // Known reports whether anything is known.
 func (s State) Known() bool { return s.ceiling > 0 }
 
-// Rate returns the rate at now, in starts per second: at least least, and at most most.
+// Rate returns the rate at now, in starts per second, from least to most.
 func (s State) Rate(now time.Duration, least, most float64) float64 {
 	if !s.Known() {
 		return most
@@ -60,7 +59,6 @@ func (s State) Rate(now time.Duration, least, most float64) float64 {
 	return max(min(most, s.ceiling*(1+MostStep*x*x*x)), min(least, most))
 }
 
-// back returns the time from the last throttle to the ceiling.
 func (s State) back() time.Duration {
 	return time.Duration(math.Cbrt((1-s.low/s.ceiling)/MostStep) * float64(Recovery))
 }
@@ -74,9 +72,9 @@ func (s State) Until(most float64) time.Duration {
 	return s.since + s.back() + time.Duration(min(beyond, float64(24*time.Hour)))
 }
 
-// Throttled returns the state after a target has throttled a run that began at an instant, and
-// the bucket pauses until another. Runs that began before the last decrease, or during the
-// pause, do not lower the rate again, like once per round trip in TCP.
+// Throttled returns the state after a throttle of a run that began at an instant; the bucket pauses
+// until another. Runs that began before the last decrease, or during the pause, do not lower the
+// rate again, like once per round trip in TCP.
 func (s State) Throttled(began, until time.Duration, least, most float64) (State, bool) {
 	if s.Known() && began < s.since {
 		s.since = max(s.since, until)
@@ -93,14 +91,14 @@ func (s State) Throttled(began, until time.Duration, least, most float64) (State
 	return State{ceiling: at * (1 - Step/2), low: at * (1 - step), since: until, row: row}, true
 }
 
-// Text encodes the state for records, relative to now: see [Parse].
+// Text encodes the state relative to now: see [Parse].
 func (s State) Text(now time.Duration, most float64) string {
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 	return strings.Join([]string{number(most), number(s.ceiling), number(s.low),
 		strconv.FormatInt((now - s.since).Milliseconds(), 10), strconv.Itoa(s.row)}, " ")
 }
 
-// Parse decodes a state recorded at an instant. It returns the zero State if the text is
+// Parse decodes a state recorded at an instant. The zero State is returned if the text is
 // unreadable, or was learnt below another rate than most.
 func Parse(text string, told time.Duration, most float64) State {
 	words := strings.Split(text, " ")

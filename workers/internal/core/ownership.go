@@ -369,7 +369,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 		s.part.Drop()
 	} else {
 		h = s.part.Surrender(now)
-		if n := s.part.Unreported(); n > 0 {
+		if n := s.part.Unreported; n > 0 {
 			c.unsettled[s.key()] += n
 		}
 	}

@@ -28,6 +28,7 @@ type livePolicy struct {
 
 	told        bool // all of it, and the valve rests since
 	toldLowered int
+	toldBroken  valve.Breakers
 	toldLeft    bool // whether there were balances
 }
 

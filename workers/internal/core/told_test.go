@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // TestAValveAtRestIsReportedUntilNothingChanges: the balance of a limit that is not whole again
@@ -21,7 +22,7 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	var left []int64
 	tell := func() {
 		nothing := func(_, _ string, _ time.Duration) {}
-		c.Tell(now, nothing, nothing, func(string, int) {},
+		c.Tell(now, nothing, nothing, func(string, int) {}, func(string, valve.Breakers) {},
 			func(_ string, balances []job.LimitLeft) {
 				for _, b := range balances {
 					left = append(left, b.Left)

@@ -95,22 +95,12 @@ func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 	}
 }
 
-// Breakers returns the breakers of awake valves and of known policies.
-func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
-	return func(yield func(string, valve.Breakers) bool) {
-		for name := range c.Awake(known) {
-			if v := c.valves[name]; v != nil && !v.shared && !yield(name, v.Breakers()) {
-				return
-			}
-		}
-	}
-}
-
 // Tell reports what has held starts back since the last call: lost time by cause, time held by
-// limits, changed numbers of buckets with a learnt, lower rate, and the balances that are kept
-// here, once more when none is. A valve at rest is reported once.
+// limits, changed numbers of buckets with a learnt, lower rate and of open breakers, and the
+// balances that are kept here, once more when none is. A valve at rest is reported once.
 func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
-	lowered func(policy string, buckets int), left func(policy string, left []job.LimitLeft)) {
+	lowered func(policy string, buckets int), broken func(policy string, b valve.Breakers),
+	left func(policy string, left []job.LimitLeft)) {
 	since := now.Since(c.told)
 	if c.told == 0 {
 		since = 0
@@ -130,6 +120,10 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 		if n := v.Lowered(); n != v.toldLowered {
 			v.toldLowered = n
 			lowered(name, n)
+		}
+		if b := v.Breakers(); b != v.toldBroken {
+			v.toldBroken = b
+			broken(name, b)
 		}
 		if balances := v.LeftOfAll(now); balances != nil || v.toldLeft {
 			v.toldLeft = balances != nil

@@ -22,7 +22,6 @@ func (s *Store[O]) name(name string) int {
 	return i
 }
 
-// TakesCosts reports whether a job with these costs can be added.
 func (s *Store[O]) TakesCosts(costs map[string]int64) bool {
 	for name := range costs {
 		if s.name(name) < 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Job is the state of a deep job. Dates are in Unix ns by the stream's clock.
+// Job is a deep job. Dates are in Unix ns by the stream's clock.
 type Job struct {
 	Seq        uint64
 	Stored     int64 // by the stream
@@ -122,8 +122,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job to a line, which has either due jobs only or none. Takes and TakesCosts must
-// accept it.
+// Add adds a job that Takes and TakesCosts accept to a line, which has either due jobs only or
+// none.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {
@@ -152,7 +152,6 @@ func after(j Job) uint32 {
 	return uint32(max(1, (time.Duration(j.Due-j.Stored)+time.Millisecond-1)/time.Millisecond))
 }
 
-// Ripen moves a job to a line of jobs that may start.
 func (s *Store[O]) Ripen(seq uint64, to Line) {
 	at := s.find(seq)
 	r := s.at(at)
@@ -233,7 +232,6 @@ func (s *Store[O]) find(seq uint64) ref {
 	return p.at(slot)
 }
 
-// Take removes a job, and reports whether it was there.
 func (s *Store[O]) Take(seq uint64) (ok bool) {
 	at := s.find(seq)
 	if at == nowhere {

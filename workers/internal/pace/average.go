@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Average is a bucket's recent starts per second, as an exponentially weighted average.
+// Average is an exponentially weighted average of a bucket's starts per second.
 type Average struct {
 	perSecond float32 // at last
 	last      Instant // 0: never
@@ -31,7 +31,6 @@ func faded(after, memory time.Duration) float64 {
 	return math.Exp(-after.Seconds() / memory.Seconds())
 }
 
-// Count counts a start at a pace; nil: unpaced.
 func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
 	over := over(p, least)
 	if a.last == 0 {
@@ -45,8 +44,7 @@ func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
 	a.last = now
 }
 
-// Now returns the average to three digits, over the part of the averaging time since the first
-// start.
+// Now returns the average to three digits, over the time since the first start at most.
 func (a *Average) Now(p *Pace, least time.Duration, now Instant) float64 {
 	if a.last == 0 {
 		return 0

@@ -28,13 +28,13 @@ func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - o
 // Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. A clock spends
 // this budget on two things:
 //
-//   - tolerance: lateness up to this is made up at once.
-//   - sped: the faster rate at which a bucket makes up for more lateness.
+// - tolerance: lateness up to this is made up at once.
 //
-// In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock].
-// The least generous window is T = 1 s. There the two share the peak's margin over the outflow,
-// as sped·(1 s + tolerance) = peak·(1 s + 2 ms). Longer windows are no tighter as long as sped
-// is at most the peak, which holds for a tolerance of 2 ms or more.
+// - sped: the faster rate at which more lateness is made up.
+//
+// In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock]. The
+// least generous window is T = 1 s: sped·(1 s + tolerance) = peak·(1 s + 2 ms). Longer windows are
+// no tighter as long as sped is at most the peak, which holds for a tolerance of 2 ms or more.
 //
 // The default peak, 1.25 % above the outflow, allows 14.5 ms of a second's starts: 10 ms go to the
 // tolerance, and the rest makes a late bucket 0.45 % faster. A peak equal to the outflow leaves
@@ -51,7 +51,7 @@ const (
 // Pace is a rate as used by clocks. Intervals are rounded up.
 type Pace struct {
 	Rate     algorithms.Rate
-	Peak     float64 // starts per second while making up for lateness
+	Peak     float64 // starts per second while late
 	Burst    int64
 	peak     float64
 	Interval time.Duration // at the rate
@@ -133,14 +133,12 @@ func (p *Pace) Take(c *Clock, now Instant, cost int64) {
 	p.advance(c, cost)
 }
 
-// May reports whether a planned start may happen, as far as started jobs go.
 func (c *Clock) May(now Instant) bool {
 	p := c.pace.Load()
 	return p == nil || now >= Instant(c.started.Load()).Add(-p.envelope)
 }
 
-// Start reports whether a planned start may happen, and if so takes its slots. It is safe for
-// concurrent use.
+// Start takes a planned start's slots, if it may happen. It is safe for concurrent use.
 func (c *Clock) Start(now Instant, cost int64) bool {
 	for {
 		tat, p := c.started.Load(), c.pace.Load()
@@ -175,7 +173,7 @@ func (c *Clock) Set(due, tat Instant) {
 	c.started.Store(int64(tat))
 }
 
-// advance advances due without losing fractions of a nanosecond.
+// advance loses no fractions of a nanosecond.
 func (p *Pace) advance(c *Clock, cost int64) {
 	high, low := bits.Mul64(uint64(cost), uint64(p.Rate.Per))
 	low, carry := bits.Add64(low, uint64(c.fraction), 0)
@@ -244,7 +242,6 @@ func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	}
 }
 
-// stretch keeps the number of slots to wait for as their length changes.
 func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
 	stretched := func(t Instant) Instant {
 		if t <= now {
@@ -265,9 +262,9 @@ func (p *Pace) At(perSecond float64) *Pace {
 }
 
 // Refit converts a clock from a former pace of the same burst. The number of slots to wait for
-// stays. So a clock that is refitted any number of times starts no more than one that was always at
-// the fastest of its paces: in slots, its distance from now shrinks by time alone, and at that pace
-// fastest. A concurrent start meets the old pace with the longer wait, or waits longer.
+// stays. So a clock that is refitted any number of times starts no more than one at the fastest of
+// its paces: in slots, its distance from now shrinks by time alone, and at that pace fastest. A
+// concurrent start meets the old pace with the longer wait, or waits longer.
 func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
 	slower := p.Interval > before.Interval
 	if slower {
@@ -291,8 +288,7 @@ func (p *Pace) FreshAt(c *Clock) Instant {
 	return max(c.Due.Add(p.Credit), c.TAT())
 }
 
-// Before returns a predecessor's recorded pace, or p if none. Its peak is not needed: only slots of
-// the rate are converted.
+// Before returns a predecessor's recorded pace, or p if none, for conversions of its slots.
 func (p *Pace) Before(rate string, burst int64) *Pace {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

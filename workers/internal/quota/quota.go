@@ -53,10 +53,8 @@ type limit struct {
 	budget   int64
 }
 
-// New returns the limits of each bucket, or nil.
 func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 
-// Together returns the limits over all buckets, or nil.
 func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
@@ -98,7 +96,6 @@ func (l *Limits) bears(latency uint8) bool {
 	return true
 }
 
-// quiet returns how long before the end of a clock window nothing starts.
 func (l *Limits) quiet(s *Set, now Now) time.Duration {
 	return 2*l.guard + l.late(s) + 2*l.off(now)
 }
@@ -117,7 +114,6 @@ type Cost struct {
 	Named map[string]int64
 }
 
-// Of returns the units of a named cost; "": the job's own.
 func (c Cost) Of(name string) int64 {
 	if name != "" {
 		if n, told := c.Named[name]; told {
@@ -147,7 +143,6 @@ func (l *Limits) newSet() *Set {
 	return &s.Set
 }
 
-// Charge is what one start took, until its end.
 type Charge struct {
 	at  times
 	of  []charged // per limit
@@ -189,7 +184,6 @@ func (l *Limits) asked(now Now) times {
 	return times{own(now.Own), now.Wall.Add(-l.guard - l.off(now))}
 }
 
-// charges returns the instant that is charged, which never goes back.
 func (l *Limits) charges(s *Set, asked times) times {
 	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
@@ -197,14 +191,13 @@ func (l *Limits) charges(s *Set, asked times) times {
 	return times{s.latest, asked.wall}
 }
 
-// Next returns how long the next start must wait, and for which limit.
 func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	wait, by, _ = l.Ask(s, now, c)
 	return wait, by
 }
 
-// Ask is Next, and also returns until when a start is allowed if nothing else is charged. After a
-// wait for one limit, the others are evaluated again at its end.
+// Ask returns how long the next start must wait, for which limit, and until when it is allowed if
+// nothing else is charged. After a wait for one limit, the others are evaluated at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
@@ -235,7 +228,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, un
 	return wait, by, until
 }
 
-// Left reports, per limit, the units that may start now, and the maximum.
+// Left reports each limit's units that may start now, and the maximum.
 func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64)) {
 	if s == nil {
 		s = l.none
@@ -429,7 +422,6 @@ func (l *Limits) Longest() (longest time.Duration) {
 	return longest + 3*l.guard + 2*l.MostLag()
 }
 
-// Most returns the slots that can start within a time.
 func (l *Limits) Most(within time.Duration) int64 {
 	least := int64(math.MaxInt64)
 	for i := range l.all {
@@ -450,7 +442,6 @@ func (l *Limits) Interval() (longest time.Duration) {
 	return longest
 }
 
-// Adapt converts a set from former limits: by name and algorithm.
 func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// Names returns the limits of encoded sets, for Decode.
 func (l *Limits) Names() string {
 	if l == nil {
 		return ""
@@ -52,7 +51,7 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reverses Encode, for limits of these names. If the text is unreadable, all are used up.
+// Decode reverses Encode. If the text is unreadable, all limits are used up.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil

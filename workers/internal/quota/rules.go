@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// state is a limit's state, in a form common to all rules.
+// state is common to all rules.
 type state struct {
 	a, b, c int64
 	times   []int64
@@ -29,14 +29,12 @@ type rule interface {
 	wait(s *state, t time.Time, n int64) time.Duration
 	// take charges n units if there is room.
 	take(s *state, t, at time.Time, n int64) bool
-	// takeUpTo charges as many of n units as there is room for.
 	takeUpTo(s *state, t, at time.Time, n int64) int64
 	// refund takes back n units charged at an instant. since units were charged later, the latest
 	// at last.
 	refund(s *state, t, at, last time.Time, n, since int64)
 	// crashed charges what another process may have started.
 	crashed(s *state, c crashed)
-	// within returns how many units can start within a time.
 	within(d time.Duration) int64
 	resetAfter(s *state, t time.Time) time.Duration
 }
@@ -108,7 +106,7 @@ func (r adapted[S]) resetAfter(s *state, t time.Time) time.Duration {
 	return r.Peek(r.read(s), t, 1).ResetAfter
 }
 
-// meter is a token bucket, or a leaking bucket, with the same arithmetic.
+// meter is a token or a leaking bucket, with the same arithmetic.
 type meter struct {
 	adapted[algorithms.TokenBucketState]
 	of algorithms.TokenBucket

@@ -21,13 +21,11 @@ func NewCandidates(p policy.Policy) *Candidates {
 	return c
 }
 
-// Trial is a bucket's state under them; nil: nothing has started.
 type Trial struct {
 	sets []*Set
 	last []time.Duration // last virtual starts, by the process's clock
 }
 
-// Start records a start, and returns the delays by limit.
 func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]time.Duration) {
 	if t == nil {
 		t = &Trial{make([]*Set, len(c.each)), make([]time.Duration, len(c.each))}

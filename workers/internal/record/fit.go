@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// MostBytes is the largest record. It fits a message of a NATS server's default (1 MiB).
+	// MostBytes fits a message of a NATS server's default (1 MiB).
 	MostBytes = 896 << 10
 	// Approximate sizes of a clock without its key, of an edit, of a name, of a packed job.
 	ClockBytes, editBytes, holderBytes, seqBytes = 118, 130, 60, 4
 )
 
-// Bytes returns the largest record under a server's maximum payload.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
 // packed is a list of sequences, encoded as ascending varint differences in base64: two or three

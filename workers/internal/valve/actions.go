@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Actions is the work that valves request.
 type Actions struct {
 	Starts    []Run    // for a worker, or for a waiting caller
 	Refusals  []string // remote workers whose claims found no job
@@ -25,8 +24,8 @@ type Actions struct {
 	Breakers  []Turned
 	Adapted   []Adapted
 	Offers    []string        // names of policies
-	Reports   []record.Report // send to the new owner of a partition
-	Vanished  int             // number of jobs that others removed
+	Reports   []record.Report // to a partition's new owner
+	Vanished  int             // jobs that others removed
 }
 
 func (a *Actions) Reset() {
@@ -37,11 +36,10 @@ func (a *Actions) Reset() {
 		Accepted: a.Accepted[:0]}
 }
 
-// Seen is a job with its headers, if held.
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
-	Reason string // if another job caused its cancellation
+	Reason string // of a cancellation by another job
 }
 
 type Run struct {
@@ -62,12 +60,12 @@ type Run struct {
 	*Ticket
 }
 
-// Ending is the end of a job with an Idempotency-Key, kept for its repeats.
+// Ending is the end of a job with an Idempotency-Key.
 type Ending struct {
 	handle.Ref
 	job.Ended
 	Headless bool   // its checksum is in the stored headers only
-	asked    uint64 // number of the question that waits for this record; 0: none
+	asked    uint64 // of the question that waits for this record; 0: none
 }
 
 type Save struct {
@@ -98,7 +96,6 @@ type Burial struct {
 	Detail   string
 }
 
-// Turned reports an opened or closed breaker, and the job that caused it.
 type Turned struct {
 	handle.Ref
 	Open  bool

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// leastChange is the relative change of a rate that adjusts its clock.
+	// leastChange is the least relative change that adjusts a clock.
 	leastChange = 0.005
-	// tuneEvery is how often a waiting bucket updates its rising rate.
+	// tuneEvery is how often a waiting bucket's rate rises.
 	tuneEvery = 5 * time.Second
 )
 
@@ -56,7 +56,7 @@ func (v *Valve) remember(b *bucket, l *learnt) {
 	b.own().learnt = l
 }
 
-// tune sets a bucket's rate to the current one. The clock keeps its slots: see [pace.Pace.Refit].
+// tune sets a bucket's current rate. The clock keeps its slots: see [pace.Pace.Refit].
 func (v *Valve) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {

@@ -96,6 +96,7 @@ func BenchmarkList(b *testing.B) {
 			for b.Loop() {
 				vb.v.forecast = nil
 				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
+				s.measure(func() bool { return vb.p.foreseen(vb.now) })
 				s.measure(func() bool { return vb.v.find(list) })
 				s.measure(func() bool { return vb.v.tell(list, vb.now) })
 				s.round()

@@ -11,17 +11,16 @@ import (
 const (
 	// leanSize is the largest small body.
 	leanSize = 4 << 10
-	// lead is how long before its start a body is read.
-	lead = 500 * time.Millisecond
+	lead     = 500 * time.Millisecond
 	// readEvery groups reads.
 	readEvery = 25 * time.Millisecond
-	// mostFetches bounds the read-ahead of a bucket, in jobs.
+	// mostFetches bounds a bucket's read-ahead, in jobs.
 	mostFetches = 1024
 	// mostBodies bounds the bytes of large bodies, apart from the last one.
 	mostBodies = 64 << 20
 )
 
-// keepBody counts a body from the beginning of its read until detach or unload.
+// keepBody counts a body from its read until detach or unload.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -51,8 +50,8 @@ func (v *Valve) unload(b *bucket) {
 	}
 }
 
-// fetch requests the bodies of the first items of the heap. Once half of the room is used it reads
-// only the head; otherwise a fast bucket would delay others (law 5).
+// fetch requests the bodies of the first ready jobs. Once half of the room is used it reads only
+// the head, so that a fast bucket does not delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
@@ -106,8 +105,8 @@ func (v *Valve) readOn(b *bucket) {
 	}
 }
 
-// makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. It
-// looks only at the end of the heap, about the last in order.
+// makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. The end
+// of the heap has about the last in order.
 func (v *Valve) makeRoom(now pace.Instant) bool {
 	if v.Free() <= 0 {
 		return false
@@ -136,10 +135,7 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 		return
 	}
 	if gone {
-		v.out.Vanished++
-		v.detach(j)
-		v.remove(j, now)
-		v.place(j.Bucket, now)
+		v.vanish(j, now)
 		return
 	}
 	if body != nil && j.counted { // otherwise no longer wanted

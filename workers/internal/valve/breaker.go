@@ -10,22 +10,22 @@ import (
 )
 
 // breaker is a circuit breaker: while a target is down, attempts do not count, and one probe starts
-// per backoff, until one finds the target up.
+// per backoff.
 type breaker struct {
 	open     bool
 	since    pace.Instant // jobs that began later are probes
 	last     pace.Instant // last failure
-	failures int          // in a row, including those that opened it
+	failures int          // in a row
 	at       pace.Instant // next probe
 	probe    *heldJob
 }
 
 type health struct {
 	breaker  breaker
-	answered pace.Instant // latest start of a successful job
-	suspects []job.Key    // keys with failures since a job succeeded
+	answered pace.Instant // of a successful job
+	suspects []job.Key    // with failures since a job succeeded
 	broken   int
-	lowered  int // buckets with a lower, learnt rate
+	lowered  int // with a learnt, lower rate
 }
 
 // suspicion counts failures of a bucket's target since a success.
@@ -39,8 +39,7 @@ const (
 	// must exhaust its attempts and stop no others. mostSuspectBuckets opens the valve's: fewer may
 	// have targets of their own.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
-	// mostProbeWait is the longest time between two probes.
-	mostProbeWait = time.Minute
+	mostProbeWait                       = time.Minute
 )
 
 // probing reports whether a probe runs. Probes of lost partitions never report.
@@ -49,7 +48,7 @@ func (k *breaker) probing() bool {
 		k.probe.Bucket.Part.state <= partitionLive
 }
 
-// due returns the time of the next probe, which waits for a running one up to mostProbeWait.
+// due returns when the next probe may start. It waits for a running one up to mostProbeWait.
 func (k *breaker) due() pace.Instant {
 	if k.probing() {
 		return max(k.at, k.probe.began.Add(mostProbeWait))
@@ -60,8 +59,8 @@ func (k *breaker) due() pace.Instant {
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt. It does until a breaker opens (law 6), and then only while other buckets succeed, since
-// then the job itself fails. The job moves behind others without failures.
+// attempt. It does until a breaker opens (law 6), and then only while other buckets succeed: then
+// the job itself fails. The job moves behind those without failures.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -95,8 +94,8 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	return true
 }
 
-// othersAnswer reports whether a job of another bucket succeeded that began after this bucket's
-// last failure.
+// othersAnswer reports whether another bucket's job succeeded that began after this bucket's last
+// failure.
 func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
@@ -211,8 +210,7 @@ func (b Breakers) Open() int {
 	return b.Buckets
 }
 
-// Down reports whether an open breaker holds the jobs of a key, and whether their attempts count
-// all the same.
+// Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
 func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {

@@ -39,8 +39,7 @@ type heldJob struct {
 	text
 	trials
 
-	// the other process that runs it, or that crashed while noting; of a waiting job, one that may
-	// still report
+	// the other process that runs it or crashed; of a waiting job, one that may still report
 	holder  string
 	mark    int64 // its lane's arrived slots when it came
 	front   int64 // larger: moved later; 0: not moved
@@ -55,7 +54,6 @@ type heldJob struct {
 	inBucket, inTimers int // −1: in none; inBucket is in ready or later
 }
 
-// text tells how much of a job's headers and body is held.
 type text struct {
 	fetching bool
 	counted  bool // its large body is held or being read
@@ -67,8 +65,8 @@ type text struct {
 type trials struct {
 	noting   bool
 	recorded bool // there is an attempt record
-	snoozed  bool // its run asked to wait, so no attempt counts
-	// failures since a job of its bucket found its target up
+	snoozed  bool // its run asked to wait
+	// failures since another job found the target up
 	tried     uint16
 	began     pace.Instant // last start here
 	Attempts  int          // those that counted
@@ -92,7 +90,7 @@ func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
-// enter moves a job to another stage. Checkpoints list begun jobs without a search.
+// enter also lists begun jobs, for checkpoints.
 func (j *heldJob) enter(next stage) {
 	if j.call != nil {
 		j.stage = next
@@ -154,8 +152,8 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank reorders jobs after a change of the step. Nothing starts until final checks, which follow
-// the old order, are over.
+// rerank follows a change of the step. Nothing starts until final checks, which follow the old
+// order, are over.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
 		b.lanes[i].trail = nil
@@ -176,7 +174,6 @@ type timedJob struct{ *heldJob }
 func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
 func (j timedJob) Moved(i int)            { j.inTimers = i }
 
-// bucket is one key's jobs and clock.
 type bucket struct {
 	// Fields read by full scans come first, for cache locality.
 	*limits
@@ -202,11 +199,11 @@ type bucket struct {
 }
 
 // near is the state of a bucket with jobs in memory. Others share an empty one, which saves 300
-// bytes for each.
+// bytes.
 type near struct {
 	ready   heap.Heap[orderedJob] // wait for a slot
 	later   heap.Heap[laterJob]   // back off or are not due
-	running int                   // jobs that count against concurrency, wherever they run
+	running int                   // against concurrency, wherever they run
 	passing passing
 	heldBy  string // a start limit
 
@@ -215,17 +212,17 @@ type near struct {
 	last      *Ticket // the last start
 	undecided undecided
 	stalled   bool // a start was returned: nothing starts until all are decided
-	noting    int  // jobs whose crash is being recorded, for which the others wait
+	noting    int  // crashes being recorded, for which other jobs wait
 
 	throttles int        // in a row
 	target    *suspicion // nil: no failures
 	learnt    *learnt
-	used      *quota.Set   // of the start limits; nil: nothing that counts
-	fresh     pace.Instant // when to check whether usage still counts
+	used      *quota.Set   // of the start limits
+	fresh     pace.Instant // when to check whether usage counts
 	allowed   allowed
 	trial     *quota.Trial
 
-	// units of each named cost in its ready jobs, beyond their slots
+	// units of named costs in its ready jobs, beyond their slots
 	named map[string]int64
 
 	rate      pace.Average
@@ -262,16 +259,13 @@ type lane struct {
 	later    deep.Line // not due yet; 0: none
 }
 
-// trail records the arrivals of a lane, approximately.
 type trail struct {
 	newest int64
 	marks  []trailMark
 }
 
-// trailMark is the slots that had arrived by an instant.
 type trailMark struct{ at, arrived int64 }
 
-// mostMarks bounds a lane's marks, which are spread evenly over time.
 const mostMarks = 32
 
 func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
@@ -368,11 +362,11 @@ func (b *bucket) countWaiting(cost int64, named map[string]int64, sign int64) {
 	}
 }
 
-// slotsBefore counts the slots before a waiting stored job: a lower bound once later jobs of its
-// priority have started.
+// slotsBefore counts the slots before a waiting job: a lower bound once later jobs of its priority
+// have started.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
-		return 0 // or the few moved to the front later
+		return 0 // or the few moved later
 	}
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -400,7 +394,6 @@ func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	return min(b.callers.slots, b.callers.perJob*(jobs+1))
 }
 
-// slotsOf counts a lane's slots before a job of a priority and arrival time.
 func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	switch latest := came + int64(l.priority-priority)*b.step; {
 	case b.step > 0 && latest < b.Part.arrivals.last:
@@ -417,7 +410,7 @@ type passing struct {
 	by    string
 }
 
-// allowed is a job that the limits allow to start, briefly: JetStream's clock may change.
+// allowed is a job that limits allow to start, briefly: JetStream's clock may change.
 type allowed struct {
 	seq   uint64
 	until pace.Instant
@@ -434,7 +427,6 @@ func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
 
-// busy counts its workers: calls need none.
 func (b *bucket) busy() int {
 	if b.callers == nil {
 		return b.running
@@ -460,7 +452,7 @@ const (
 	spotCaller
 )
 
-// scheduledBucket orders buckets by their next start, copied to save cache misses.
+// scheduledBucket has a copy of the next start, to save cache misses.
 type scheduledBucket struct {
 	*bucket
 	at pace.Instant
@@ -471,7 +463,7 @@ func (b scheduledBucket) Before(c scheduledBucket) bool {
 }
 func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
 
-// dueBucket orders buckets that compete for workers: by turns, running jobs, time due.
+// dueBucket orders buckets that compete for workers.
 type dueBucket struct{ *bucket }
 
 func (b dueBucket) Before(c dueBucket) bool {

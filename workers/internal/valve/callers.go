@@ -12,10 +12,10 @@ import (
 func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
 
 const (
-	callsPerJob = 9 // calls in a row that start before a waiting job
+	callsPerJob = 9 // in a row, before a waiting job
 	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
 	mostCalled = 32
-	// callSilence is when a waiting caller counts as gone. It asks every two seconds.
+	// callSilence is when a waiting caller, who asks every two seconds, counts as gone.
 	callSilence = 10 * time.Second
 )
 
@@ -23,7 +23,7 @@ const (
 type callers struct {
 	waiting heap.Heap[callJob]
 	called  heap.Heap[callJob]
-	chosen  *heldJob // head of the bucket's ready jobs
+	chosen  *heldJob // head of the ready jobs
 	inRow   int64    // calls since the last stored job …
 	perJob  int64    // … and before the next
 	slots   int64    // of all
@@ -109,8 +109,8 @@ func (b *bucket) unchoose() {
 	}
 }
 
-// overdue reports whether the first stored job has waited a priority step for each level of its
-// priority below the highest.
+// overdue reports whether the first stored job has waited a step per level of priority below the
+// highest.
 func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	if b.step == 0 || b.queued() == 0 {
 		return false
@@ -122,9 +122,8 @@ func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
-// choose makes the next call the head of the bucket's ready jobs, so that code about heads holds
-// for calls. Every tenth start is left to a stored job with a worker, every second one if that is
-// overdue.
+// choose makes the next call the head of the ready jobs, so that code about heads holds for calls.
+// Every tenth start is left to a stored job with a worker, every second one if that is overdue.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
 	c := b.callers
 	if c == nil {
@@ -150,7 +149,7 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 
 func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
 
-// placeCall is place for a bucket whose head is a call, to be offered its turn shortly before.
+// placeCall is place for a call, to be offered its turn shortly before.
 func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
@@ -202,7 +201,6 @@ func (v *Valve) offerCall(j *heldJob, now pace.Instant) {
 	say(j.call.reply, job.Turn{State: job.TurnOffer})
 }
 
-// hail offers calls their turns where buckets take turns.
 func (v *Valve) hail(now pace.Instant) {
 	v.hailAt = pace.Never
 	if len(v.callers) == 0 || !v.takesTurns() {
@@ -235,7 +233,7 @@ func (v *Valve) caller() (first *bucket) {
 	return first
 }
 
-// againForCalls places buckets again whose calls left their turn to a job that finds no worker.
+// againForCalls places buckets whose calls left their turn to a job that finds no worker.
 func (v *Valve) againForCalls(now pace.Instant) {
 	if v.memory.calls == 0 {
 		return

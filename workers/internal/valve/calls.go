@@ -18,9 +18,9 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// The caller is like a remote worker: each question is a claim, valid for ClaimWindow by its own
-// clock. Shortly before its turn it gets an offer, and asks again. It also asks again after
-// silence, which finds the partition's next owner, and states its age, which keeps its place there.
+// Like a remote worker, it claims a start by each question, valid for ClaimWindow by its own clock.
+// Shortly before its turn it gets an offer, and asks again. It also asks after silence, which finds
+// the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
 	reply  func(job.Answer) // to the caller's last question …
@@ -30,21 +30,19 @@ type call struct {
 	ends   pace.Instant     // of its wait
 	passed bool             // it may have begun
 	said   *job.Question    // a report that awaits the result of the final check
-	lease  time.Duration    // within which its caller must speak while it runs
+	lease  time.Duration    // within which a running one must speak
 	leased bool             // its caller knows, and reports the end
 }
 
 const (
-	// claimFor is how long a claim is kept. The caller's window began earlier, and the answer takes
-	// time.
-	claimFor = 30 * time.Millisecond
-	// mostCalls bounds the calls of this process.
+	// claimFor is shorter than the caller's window, which began earlier: the answer takes time.
+	claimFor  = 30 * time.Millisecond
 	mostCalls = 1 << 16
 	// callGrace is how much longer than its caller the valve waits, at most longestCall.
 	callGrace, longestCall = time.Second, 10 * time.Minute
 	longestID              = 64
-	// unusedWithin is the lease of a call whose end matters to no limit: its caller may still give
-	// back a late start.
+	// unusedWithin is the lease of a call whose end matters to no limit: a late start may be given
+	// back.
 	unusedWithin = 250 * time.Millisecond
 )
 
@@ -151,25 +149,16 @@ func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) strin
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
 			policy.MaxLimits)
 	}
-	limit, of, most := v.Policy.BeyondLimits(cost, named)
-	if limit != "" {
-		return fmt.Sprintf("%s can never pass: the most of the limit %s is %d", job.CostHeader(of),
-			limit, most)
-	}
-	if v.Policy.Paced() && cost > v.Policy.Capacity {
-		return fmt.Sprintf("%s can never pass: the bucket's capacity is %d", job.HeaderCost,
-			v.Policy.Capacity)
-	}
 	for name, n := range named {
 		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > 32 {
 			return fmt.Sprintf("%.50s: want a number from 1 to %d", job.CostHeader(name),
 				math.MaxInt32)
 		}
 	}
-	return ""
+	return v.impossible(cost, named)
 }
 
-// usable returns reported usage without negative numbers, which would be credits.
+// usable drops negative usage, which would be credit.
 func usable(used map[string]int64) map[string]int64 {
 	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
 	for name, n := range used {
@@ -247,8 +236,8 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 	return &ms
 }
 
-// grant answers a call that starts. It gets a lease if its end matters to a limit, or while the
-// target is in trouble.
+// grant answers a call that starts, with a lease if its end matters to a limit, or while the target
+// is in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, unusedWithin

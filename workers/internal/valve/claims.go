@@ -8,24 +8,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// claims finds workers in other processes: the valve offers work slightly ahead, workers with room
-// claim it, and each claim gets the next job. Offers carry no job, which a silent worker would
-// delay.
+// claims finds workers in other processes: the valve offers work slightly ahead, and each claim
+// gets the next job. Offers carry no job, which a silent worker would delay.
 type claims struct {
 	offering int // unanswered offers
-	// no worker had a free slot since the last offer
+	// since the last offer, no worker had a slot
 	declined bool
-	nobody   bool         // no worker answered the last offer
+	nobody   bool         // no worker answered
 	running  int          // jobs elsewhere
 	nextAt   pace.Instant // next offer
 	wakeAt   pace.Instant // when demand may have grown
 	held     []Claim
 
-	// buckets that a worker with room refused since the last claim
+	// refused by a worker with room, since the last claim
 	crowded map[job.Key]bool
 }
 
-// Claim is a remote worker that waits for a job.
 type Claim struct {
 	Worker string // its subject
 	Turn   NextTurn
@@ -33,17 +31,16 @@ type Claim struct {
 }
 
 const (
-	// ClaimWindow is how long a claim is valid, by the valve from its offer, by the worker from its
-	// claim, which is later. A waiting worker does nothing else.
+	// ClaimWindow is how long a claim is valid: by the valve from its offer, by the worker from its
+	// claim. The worker does nothing else meanwhile.
 	ClaimWindow = 50 * time.Millisecond
-	// mostOffers bounds a policy's open offers and claims.
-	mostOffers = 8
+	mostOffers  = 8
 	// busyPause follows an offer for which no worker had room, nobodyPause one without an answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
-	// ahead is how long before a job is due the search for a worker begins.
+	// ahead is how long before a start the search for a worker begins.
 	ahead = 20 * time.Millisecond
-	// HoldFor is how long after its offer a claim is kept, to reach the worker in time.
+	// HoldFor leaves time for the answer to a claim.
 	HoldFor = ClaimWindow - 10*time.Millisecond
 )
 
@@ -77,7 +74,7 @@ func (v *Valve) Next() NextTurn {
 	return NextTurn{}
 }
 
-// uncrowded returns the first due bucket without a refusal, in the heap below index i.
+// uncrowded returns the first due bucket without a refusal, in the heap below i.
 func (v *Valve) uncrowded(i int) *bucket {
 	switch {
 	case i >= len(v.due):
@@ -102,7 +99,7 @@ func (v *Valve) Refused(key job.Key) {
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
 // fits reports whether a worker that claimed for one bucket may serve another. Workers refuse
-// buckets that run too many jobs, and one job more than offered may be too many.
+// buckets that run too many jobs.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
 }
@@ -173,17 +170,6 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	v.claims.wakeAt = now
 	if v.claims.declined {
 		v.againForCalls(now)
-	}
-}
-
-func (v *Valve) serve(now pace.Instant) {
-	c := &v.claims
-	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
-		b, i := v.match()
-		if b == nil {
-			return
-		}
-		v.startBy(b, i, now)
 	}
 }
 

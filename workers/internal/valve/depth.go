@@ -13,9 +13,9 @@ import (
 
 // When memory is short, jobs far from their turn are kept deep: as small records, without headers
 // and body, which are read again before they start. A job can go deep if only its headers are known
-// of it, and if it came after all deep ones.
+// of it, and it came after all deep ones.
 
-// Memory is a budget for the waiting jobs of all valves, not a bound.
+// Memory is a budget for the waiting jobs of all valves.
 type Memory struct {
 	most int64 // bytes; 0: unlimited
 	near int64 // bytes of buckets and held jobs, approximately
@@ -24,7 +24,6 @@ type Memory struct {
 	calls int // waiting, or running under a lease
 }
 
-// NewMemory returns a budget of most bytes; 0: unlimited.
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
 func (v *Valve) Share(m *Memory, s *Slots) { v.memory, v.slots = m, s }
@@ -47,15 +46,14 @@ const (
 	nearBytes   = 480
 	headerBytes = 350
 	bucketBytes = 620
-	// mostLapsing bounds the expired jobs on their way to dead letters, before more expire;
-	// lapsePause is the time until the next look.
+	// mostLapsing bounds the expired jobs on their way to dead letters; lapsePause precedes the
+	// next look.
 	mostLapsing = 1000
 	lapsePause  = 100 * time.Millisecond
 	// mostRipe bounds the deep jobs that become due in one iteration.
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
@@ -168,7 +166,7 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	b.queueDeep(l, 1, j.Cost, j.Costs)
 }
 
-// queueDeep counts a deep job in its bucket; sign −1 removes it.
+// queueDeep counts a deep job; sign −1 removes it.
 func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
 	b.deep += int32(sign)
 	l.waiting += int64(sign) * cost
@@ -190,7 +188,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 	return j
 }
 
-// fathom returns a read-only copy of a deep job, or nil.
+// fathom returns a copy of a deep job, or nil.
 func (p *Part) fathom(seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
@@ -305,7 +303,7 @@ func (b *bucket) unline() {
 	}
 }
 
-// purges returns a batch of a bucket's jobs up to a sequence, and raises deep ones.
+// purges returns a batch of a bucket's jobs up to a sequence, with deep ones raised.
 func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]

@@ -11,14 +11,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// MostEdits bounds a partition's edited jobs, all of which are in each record of its owner.
+// MostEdits bounds a partition's edited jobs: each record of its owner has them all.
 const MostEdits = 1000
 
-// edits are operators' changes to a partition's jobs, kept by its owner.
 type edits struct {
 	jobs  map[uint64]record.Edit
 	front int64  // of the last move
-	noted uint32 // number of the first checkpoint with all of them
+	noted uint32 // of the first checkpoint with all of them
 }
 
 // of returns a job's edit. One with another stamp belongs to a former stream.

@@ -24,21 +24,22 @@ type forecast struct {
 	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn. The
 	// bins hold sums over all buckets that have begun, minus the ended ones.
 	fixed, slope [turnBins]float64
+
+	// While it is made for questions, which may be abandoned.
+	of       *Part
+	walk     *walk.Walk[*bucket]
+	lookedAt pace.Instant
 }
 
-type outlook struct {
-	forecast *forecast
-	coming   *coming
-}
+type outlook struct{ forecast, coming *forecast }
 
 const (
-	// mostExact is the number of buckets that each question may walk.
+	// mostExact is how many buckets each question may walk.
 	mostExact = 1000
-	// forecastFor is how long a forecast is used, longer for many buckets.
+	// forecastFor is how long a forecast is used.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
-	// staleForecast is the age of a useless one.
-	staleForecast = 2 * time.Second
+	staleForecast     = 2 * time.Second
 
 	turnBits = 6 // mantissa bits that select a bin
 	turnBins = 48 << turnBits
@@ -53,7 +54,7 @@ func turnBin(turns float64) int {
 	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
 }
 
-// add adds a bucket. Call sum after the last one.
+// add adds a bucket, before sum.
 func (f *forecast) add(b *bucket, turns float64) {
 	if !b.competes() {
 		return
@@ -89,44 +90,29 @@ func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
 func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
 
-func (v *Valve) newForecast(now pace.Instant) *forecast {
-	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
-}
-
-func (p *Part) foresees(now pace.Instant) bool {
-	buckets, f := p.list.Len(), p.v.forecast
-	return !p.v.takesTurns() || buckets <= mostExact ||
-		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket)
-}
-
-// foreseen is foresees, and continues the walk for the next forecast.
+// foreseen reports whether questions can be answered; if not, it works on the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
-	if p.foresees(now) {
+	v, buckets := p.v, p.list.Len()
+	if f := v.forecast; !v.takesTurns() || buckets <= mostExact ||
+		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket) {
 		return true
 	}
-	c := p.v.coming
-	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // abandoned
+	c := v.coming
+	if c != nil && (c.of != p || now.Since(c.lookedAt) > forecastFor) { // abandoned
 		c.walk.Stop()
 		c = nil
 	}
 	if c == nil {
-		c = &coming{part: p, walk: p.list.Walk(), forecast: p.v.newForecast(now)}
-		p.v.coming = c
+		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns, of: p, walk: p.list.Walk()}
+		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, p.v.turns) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.add(b, v.turns) }) {
 		return false
 	}
-	c.forecast.sum()
-	p.v.forecast, p.v.coming = c.forecast, nil
+	c.sum()
+	v.forecast, v.coming = c, nil
 	return true
-}
-
-type coming struct {
-	part     *Part
-	walk     *walk.Walk[*bucket]
-	forecast *forecast
-	lookedAt pace.Instant // its question may have been abandoned
 }
 
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
@@ -161,7 +147,7 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// limited returns when start limits allow a job, after some slots of its bucket and of others.
+// limited returns when start limits allow a job, after slots of its bucket and of others.
 func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	now pace.Instant) pace.Instant {
 	wait := time.Duration(0)

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A gate holds jobs back, until an instant or an event. All code that asks when a job may start
-// asks the gates.
+// A gate holds jobs back, until an instant or an event.
 
 type reason uint8
 
@@ -49,23 +48,6 @@ func (h hold) or(other hold) hold {
 	return h
 }
 
-var gates = [...]func(*Valve, *bucket, pace.Instant) hold{
-	func(_ *Valve, b *bucket, _ pace.Instant) hold {
-		if b.down() {
-			return hold{by: byBreaker, until: b.target.due()}
-		}
-		return hold{}
-	},
-	func(_ *Valve, b *bucket, _ pace.Instant) hold { return hold{by: byCooling, until: b.cool} },
-	func(_ *Valve, b *bucket, now pace.Instant) hold {
-		return hold{by: byLimit, limit: b.passing.by, until: b.passes(now)}
-	},
-	(*Valve).withinLimits,
-	func(_ *Valve, b *bucket, _ pace.Instant) hold {
-		return hold{by: byRate, until: b.pace.Next(&b.clock)}
-	},
-}
-
 // shut returns a gate that only an event opens.
 func (b *bucket) shut() hold {
 	switch {
@@ -79,13 +61,18 @@ func (b *bucket) shut() hold {
 	return hold{}
 }
 
-// holdOf returns what keeps a bucket's head from its turn.
 func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 	h := b.shut()
-	for i := 0; i < len(gates) && h.until < pace.Never; i++ {
-		h = h.or(gates[i](v, b, now))
+	if h.until == pace.Never {
+		return h
 	}
-	return h
+	if b.down() {
+		h = hold{by: byBreaker, until: b.target.due()}
+	}
+	h = h.or(hold{by: byCooling, until: b.cool})
+	h = h.or(hold{by: byLimit, limit: b.passing.by, until: b.passes(now)})
+	h = h.or(v.withinLimits(b, now))
+	return h.or(hold{by: byRate, until: b.pace.Next(&b.clock)})
 }
 
 // holdOfAll returns what holds all buckets.
@@ -99,7 +86,7 @@ func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 	return h
 }
 
-// hold returns what holds a bucket's next job.
+// hold is holdOf for the bucket's next job, with what holds all buckets, and workers.
 func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	h := v.holdOf(b, now).or(v.holdOfAll(now))
 	if h.until <= now && len(b.ready) > 0 { // the head may cost more than others
@@ -202,7 +189,6 @@ type losses struct {
 	holding map[string]int         // waiting buckets by start limit
 }
 
-// lateness records late starts, for information only.
 type lateness struct {
 	// beyond the variation that is made up
 	behind time.Duration
@@ -214,13 +200,12 @@ type lateness struct {
 	lost      *lost
 }
 
-// lost is recently lost time by reason: exponentially decaying sums.
+// lost is decaying sums of lost time by reason.
 type lost struct {
 	last    pace.Instant
 	seconds [reasons]float32
 }
 
-// lostMemory is the time constant of the decay.
 const lostMemory = time.Minute
 
 func (l *lost) fade(now pace.Instant) {
@@ -250,8 +235,8 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 	v.lost[by] += d
 }
 
-// note records what holds a bucket with waiting jobs. Its clock runs on during waits for limits and
-// checkpoints, for which noteStart accounts.
+// note records what holds a bucket with waiting jobs. Waits for limits and checkpoints, during
+// which its clock runs on, are left to noteStart.
 func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
@@ -285,7 +270,7 @@ func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
 	}
 }
 
-// noteStart records how late a start is. Call it before the start takes its slot.
+// noteStart records how late a start is, before it takes its slot.
 func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
@@ -325,28 +310,22 @@ func (v *Valve) noteLeft(now pace.Instant) {
 	}
 }
 
-func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
+// lateMS returns the ms that a bucket lost by reason, and in total without operators' pauses.
+func (v *Valve) lateMS(b *bucket, now pace.Instant) (by map[string]int64, total int64) {
 	sum := v.late(b, now)
 	for c := notHeld + 1; c < reasons; c++ {
-		if lost := int64(sum.seconds[c] * 1000); lost > 0 {
-			if ms == nil {
-				ms = map[string]int64{}
-			}
-			ms[reasonNames[c]] = lost
-		}
-	}
-	return ms
-}
-
-// latest returns the ms that a bucket lost, without operators' pauses.
-func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
-	sum := v.late(b, now)
-	for c := notHeld + 1; c < reasons; c++ {
+		ms := int64(sum.seconds[c] * 1000)
 		if c != byPaused {
-			ms += int64(sum.seconds[c] * 1000)
+			total += ms
+		}
+		if ms > 0 && by == nil {
+			by = map[string]int64{}
+		}
+		if ms > 0 {
+			by[reasonNames[c]] = ms
 		}
 	}
-	return ms
+	return by, total
 }
 
 func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
@@ -368,7 +347,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld reports for how long of the time since the last call start limits held waiting buckets.
+// TakeHeld reports how long start limits held waiting buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	tell func(limit string, held time.Duration)) {
 	for limit, buckets := range v.holding {

@@ -91,7 +91,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// A due start is due now, so that the next owner does not make up for the gap.
+			// due now, so that the next owner does not make up for the gap
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -111,8 +111,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-// compareClocks orders clocks by the cost of omitting them: longest waits first, then what is due
-// soonest.
+// compareClocks orders clocks by the cost of omitting them: longest waits first, then soonest due.
 func compareClocks(a, b heldClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval

@@ -49,7 +49,7 @@ type Inheritance struct {
 	Attempts map[uint64]InheritedAttempt
 	// no owner has stored a checkpoint, so nothing has started under limits
 	Unstarted bool
-	Fence     time.Duration   // after a crash: for how long the predecessor may still start jobs
+	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
 	Gone      map[string]bool // dead holders of running jobs
 }
 
@@ -94,7 +94,6 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	left := func(us int64) pace.Instant {
 		return now.Add(time.Duration(us)*time.Microsecond - in.Elapsed)
 	}
-	// Unlisted buckets wait for the longest omitted clock.
 	if in.Handover.Rest > 0 {
 		p.restsUntil = left(in.Handover.Rest)
 	}
@@ -145,7 +144,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		// The crash counts when the job arrives, unless its attempt record has it.
+		// A crash counts when the job arrives, unless its attempt record has it.
 		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
 			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
@@ -186,7 +185,7 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	return in
 }
 
-// wind sets a clock from a record. After a crash the clock also waits a whole interval from the
+// wind sets a clock from a record. After a crash the clock also waits an interval from the
 // takeover, unless nothing can have started since. Waits use the least elapsed time, so that none
 // ends early; possible starts use the most, so that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
@@ -209,7 +208,7 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	c.Set(due, tat)
 }
 
-// Opened records an opened backlog, with the predecessor's state unless it was reopened.
+// Opened records an opened backlog; left is nil if it was reopened.
 func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pace.Instant) {
 	p.last = last
 	switch {
@@ -226,7 +225,6 @@ func (p *Part) Behind(created time.Time, last uint64) bool {
 	return created.Equal(p.created) && last < max(p.highest, p.last)
 }
 
-// GoLive lets jobs start, unless the partition is quiesced.
 func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
@@ -295,8 +293,7 @@ func (p *Part) Reopen(epoch uint64) {
 }
 
 // Swept records that all jobs stored at the opening have arrived. A waiting job that has not is
-// gone: acknowledged unnoticed, or purged by another client. It would block its bucket forever (law
-// 5).
+// gone: acknowledged unnoticed, or purged by another client. It would block its bucket (law 5).
 func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -313,10 +310,7 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.out.Vanished++
-			p.v.detach(j)
-			p.v.remove(j, now)
-			p.v.place(j.Bucket, now)
+			p.v.vanish(j, now)
 		}
 	}
 	for _, b := range surfaced {
@@ -376,9 +370,9 @@ func (v *Valve) Resume(now pace.Instant) {
 	}
 }
 
-// Reported handles the outcome of a job that another process ran during a handover. It is ignored
-// if it is of a dead process or a former stream. A late one counts unless the job has restarted; an
-// early one is kept for its job.
+// Reported handles the outcome of a job that another process ran during a handover, unless it is of
+// a dead process or a former stream. A late one counts unless the job has restarted; an early one
+// is kept for its job.
 func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
@@ -413,7 +407,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 	}
 }
 
-// HolderGone handles the death of a process, which counts as a crash of the jobs that it ran.
+// HolderGone counts a crash of the jobs that a dead process ran.
 func (v *Valve) HolderGone(holder string, now pace.Instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {

@@ -48,7 +48,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	}
 	s.Rate = b.rate.Now(b.pace, pace.Few, now)
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
-	s.LateMS = p.v.lateMS(b, now)
+	s.LateMS, _ = p.v.lateMS(b, now)
 	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = len(b.later) + int(b.deepLater)
@@ -69,7 +69,6 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 	return time.Unix(0, head.Stored), waits
 }
 
-// LeftOfAll returns the balances of limits over all buckets that are kept here.
 func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	for _, t := range v.common {
 		if t.here() != nil {
@@ -96,14 +95,13 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is a list of a partition's largest buckets, made in pieces: in one, 40,000 buckets cost a
-// drainer its lease.
+// listing lists a partition's largest buckets in pieces: at once, 40,000 would cost a drainer its
+// lease.
 type listing struct {
 	part          *Part
 	by            string // job.ByDepth, job.ByAge or job.ByLate
 	asked         pace.Instant
 	walk          *walk.Walk[*bucket]
-	forecast      *forecast // made by the same walk, if needed
 	offset, limit int
 	total         int               // buckets with jobs or calls
 	page          heap.Heap[listed] // the largest
@@ -112,14 +110,10 @@ type listing struct {
 
 func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
-	l := &listing{
+	return &listing{
 		part: p, by: by, asked: now, walk: p.list.Walk(),
 		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
 	}
-	if !p.foresees(now) {
-		l.forecast = p.v.newForecast(now)
-	}
-	return l
 }
 
 func (v *Valve) size(b *bucket, l *listing) int64 {
@@ -130,7 +124,8 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 		}
 		return math.MinInt64
 	case job.ByLate:
-		return v.latest(b, l.asked)
+		_, late := v.lateMS(b, l.asked)
+		return late
 	}
 	return int64(b.held + b.inCalls())
 }
@@ -143,20 +138,12 @@ func (b *bucket) inCalls() int {
 }
 
 func (v *Valve) find(l *listing) (done bool) {
-	done = l.walk.Some(walkPiece, func(b *bucket) {
+	return l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held+b.inCalls() > 0 {
 			l.total++
 			l.pick(listed{b, v.size(b, l)})
 		}
-		if l.forecast != nil {
-			l.forecast.add(b, v.turns)
-		}
 	})
-	if done && l.forecast != nil {
-		l.forecast.sum()
-		v.forecast = l.forecast
-	}
-	return done
 }
 
 func (l *listing) pick(b listed) {
@@ -244,7 +231,6 @@ func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
 
-// cancel drops a job that does not run.
 func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil {

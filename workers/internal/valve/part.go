@@ -36,7 +36,8 @@ type Part struct {
 	// a checkpoint is needed
 	Changed bool
 	// of running jobs, once surrendered
-	holder string
+	holder     string
+	Unreported int // outcomes for the next owner, once surrendered
 }
 
 type holding struct {
@@ -50,7 +51,7 @@ type holding struct {
 	begun     map[uint64]*heldJob
 	stages    [stageGone + 1]int // from stageRunning on
 	undecided undecided
-	noting    int // jobs whose crash is being recorded
+	noting    int // whose crash is being recorded
 }
 
 type stream struct {
@@ -66,7 +67,7 @@ type stream struct {
 }
 
 type legacy struct {
-	// takeover after a crash; 0: handed over
+	// of a takeover after a crash; 0: none
 	crashedAt  pace.Instant
 	crash      *crash       // nil: no unknown starts
 	restsUntil pace.Instant // earliest start of unlisted buckets
@@ -122,14 +123,13 @@ const (
 )
 
 // arrivals assigns arrival times in Unix ns: the time of storage, but never before an earlier job's
-// (law 4), as the clock of the stream's leader may step back.
+// (law 4), as the leader's clock may step back.
 type arrivals struct {
 	seq   uint64
 	last  int64
 	flats []flat
 }
 
-// flat is a run of jobs with one arrival time.
 type flat struct {
 	from, until uint64
 	at          int64
@@ -210,8 +210,8 @@ func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant
 	return false
 }
 
-// done reports whether a job was acknowledged before this backlog was opened, and not another one
-// of its sequence, in a restored stream (law 3).
+// done reports whether a job was acknowledged before this backlog was opened, and is not another
+// one of its sequence, in a restored stream (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
@@ -219,7 +219,7 @@ func (p *Part) done(seq uint64, stored int64) bool {
 
 func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
-// tellsThrough returns a new record's Through; 0 while inherited state of unknown age may remain.
+// tellsThrough returns a record's Through; 0 while inherited state of unknown age may remain.
 func (p *Part) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0

@@ -46,19 +46,17 @@ const (
 	// mostWalks bounds a partition's walks, each of which holds all buckets.
 	mostWalks  = 8
 	purgePiece = 256
-	// mostPurging bounds the unacknowledged jobs before more deep jobs are dropped; purgePause is
-	// the time until the next look.
+	// mostPurging bounds the unacknowledged jobs before more deep ones are dropped; purgePause
+	// precedes the next look.
 	mostPurging = 20_000
 	purgePause  = 10 * time.Millisecond
 	// askPatience bounds the wait for jobs that have not arrived. The admitter waits 20 ms.
 	askPatience = 15 * time.Millisecond
 	// notePatience bounds the wait for records of ends. The caller waits 2 s.
 	notePatience = time.Second
-	// editPatience bounds the wait for a stored edit.
 	editPatience = 1500 * time.Millisecond
 )
 
-// Questions are the questions to all valves.
 type Questions struct {
 	waiting []*question
 	behind  bool // some were not served in time
@@ -185,6 +183,9 @@ func (q *question) expect(now pace.Instant) progress {
 }
 
 func (q *question) buckets(now pace.Instant) progress {
+	if !q.part.foreseen(now) {
+		return goesOn
+	}
 	if q.part.list.Walks() >= mostWalks {
 		return goesOnLater
 	}

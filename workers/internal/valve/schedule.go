@@ -117,8 +117,8 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// freshAt returns when to check whether usage of limits still counts. Checks are spread, because
-// clock windows end for all buckets at once.
+// freshAt returns when to check whether usage of limits still counts. Clock windows end for all
+// buckets at once, so checks are spread.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))

@@ -12,11 +12,11 @@ import (
 )
 
 // crashed counts a crash of a job's holder. It is recorded first, for the next owner, and later
-// jobs wait until the job has returned to its place (law 4).
+// jobs wait until the job is back in its place (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
-	// A successor may find the record, and must know whose crash it was.
+	// a successor that finds the record must know whose crash it was
 	j.noting, j.holder = true, holder
 	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
@@ -56,8 +56,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress takes a running job's report, unless text is empty. It returns one for the partition's
-// new owner, if there is one.
+// Progress takes a report, or with an empty text only a sign of life. It returns a report for the
+// partition's new owner, if there is one.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -190,7 +190,6 @@ func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	}
 }
 
-// recordFailure records a counted attempt or crash before the job backs off.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded, j.snoozed = backoff, true, false
@@ -239,7 +238,7 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 
 // Met handles a conflict of a save with a found record (nil: none), and reports whether the save is
 // over: the record is its own, whose answer was lost, or of a later owner, or the job is finished.
-// Otherwise counts of an earlier owner are merged.
+// Otherwise counts are merged.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
 		s.Revision = 0 // the oldest records go when there are too many
@@ -281,8 +280,8 @@ func (v *Valve) Buried(j *heldJob) {
 	}
 }
 
-// ack requests an acknowledgement. Until it is confirmed the job is kept, without its text, as it
-// may be redelivered.
+// ack requests an acknowledgement. Until its confirmation the job is kept, without its text: it may
+// be redelivered.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
@@ -318,6 +317,14 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	if b.held == 0 {
 		v.place(b, now)
 	}
+}
+
+// vanish drops a waiting job that another client removed.
+func (v *Valve) vanish(j *heldJob, now pace.Instant) {
+	v.out.Vanished++
+	v.detach(j)
+	v.remove(j, now)
+	v.place(j.Bucket, now)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

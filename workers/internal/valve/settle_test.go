@@ -324,7 +324,7 @@ func TestCostsThatNeverFit(t *testing.T) {
 		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
 	}
 	if detail := b.out.Burials[0].Detail; detail !=
-		"Penstock-Cost: it costs 11, more than the bucket's capacity of 10" {
+		"Penstock-Cost can never pass: the bucket's capacity is 10" {
 		t.Errorf("the letter says %q", detail)
 	}
 	door := policy.Policy{Name: "door",

@@ -13,17 +13,16 @@ import (
 )
 
 // Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
-// refunded if it is returned; the guard of the limits covers the delay in between.
+// refunded if it is returned; the guard covers the delay in between.
 //
 // To keep unknown starts few after a crash, nothing starts under limits before an owner's first
 // checkpoint; nor while a start older than mostUnnoted is in none; nor if the job costs more than
 // any in a checkpoint; nor beyond a stored checkpoint's budget.
 
 const (
-	// mostUnnoted is how long jobs start under limits without a checkpoint that has them.
 	mostUnnoted = 2 * time.Second
-	// askAgain is the pause before another look for a checkpoint, and askAgainPerBucket is added:
-	// large partitions have rarer ones.
+	// askAgain is the pause before another look for a checkpoint, plus askAgainPerBucket: large
+	// partitions have rarer ones.
 	askAgain          = 100 * time.Millisecond
 	askAgainPerBucket = 10 * time.Microsecond
 )
@@ -39,15 +38,14 @@ type startLimits struct {
 
 // unnoted tracks starts that no stored checkpoint has.
 type unnoted struct {
-	since   pace.Instant // first start in no checkpoint; 0: none
-	writing pace.Instant // first start in the one being written; 0: none
-	costs   quota.Units  // most of any job so far
+	since   pace.Instant // first in no checkpoint; 0: none
+	writing pace.Instant // first in the one being written; 0: none
+	costs   quota.Units  // most of any job
 	noted   quota.Noted
-	told    bounds // stored; budgets also as they may be stored
+	told    bounds // stored; budgets as they may be stored
 	telling bounds // being written
 }
 
-// bounds are a checkpoint's bounds: a job's costs, and budgets.
 type bounds struct{ costs, each, all quota.Units }
 
 func (u *unnoted) costing(cost string, n int64) {
@@ -72,7 +70,7 @@ func (p *Part) gathered() {
 	u.noted.Begun++
 }
 
-// Noted records whether the last checkpoint was stored, and reports whether it is the first.
+// Noted reports whether a stored checkpoint is the first.
 func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
@@ -121,7 +119,7 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a budget is used up, and if so requests a checkpoint.
+// spent reports whether a budget is used up, and then requests a checkpoint.
 func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
@@ -167,7 +165,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
-// stillWithin checks again a due bucket that may have waited: some permissions end.
+// stillWithin checks a due bucket again: some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -320,16 +318,15 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	v.recharge(nil, before, to, func(_ *charged, b *bucket) *quota.Set { return b.used })
 }
 
-// crash bounds former owners' unrecorded starts between two instants, in listed buckets and in
-// others.
+// crash bounds former owners' unrecorded starts between two instants.
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
 	sizes          map[string]int64 // of the owners' limits
 }
 
-// mostStarted bounds the slots of a bucket within a time, by its slot limits and, if the record's
-// rate is the policy's, by its pace. The peak counts as at least twice the rate.
+// mostStarted bounds a bucket's slots within a time, by its slot limits and, if the record's rate
+// is the policy's, by its pace. The peak counts as at least twice the rate.
 func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if within >= pace.Forever {
 		return math.MaxInt64
@@ -413,7 +410,6 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 }
 
-// tellLimits records the limits' state, except per bucket.
 func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if p.v.quota == nil && p.v.together == nil {
 		return
@@ -452,12 +448,16 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	h.Gap = record.Micros(mostUnnoted + lag)
 }
 
-func (v *Valve) costsTooMuch(j *heldJob) bool {
-	limit, cost, most := v.Policy.BeyondLimits(j.Cost, j.Costs)
-	if limit == "" {
-		return false
+// impossible returns why a job or call of a cost can never start, or "".
+func (v *Valve) impossible(cost int64, named map[string]int64) string {
+	limit, of, most := v.Policy.BeyondLimits(cost, named)
+	switch {
+	case limit != "":
+		return fmt.Sprintf("%s can never pass: the most of the limit %s is %d", job.CostHeader(of),
+			limit, most)
+	case v.Policy.Paced() && cost > v.Policy.Capacity:
+		return fmt.Sprintf("%s can never pass: the bucket's capacity is %d", job.HeaderCost,
+			v.Policy.Capacity)
 	}
-	v.bury(j, job.ReasonMalformed, fmt.Sprintf("%s: more than the limit %s ever lets pass, "+
-		"which is %d", job.CostHeader(cost), limit, most))
-	return true
+	return ""
 }

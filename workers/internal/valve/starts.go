@@ -20,17 +20,9 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	if now >= fence {
 		return
 	}
-	if len(v.line.valves) > 1 {
-		v.line.start(now)
-	}
+	v.line.start(now)
 	for _, v := range v.line.valves {
-		for b := v.next(now); b != nil; b = v.next(now) {
-			v.startBy(b, here, now)
-		}
 		v.lookBack()
-		if v.all.until <= now {
-			v.serve(now)
-		}
 		v.noteLeft(now)
 		v.readAhead(now)
 	}
@@ -99,7 +91,6 @@ func (v *Valve) lookBack() {
 // here stands for a local worker in place of a claim.
 const here = -1
 
-// startBy starts the head of a bucket by a worker or a claim, unless it must wait after all.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	if !v.stillWithin(b, now) {
 		return
@@ -121,8 +112,8 @@ func (v *Valve) admits(now pace.Instant) bool {
 	return v.all.until <= now
 }
 
-// start gives the head of a bucket to a worker. Its clocks advance at once; a returned job gives
-// its slots back.
+// start gives a bucket's head to a worker. Clocks advance at once; a returned job gives its slots
+// back.
 func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
 	due := b.nextAt
 	j := b.ready[0].heldJob
@@ -188,7 +179,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Idle reports whether Advance does nothing until the next event. In a line none is idle.
+// Idle reports whether Advance does nothing until the next event.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {

@@ -11,12 +11,14 @@ import (
 // Drop ends a partition that another process took.
 func (p *Part) Drop() { p.leave(partitionLost) }
 
-// Surrender ends a partition in order. It returns the next owner's record, and reports outcomes
-// that are not recorded yet.
+// Surrender ends a partition in order: it returns the next owner's record, and reports unrecorded
+// outcomes.
 func (p *Part) Surrender(now pace.Instant) record.Handover {
-	h := p.Handover(now, 0)
+	h, before := p.Handover(now, 0), len(p.v.out.Reports)
 	for _, j := range p.jobs {
 		switch {
+		case j.stage == stageRunning && j.holder == "":
+			p.Unreported++ // Finished reports it
 		case j.stage == stageSaving && j.snoozed:
 			p.v.report(j,
 				record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
@@ -36,26 +38,10 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 			p.passOn(o)
 		}
 	}
+	p.Unreported += len(p.v.out.Reports) - before
 	p.holder = p.v.Self
 	p.leave(partitionSurrendered)
 	return h
-}
-
-// Unreported counts the jobs whose outcomes go to the next owner. It must match the reports of
-// Surrender and Finished exactly, or this process never ends, or a job runs again.
-func (p *Part) Unreported() (n int) {
-	for _, j := range p.jobs {
-		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
-			j.stage == stageRunning && j.holder == "" {
-			n++
-		}
-	}
-	for _, in := range p.inherited {
-		if in.outcome != nil {
-			n++
-		}
-	}
-	return n
 }
 
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }

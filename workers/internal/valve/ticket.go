@@ -56,7 +56,7 @@ func (t *Ticket) Passed() bool {
 	return t.passed
 }
 
-// takeSlots takes slots at now, if the clocks allow it. The bucket's goes first: only the valve can
+// takeSlots takes slots if the clocks allow it now. The bucket's goes first: only the valve can
 // move it meanwhile, so no slot of all buckets is lost.
 func (t *Ticket) takeSlots(now pace.Instant) bool {
 	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&

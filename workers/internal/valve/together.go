@@ -13,8 +13,8 @@ import (
 // together is the limits over all buckets of a policy, or one that policies share. Buckets take
 // turns.
 //
-// A job that costs more than the balance lets cheaper ones pass, but only until it could have
-// started without them, and for at most mostPassed buckets at a time. Then the others wait for it.
+// A job that costs more than the balance lets cheaper ones pass until it could have started without
+// them, and at most mostPassed buckets do so at a time. Then the others wait for it.
 type together struct {
 	*quota.Limits
 	host   *Valve // owner; nil: none here
@@ -95,8 +95,8 @@ func (v *Valve) turnEvery() (every time.Duration) {
 	return every
 }
 
-// fits reports whether limits over all buckets let the head of the next bucket start. Otherwise it
-// lets others pass, or they wait for it.
+// fits reports whether limits over all buckets let a head start. Otherwise it lets others pass, or
+// they wait for it.
 func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
@@ -117,7 +117,6 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	return false
 }
 
-// commonWait returns how long limits over all buckets delay a job, and which limit does.
 func (v *Valve) commonWait(c quota.Cost,
 	now pace.Instant) (wait time.Duration, by string, of *together) {
 	for _, t := range v.common {
@@ -181,8 +180,7 @@ func (t *together) callBack(now pace.Instant) {
 	}
 }
 
-// inheritTogether restores the usage of limits over all buckets, and after a crash adds the most
-// that can have started since.
+// inheritTogether restores the usage, and after a crash adds the most that can have started since.
 func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	t := v.together
 	if t == nil {
@@ -228,7 +226,7 @@ type line struct {
 
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
-// late is a correction (estimate and actual) of a run's cost.
+// late corrects a run's estimated cost.
 type late struct {
 	cost quota.Cost
 	used map[string]int64
@@ -321,10 +319,10 @@ func Join(valves []*Valve) {
 	}
 }
 
-// Leads reports whether the valve is the first of its line, whose Advance advances all.
+// Leads reports whether the valve's Advance advances its line.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts jobs of several valves in order of turns.
+// start starts jobs in order of the valves' turns, each valve's with local workers first.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve

@@ -8,11 +8,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// uniques finds a partition's waiting jobs by unique name. Entries are checked before use, and
-// stale ones dropped once the map has doubled.
+// uniques finds waiting jobs by unique name. Entries are checked before use, and stale ones dropped
+// once the map has doubled.
 type uniques struct {
 	jobs  map[[16]byte]uniqueJob
-	sweep int // size at which stale entries are dropped
+	sweep int // at which stale entries are dropped
 }
 
 type uniqueJob struct {
@@ -27,7 +27,6 @@ func uniqueName(key job.Key, name string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// find returns an entry's job if it still waits.
 func (p *Part) find(u uniqueJob) *heldJob {
 	j := p.seek(u.seq)
 	if j == nil || j.Stored.UnixNano() != u.stored ||

@@ -18,7 +18,6 @@
 package valve
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -30,8 +29,7 @@ import (
 )
 
 // Valve schedules a policy's jobs in the partitions that this drainer owns. Each bucket is in at
-// most one heap, so an iteration costs as much as its events, whatever the number of buckets or
-// jobs.
+// most one heap, so an iteration costs as much as its events.
 type Valve struct {
 	settings
 	startLimits
@@ -53,7 +51,7 @@ type Valve struct {
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
-	all   hold         // what held all buckets when last asked in this iteration
+	all   hold         // held all buckets when last asked
 }
 
 type agenda struct {
@@ -61,7 +59,7 @@ type agenda struct {
 	due     heap.Heap[dueBucket]
 	callers heap.Heap[dueBucket] // whose next job is a call
 	hailAt  pace.Instant         // next offer to one of them
-	unread  heap.Heap[dueBucket] // due soon, and there was no room for a body
+	unread  heap.Heap[dueBucket] // due soon, without room for a body
 	timers  heap.Heap[timedJob]
 	lapsed  pace.Instant // lapse rests until
 }
@@ -88,11 +86,10 @@ const (
 	// MostCrashes is the number of crashes of its owner after which a running job becomes a dead
 	// letter, as the likely cause.
 	MostCrashes = 3
-	// mostLooks bounds the buckets examined per iteration.
-	mostLooks = 32
+	mostLooks   = 32
 )
 
-// wallClock tells JetStream's time, and its largest error.
+// wallClock returns JetStream's time, and its largest error.
 type wallClock func(pace.Instant) (at time.Time, off time.Duration)
 
 func (c wallClock) at(now pace.Instant) time.Time {
@@ -155,7 +152,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			}
 			return
 		}
-		p.v.lose(j, now) // the stream was restored without it; this job must not end in its place
+		p.v.lose(j, now) // the stream was restored without it
 		p.v.place(j.Bucket, now)
 	}
 	if p.seen(a, now) {
@@ -203,10 +200,8 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		b.own().running++
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j, now):
-	case p.v.Policy.Paced() && j.Cost > p.v.Policy.Capacity:
-		p.v.bury(j, job.ReasonMalformed,
-			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
-				job.HeaderCost, j.Cost, p.v.Policy.Capacity))
+	case p.v.impossible(j.Cost, j.Costs) != "":
+		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.dueIn > 0 && edit.Run != j.Attempts+1:
 		p.v.delay(j, now.Later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):
@@ -216,7 +211,6 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			return
 		}
 		p.v.delay(j, p.v.wall.instant(a.NotBefore, now))
-	case p.v.costsTooMuch(j):
 	case p.v.sinks(j, false, now):
 		p.v.sink(j, false)
 		p.v.strip(b, a.Seq, now)
@@ -280,7 +274,7 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
-		// A delivery's key would keep its whole subject in memory.
+		// a delivery's key would keep its subject in memory
 		key = job.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, p.v.limitsOf(key))
 		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {

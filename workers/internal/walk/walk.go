@@ -1,4 +1,4 @@
-// Package walk provides a list that can be visited in pieces while items are added and removed.
+// Package walk provides a list that can be visited in pieces while it changes.
 package walk
 
 import (
@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// List is an unordered list. The zero value is empty.
 type List[T Item] struct {
 	all   []T
 	walks []*Walk[T]
@@ -17,8 +16,7 @@ type Item interface{ Place() *int }
 
 // Walk visits each item that is present throughout exactly once, and no added one, in pieces.
 //
-// A snapshot would cost milliseconds for 100,000 items, and keep removed ones in memory; a range
-// over a map cannot be interrupted.
+// A snapshot would cost milliseconds for 100,000 items, and keep removed ones in memory.
 type Walk[T Item] struct {
 	list *List[T]
 	left int // the first left items are to be visited
@@ -41,7 +39,6 @@ func (l *List[T]) Walk() *Walk[T] {
 
 func (w *Walk[T]) Left() int { return w.left }
 
-// Some visits up to n items, and reports whether those were the last.
 func (w *Walk[T]) Some(n int, visit func(T)) (done bool) {
 	for ; n > 0 && w.left > 0; n-- {
 		w.left--
