@@ -36,7 +36,7 @@ type backlogs struct {
 }
 
 const (
-	// openAtOnce bounds the backlogs being opened: the server answers one by one.
+	// openAtOnce bounds the openings: the server answers one by one.
 	openAtOnce = 32
 	// openPatience is when a slow opening gives up its place.
 	openPatience = time.Second
@@ -65,7 +65,7 @@ type backlog struct {
 	born     func(stored time.Time) time.Time // see queue.Backlog.Born
 	answers  func()                           // ends the answers to questions
 	unopened context.CancelFunc
-	newer    string // a record of a newer format, which prevents opening
+	newer    string // of a newer format, which prevents opening
 }
 
 func (bs *backlogs) Open(o core.Opening) {
@@ -166,7 +166,7 @@ func (bs *backlogs) policiesChange(before, now policy.Entries) {
 // mostArrived bounds the jobs of one event: 512 would delay due starts by milliseconds.
 const mostArrived = 64
 
-// feed passes deliveries and confirmations to the loop, until the backlog rests or is closed.
+// feed passes deliveries and confirmations to the loop.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
@@ -337,7 +337,6 @@ func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
 	return bs.all[p].born(stored)
 }
 
-// Ack acknowledges a job. If its backlog is being opened, it arrives again.
 func (bs *backlogs) Ack(r handle.Ref) {
 	if b := bs.all[r.Part]; b != nil && b.open != nil {
 		b.open.Done(r.Seq)

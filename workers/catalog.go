@@ -38,7 +38,7 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone is how long a deleted policy is known, in addition to its timeout.
+// rememberGone, plus its timeout, is how long a deleted policy is known.
 const rememberGone = 10 * time.Minute
 
 // learn takes the policies, after another set.

@@ -71,7 +71,6 @@ type performer struct {
 	*teller
 }
 
-// Start gives a job to a local worker, a remote one, or its caller.
 func (p performer) Start(r valve.Run) {
 	if r.Worker != "" {
 		p.remote.start(r)
@@ -148,7 +147,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	return d, nil
 }
 
-// patience returns the time limit of a call, with room for another one within the lease.
+// patience is the time limit of a call, with room for another one within the lease.
 func patience(lease time.Duration) time.Duration {
 	return min(max(lease/3, time.Second), 3*time.Second)
 }

@@ -138,7 +138,7 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 	}
 }
 
-// coded wraps a handler of plain payloads. For want of a codec a job counts no attempts once the
+// coded wraps a handler of plain payloads. Without a codec a job counts no attempts once the
 // breaker is open, so it waits for a worker that has one.
 func coded(c job.Codec, handle Handler) Handler {
 	return func(ctx context.Context, j Job) error {
@@ -219,7 +219,6 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 // mostError bounds errors in headers and records, in bytes.
 const mostError = 1024
 
-// settled is what a run reports, in addition to its error.
 type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64

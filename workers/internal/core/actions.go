@@ -113,7 +113,7 @@ type Put struct {
 	// Unreadable bytes to be saved elsewhere first.
 	Aside []byte
 
-	// Set for a checkpoint in place of value, as encoding takes long.
+	// For a checkpoint, in place of value: encoding takes long.
 	compose   func() []byte
 	gathering *valve.Gathering // of compose
 }
@@ -143,7 +143,7 @@ const (
 	PutUnknown // it may be applied, now or later
 )
 
-// Opening requests a backlog for an epoch, and with Inherit the predecessor's state.
+// Opening requests a backlog, and with Inherit the predecessor's state.
 type Opening struct {
 	Part    handle.Partition
 	Epoch   uint64

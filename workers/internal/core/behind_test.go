@@ -7,9 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A server that had been cut off said that it led the stream, 8 s after it was back, and that its
-// last sequence was 227. The partition's owner before had seen 408, and some 30 jobs that it had
-// finished ran again.
+// A server that had been cut off claimed, 8 s after its return, to lead a stream that ended at 227.
+// The former owner had seen 408, and 30 finished jobs ran again.
 func TestAStaleLeaderIsNotBelieved(t *testing.T) {
 	created := originWall.Add(-time.Hour)
 	for name, prepare := range map[string]func(c *Core, part *partition, found *Opened){

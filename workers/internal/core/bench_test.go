@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// stalls measures work in pieces: what it costs the loop in all, and the longest piece of it. Both
-// are the best of all rounds, because other processes stall them too.
+// stalls measures work in pieces: its cost and its longest piece, both the best of all rounds,
+// because other processes interfere.
 type stalls struct{ all, longest, bestAll, bestLongest time.Duration }
 
 func (s *stalls) measure(piece func() (done bool)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// TestNothingStartsAfterAJumpBeforeARenewalIsAnswered: others may have taken this process for dead
-// while its clocks stood still, and a renewal that was sent before says nothing about that.
+// Others may have declared this process dead while its clocks stood still, and an earlier renewal
+// proves nothing.
 func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	c := coreBench(t)
 	now := origin.Add(c.options.Lease / 3)
@@ -37,8 +37,7 @@ func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	}
 }
 
-// TestDeadlinesGoByJetStreamsClock: the host of this drainer is in another year, which is nowhere
-// to be seen.
+// The host's clock is a year off, without effect.
 func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{Last: 100})
@@ -56,9 +55,8 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	}
 }
 
-// TestDatesHoldAfterTheClocksStoodStill: the host of this process stopped it with its clocks for a
-// minute, of which JetStream's clock tells. Nothing starts before, for what is told as a date may
-// have come meanwhile.
+// The host stopped this process and its clocks for a minute. Only JetStream's clock shows that, and
+// nothing starts before.
 func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	c := coreBench(t, slowly())
 	part, now := takeOver(c, Opened{Last: 100})
@@ -120,8 +118,8 @@ func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	}
 }
 
-// TestTheServersClockIsKnownToAFewMilliseconds: it lies between when a renewal was sent and when
-// its stamp was seen, and what contradicts earlier stamps is another server's clock.
+// The clock lies between a renewal's sending and the sight of its stamp. A contradiction is another
+// server's clock.
 func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	c := coreBench(t)
 	stamp := func(sent pace.Instant, by, seen time.Duration, stored time.Time) time.Duration {
@@ -151,8 +149,7 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	}
 }
 
-// TestAClockThatDriftsStaysKnown: a stamp that contradicts former ones only because clocks drift
-// does not count for more than they do, however long it was under way.
+// A contradiction by drift alone counts for no more than the drift.
 func TestAClockThatDriftsStaysKnown(t *testing.T) {
 	for slow := range 40 {
 		c := coreBench(t)
@@ -177,9 +174,7 @@ func TestAClockThatDriftsStaysKnown(t *testing.T) {
 	}
 }
 
-// TestNothingStartsByAnUncertainClock: a stamp that was long under way leaves open when it
-// was put on, so a renewal is sent at once that may tell better. Where all are as slow, the third
-// has to do.
+// A stamp of a slow renewal is vague, so another is sent at once. The third is accepted.
 func TestNothingStartsByAnUncertainClock(t *testing.T) {
 	c := coreBench(t, slowly())
 	_, now := takeOver(c, Opened{Last: 100})
@@ -230,8 +225,6 @@ func TestNothingStartsByAnUncertainClock(t *testing.T) {
 	}
 }
 
-// TestNothingIsClaimedBeforeTheServersClockIsKnown: the deadlines of what arrives would be judged
-// by no clock at all.
 func TestNothingIsClaimedBeforeTheServersClockIsKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := New(Options{Name: "me", Lease: simulatedLease, Random: func() float64 { return 0.5 }})

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// checkpointEvery is the shortest time between checkpoints of a partition, and
-	// checkpointPerBucket is added: with 100,000 buckets there is one every 2¼ s.
+	// checkpointEvery, plus checkpointPerBucket, is the shortest time between checkpoints of a
+	// partition: with 100,000 buckets 2¼ s.
 	checkpointEvery     = 250 * time.Millisecond
 	checkpointPerBucket = 20 * time.Microsecond
 	mostGathered        = 2048
 )
 
-// checkpointState schedules a partition's checkpoints: one at a time, only after changes.
+// checkpointState schedules a partition's checkpoints, one at a time.
 type checkpointState struct {
 	revision  uint64
 	pending   bool
@@ -45,7 +45,7 @@ func (p *partition) checkpointDue() pace.Instant {
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// note works on a checkpoint, reading up to n buckets, and returns how many of n are left.
+// note reads up to n buckets for a checkpoint, and returns how many of n are left.
 func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
@@ -57,7 +57,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 		return left
 	}
 	s.gathering, s.pending = nil, true
-	// Runs are collected last: one that has ended would hold concurrency at a successor.
+	// Runs are collected last: an ended one would hold concurrency at a successor.
 	h, most := p.HandoverBut(now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
@@ -74,7 +74,6 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-// checkpointShare returns a checkpoint's share, unless it has been lost.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {

@@ -31,8 +31,8 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 
 func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
 
-// A checkpoint of many buckets looks at so many in a turn of the loop, which comes again at once;
-// what has started meanwhile is in the next one.
+// A checkpoint of many buckets is gathered over several turns; what starts meanwhile is in the next
+// one.
 func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
 	const before, after = buckets - mostGathered + 100, buckets / 2
@@ -103,8 +103,7 @@ func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	}
 }
 
-// What becomes of a checkpoint that was begun before a partition was lost tells nothing of those
-// since it is owned again.
+// The result of a checkpoint begun before a partition was lost is ignored once it is owned again.
 func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c, part, now := slowBuckets(t, 10)
 	c.Checkpoint(now)
@@ -132,8 +131,8 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	}
 }
 
-// BenchmarkCheckpoint measures what a checkpoint of 100,000 slow buckets costs the loop, its
-// longest turn, and what it costs outside.
+// BenchmarkCheckpoint measures a checkpoint of 100,000 slow buckets: in the loop, its longest turn,
+// and outside.
 func BenchmarkCheckpoint(b *testing.B) {
 	c, part, now := slowBuckets(&testing.T{}, 100_000)
 	var s, outside stalls

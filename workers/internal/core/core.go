@@ -57,7 +57,6 @@ type Core struct {
 	tenures   uint64 // partitions and valves so far
 }
 
-// cluster is the state of other drainers and of owners.
 type cluster struct {
 	peers  map[string]*peer
 	shares map[string]*share
@@ -124,7 +123,7 @@ func (c *Core) share(name handle.Partition) *share {
 	return s
 }
 
-// valve returns a policy's valve for an event, and marks it to be visited.
+// valve is part for a policy's valve.
 func (c *Core) valve(name string) *livePolicy {
 	v := c.valves[name]
 	if v != nil {
@@ -171,7 +170,7 @@ func (c *Core) nonce() uint64 {
 // Open reports whether jobs may start.
 func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 
-// Ready reports whether this process also has the others' records.
+// Ready reports whether the others' records are known, too.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
 // Fence is the instant before which jobs may start, by the workers' own readings (law 2). Without a
@@ -188,7 +187,7 @@ func (c *Core) sortedShares() []*share {
 	if !c.stale {
 		return c.order
 	}
-	// Sorting is linear where few came or went. Callers may still walk over the former order.
+	// Callers may still walk over the former order.
 	order := make([]*share, 0, len(c.shares))
 	for _, s := range c.order {
 		if c.shares[s.key()] == s {
@@ -249,19 +248,18 @@ func (e Written) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Record is the result of a read or a watch.
 type Record struct {
 	Exists   bool
 	Value    []byte
 	Revision uint64
 	Stored   time.Time
-	// when a watch delivered it live; 0: it may be older
+	// when a watch delivered it live; 0: perhaps older
 	seen pace.Instant
 }
 
-// vanished reports whether even a deletion marker is missing: the table was recreated, with higher
-// revisions. A lost record's owner writes it again, within its fence. Until a lease later the last
-// contents remain in effect.
+// vanished reports whether even a deletion marker is missing: the table was recreated. A lost
+// record's owner writes it again, within its fence. Until a lease later the last contents remain in
+// effect.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -284,8 +282,8 @@ func (e Found) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// Records of unknown policies are kept, because watches deliver in any order. A watch's first
-// deliveries may be old, so only later ones count as live.
+// Watches deliver in any order, so records of unknown policies are kept. A watch's first deliveries
+// may be old, so only later ones count as live.
 func (e Watched) apply(c *Core, now pace.Instant) {
 	key, found := e.Key, e.Record
 	if c.synced {

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// An owner that lives repairs its damaged record at once: its jobs go on.
 func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
@@ -27,8 +26,8 @@ func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	}
 }
 
-// Others leave the owner a lease to do that, and more while it lives; then the partition is theirs,
-// as after a crash, with what the checkpoint tells. The damaged bytes are to be kept aside.
+// Others leave the owner a lease for that, and longer while it lives; then they take the partition
+// as after a crash, with the checkpoint's state. The bytes are kept.
 func TestADamagedRecordIsReplacedAfterALease(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner string // as the record said before; empty: it was never seen whole
@@ -65,8 +64,8 @@ func TestADamagedRecordIsReplacedAfterALease(t *testing.T) {
 	}
 }
 
-// After the crash of an owner of which no record tells, a job that the checkpoint says runs counts
-// as crashed with its holder, and the limits as used.
+// After a crash without a readable record, a job that the checkpoint lists as running counts as
+// crashed, and the limits as used.
 func TestTheCheckpointReplacesADamagedRecord(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Revision: 5,
@@ -93,7 +92,6 @@ func TestTheCheckpointReplacesADamagedRecord(t *testing.T) {
 	}
 }
 
-// A lease that cannot be read expires like one that is not renewed, and no sooner.
 func TestADamagedLeaseExpires(t *testing.T) {
 	a := newAnew(t)
 	a.set(TableDrainers, "another", record.Lease{V: record.Version,
@@ -109,8 +107,8 @@ func TestADamagedLeaseExpires(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be read tells not even how long ago it was written: after a crash all
-// that a limit allows may have started.
+// An unreadable checkpoint has an unknown age: after a crash, all that a limit allows may have
+// started.
 func TestADamagedCheckpointHasAnUnknownAge(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Revision: 5,

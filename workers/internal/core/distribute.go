@@ -13,7 +13,7 @@ import (
 // 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Only balance
 // depends on agreement.
 //
-// Policies that share a limit are assigned to one drainer, of those eligible for most of them.
+// Policies that share a limit go to one drainer, of those eligible for most of them.
 func (c *Core) prefer() {
 	some, every := map[string][]string{}, []string(nil)
 	drainers := map[string]bool{}
@@ -86,8 +86,7 @@ func weight(id, key string) uint64 {
 	return x ^ x>>33
 }
 
-// distribute takes and releases partitions, ten times a second and after changes. Calm shares are
-// visited once a second, and after stir.
+// distribute takes and releases partitions. Calm shares are visited once a second, and after stir.
 func (c *Core) distribute(now pace.Instant) {
 	all := c.changed || now >= c.allAt
 	if c.changed {
@@ -111,7 +110,6 @@ func (c *Core) distribute(now pace.Instant) {
 	}
 }
 
-// isCalm reports whether a share needs no decision until something happens to it.
 func (c *Core) isCalm(s *share, now pace.Instant) bool {
 	switch {
 	case s.state == shareOwned:
@@ -161,7 +159,6 @@ func (c *Core) settle(s *share, now pace.Instant) {
 	}
 }
 
-// considerTaking takes a free partition, once a preferred drainer's time is over.
 func (c *Core) considerTaking(s *share, now pace.Instant) {
 	if s.ending || !c.free(s, now) {
 		s.freeSince = 0
@@ -252,8 +249,8 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
-// canGo reports whether a given-up partition has an heir for the outcomes of its runs, or nothing
-// to hand over (law 6).
+// canGo reports whether a given-up partition has an heir for its runs' outcomes, or nothing to hand
+// over (law 6).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)

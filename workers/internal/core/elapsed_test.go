@@ -17,7 +17,7 @@ func slowly() policy.Policy {
 	return p
 }
 
-// leftBehind is what an owner of a bucket at 1/10s leaves that started a job a second ago.
+// leftBehind is the record of an owner that started a job a second ago in a bucket at 1/10s.
 func leftBehind(t *testing.T) record.Handover {
 	c := coreBench(t, slowly())
 	part, now := takeOver(c, Opened{})
@@ -25,7 +25,7 @@ func leftBehind(t *testing.T) record.Handover {
 	return part.Surrender(now.Add(second))
 }
 
-// starts lets so many jobs arrive and run for a while, and returns when they started.
+// starts delivers n jobs, runs them for a while, and returns when they started.
 func starts(c *Core, part *partition, now pace.Instant, jobs uint64,
 	length time.Duration) (began []time.Duration) {
 	for seq := range jobs {
@@ -42,8 +42,8 @@ func starts(c *Core, part *partition, now pace.Instant, jobs uint64,
 	return began
 }
 
-// TestNoLeadersClockShortensAWait: a record is stored under one leader and the claim under another,
-// of which one has a clock that is 5 s wrong. 9 s are left of the interval.
+// A record is stored under one leader and the claim under another, whose clocks differ by 5 s. 9 s
+// are left of the interval.
 func TestNoLeadersClockShortensAWait(t *testing.T) {
 	const wrong = 5 * second
 	for _, x := range []struct {
@@ -106,8 +106,7 @@ func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
 	return at
 }
 
-// TestASlowRateGoesOnOverARestart: a drainer that begins after the release has no other idea of how
-// long that is ago but by clocks, and all agree.
+// A drainer that begins after the release knows its age only by clocks, which agree.
 func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c := coreBench(t, slowly())
 	h := leftBehind(t)
@@ -128,8 +127,8 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	}
 }
 
-// TestALateCheckpointDoesNotCoverLaterStarts: its clocks lay beyond the lease when
-// it was put together, but not when it was stored, and a job that started in between is not in it.
+// The checkpoint's clocks lay beyond the lease when it was built, but not when it was stored, and a
+// job that started in between is not in it.
 func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	old := coreBench(t, slowly())
 	former, then := takeOver(old, Opened{})

@@ -7,8 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What a backlog of an earlier epoch delivers, or its opening found, is no word on the present one:
-// it may be told late.
+// Late results of an earlier epoch's backlog are ignored.
 func TestABacklogOfAnEarlierEpochIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})

@@ -52,7 +52,7 @@ type (
 	}
 	// Configured lists the policies with queues.
 	Configured struct{ Policies []QueuePolicy }
-	// Overridden is a key's override; the zero override removes it.
+	// Overridden is a key's override; a zero one removes it.
 	Overridden struct {
 		Policy   string
 		Key      job.Key
@@ -76,8 +76,8 @@ type (
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
-		Stray bool // from outside of the partitions, in no order relative to others
-		Swept bool // all jobs stored at the backlog's opening have arrived
+		Stray bool // from outside of the partitions, in any order
+		Swept bool // all jobs of the backlog's opening have arrived
 	}
 	// Confirmed are confirmed acknowledgements.
 	Confirmed struct {
@@ -108,22 +108,21 @@ type (
 	Buried struct{ handle.Ref }
 	// Noted reports that a job's end was recorded.
 	Noted struct{ valve.Ending }
-	// Delivered reports that an outcome has reached the new owner, or matters no more.
+	// Delivered reports that an outcome reached the new owner, or matters no more.
 	Delivered struct{ Report record.Report }
 )
 
 type (
-	// Offered is the result of an offer, after its claim.
+	// Offered is an offer's result, after its claim.
 	Offered struct {
 		Policy string
 		Result valve.OfferResult
 	}
-	// Claimed reports that a remote worker waits for a job.
 	Claimed struct {
 		Policy string
 		valve.Claim
 	}
-	// Refused reports that a remote worker has room, but not for this bucket.
+	// Refused reports that a remote worker has no room for this bucket.
 	Refused struct {
 		Policy string
 		Key    job.Key

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Also the claim of an owner who opens its backlog anew lists them, for whoever comes if it crashes
-// meanwhile.
+// The claim of an owner that reopens its backlog lists them too, in case it crashes.
 func TestAClaimListsRunningJobs(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	running := make([]record.Run, 20_000)

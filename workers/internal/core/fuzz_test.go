@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Every question to a valve gets one answer, which can be written and is bounded by what was asked.
+// Every question gets one encodable answer, bounded by the question.
 func FuzzValveQuestion(f *testing.F) {
 	for _, q := range []job.Question{
 		{Op: job.OpExpect, Jobs: []uint64{1, 2, 99}}, {Op: job.OpRoom, Key: "a"},

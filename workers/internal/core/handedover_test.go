@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A drainer that leaves without an heir lets its jobs finish, for minutes. If it crashes meanwhile,
-// the next one must know what ran, and what the targets asked for.
+// A drainer that leaves without an heir lets its jobs finish. If it crashes meanwhile, its
+// successor needs its runs and its targets' pauses.
 func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
@@ -51,8 +51,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	}
 }
 
-// A process that was frozen for longer than its lease answers first, before it knows that the
-// partition has another owner.
+// A process frozen for longer than its lease does not know yet that it lost the partition.
 func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true,

@@ -40,7 +40,7 @@ func heir(c *Core, now pace.Instant) {
 		record.Lease{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
 }
 
-// A job that came back after the handover would be told to the next owner as one that runs.
+// A returned job would be handed over as running.
 func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
@@ -57,7 +57,6 @@ func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	}
 }
 
-// A drainer ends when the next owners know what became of all that it ran.
 func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
@@ -78,7 +77,6 @@ func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
 	}
 }
 
-// Without a living heir a drainer that leaves keeps its partitions until what runs has finished.
 func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 	for name, lives := range map[string]bool{"an heir lives": true, "the heir is silent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +98,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 	}
 }
 
-// A release of unknown result that was not applied is written once more: else nobody owned the
-// partition, and nobody knew.
+// Otherwise the partition would have no owner, unnoticed.
 func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	c, _, now := ownerBench(t)
 	s := c.shares["api.0"]
@@ -126,8 +123,7 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	}
 }
 
-// A release whose answer is lost is over when its watch tells of it: what it says then is nothing
-// new to who reads it back.
+// The watch has reported it; the read-back is no news.
 func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	c, _, now := ownerBench(t)
 	s := c.shares["api.0"]
@@ -142,8 +138,7 @@ func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	}
 }
 
-// Drainers that come one after the other move each partition once: not before they have been the
-// same for a while.
+// Drainers that join one after the other move each partition once, after a stable time.
 func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 8
@@ -165,7 +160,6 @@ func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 	}
 }
 
-// What was delivered while the connection was lost is not known: every backlog is opened anew.
 func TestBacklogsAreReopenedAfterAReconnect(t *testing.T) {
 	c, part, now := ownerBench(t)
 	former := part.Epoch
@@ -178,8 +172,7 @@ func TestBacklogsAreReopenedAfterAReconnect(t *testing.T) {
 	}
 }
 
-// What a former owner's jobs came to can be told to who knows that they run. Before the records are
-// read nobody does, and the report would be lost.
+// Before the records are read, the report would be lost.
 func TestAnOutcomeIsNotTakenBeforeTheInheritanceIsKnown(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := origin

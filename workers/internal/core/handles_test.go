@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// What is still under way for a partition that was given up says nothing of the same one once it is
-// taken again, even in the same epoch.
+// Results for a partition that was given up do not apply to its next tenure, even in the same
+// epoch.
 func TestAFormerTenureIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
@@ -43,8 +43,8 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 	}
 }
 
-// A stream was restored from a backup, and another job has the sequence of one whose dead letter is
-// being stored: the letter is not its own, and it must not end in that one's place.
+// After a restored backup, another job has the sequence of one whose dead letter is being stored,
+// and must not end in its place.
 func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})

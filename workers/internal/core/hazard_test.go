@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A drainer that may not own a policy any more still lends the workers that it has for it.
 func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
 	p := leaky("api", "1000/s").WithDefaults()
 	p.Workers = 4
@@ -24,8 +23,8 @@ func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
 	}
 }
 
-// A policy that this drainer may not own any more, while its claim is under way: the claim is
-// applied, so the partition must be given back, or nobody else may ever take it.
+// The claim is applied although this drainer may no longer own the policy: the partition must be
+// given back.
 func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T) {
 	p := leaky("api", "1/s").WithDefaults()
 	c := coreBench(t, p)

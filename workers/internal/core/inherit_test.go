@@ -28,9 +28,8 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	}
 }
 
-// What a record says is applied by when it was stored. One that this process wrote itself tells no
-// time before the watch does, which may be long after a server came back: it is read before it is
-// claimed.
+// A record's age counts from its storage. This process learns that of its own records only from the
+// watch, perhaps late: it reads the record before the claim.
 func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
@@ -55,7 +54,6 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	}
 }
 
-// While a crash is being recorded, a handover must not make an attempt of it.
 func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	heardOf(c, "dead", 7, record.Lease{Tombstone: true}, origin)
@@ -77,8 +75,7 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	}
 }
 
-// Streams that are made anew count from 1 again: what was noted of the old one's sequences says
-// nothing about them.
+// A recreated stream counts from 1 again.
 func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true,
@@ -107,7 +104,6 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	}
 }
 
-// The same when the owner lives on: what it holds is of the old stream.
 func TestAStreamRecreatedUnderItsOwner(t *testing.T) {
 	c := coreBench(t, leaky("api", "1000/s"))
 	now := c.run(origin, 2*time.Second, nil)

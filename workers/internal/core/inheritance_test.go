@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A successor that comes by a crash comes when the lease ends, which may be sooner than a lease
-// from the checkpoint.
+// After a crash a successor comes at the end of the lease, perhaps sooner than a lease after the
+// checkpoint.
 func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	p := leaky("api", "3/s")
 	c := coreBench(t, p)
@@ -42,8 +42,8 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	}
 }
 
-// afterASecondCrash is a core that knows of three drainers: the first, whose record of api.0 is
-// given, is dead; so is the second, which claimed the partition and did no more; the third lives.
+// afterASecondCrash is a core that knows three drainers: the first, of the given record, is dead;
+// so is the second, which only claimed the partition; the third lives.
 func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core {
 	t.Helper()
 	gone := record.Encode(record.Lease{V: record.Version, Tombstone: true})
@@ -79,8 +79,8 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core 
 	return c
 }
 
-// An owner that took over from a crash, and crashed before its first checkpoint, leaves what its
-// predecessor noted: the jobs of a third process run on.
+// An owner that took over after a crash, and crashed before its first checkpoint, leaves its
+// predecessor's records: jobs of a third process run on.
 func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := afterASecondCrash(t, p, record.Owner{V: record.Version, Owner: "first"})
@@ -101,8 +101,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	}
 }
 
-// A drainer that dies before it has looked at what it claimed passes on what the record said that
-// it replaced.
+// A drainer that dies before it reads what it claimed passes on the replaced record's runs.
 func TestAClaimPassesRunningJobsOn(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := afterASecondCrash(t, p, record.Owner{

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// An owner that crashed before its first checkpoint left that of an owner long before: what ran is
-// told by its own claim.
+// An owner that crashed before its first checkpoint left an old one: its own claim lists the runs.
 func TestACheckpointOfAFormerOwnerListsNoCurrentRuns(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	heardOf(c, "third", 6, record.Lease{Lease: aLease.Milliseconds()}, origin)

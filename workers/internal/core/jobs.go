@@ -95,7 +95,7 @@ func (e Delivered) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// reported handles the outcome of a job that a former owner ran. False: the partition is not ours.
+// reported handles the outcome of a former owner's run. False: the partition is not ours.
 func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
 	s := c.shares[record.ShareKey(policy, number)]
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {

@@ -23,7 +23,7 @@ type lease struct {
 	damaged  []byte // unreadable bytes that the next renewal replaces
 	renewAt  pace.Instant
 	told     []string // policies of the last renewal
-	// The last sixteen renewals, whose results may be unknown, cover most of a lease.
+	// the last sixteen renewals, most of a lease
 	sends []send
 }
 
@@ -36,10 +36,10 @@ type send struct {
 // other clocks.
 type peer struct {
 	revision uint64
-	seen     pace.Instant // when a new revision was seen, by our clock
+	seen     pace.Instant // a new revision, by our clock
 	record   record.Lease
 	gone     bool // deleted or a tombstone
-	strange  bool // of a newer format, and not to be judged
+	strange  bool // of a newer format, and not judged
 	// unreadable: it expires
 	damaged  []byte
 	vanished bool // gone without a release
@@ -47,8 +47,8 @@ type peer struct {
 	inFlight bool // its tombstone is being written
 }
 
-// renew sends the next renewal, over this process's last revision. So it fails over a tombstone: a
-// dead process must not return under its name.
+// renew sends a renewal over this process's last revision. So it fails over a tombstone: a dead
+// process must not return under its name.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = true
@@ -85,8 +85,8 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	}
 }
 
-// extend extends the lease from when a renewal was sent. A fence never goes back, as answers, reads
-// and the watch come in any order. After a third of the lease there is room for two lost renewals.
+// extend extends the lease from a renewal's sending. A fence never goes back, as answers, reads and
+// the watch come in any order. After a third of the lease there is room for two lost renewals.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -98,8 +98,8 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// After a suspension or a live migration, the lease may have ended by all other clocks. Nothing
-// starts until a renewal sent from now on is seen (laws 2 and 3).
+// After a suspension or a live migration, the lease may have ended by other clocks. Nothing starts
+// until a renewal sent from now on is seen (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
@@ -109,7 +109,7 @@ func (Jumped) apply(c *Core, now pace.Instant) {
 func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
 
 // leaseRead handles the read after a renewal with an unknown result. If its nonce is ours, the
-// lease counts from when that renewal was sent.
+// lease counts from that renewal.
 func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return
@@ -145,8 +145,8 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles a declaration of death. This process continues under a new name, because it
-// could not tell its records from its former self's.
+// loseLease handles a declaration of death. This process continues under a new name, as it could
+// not tell its records from its former self's.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {
@@ -227,7 +227,6 @@ func (p *peer) deleted(found Record) bool {
 		!p.record.Leaving && !p.strange
 }
 
-// peer returns a drainer's state. A new one counts as alive from now.
 func (c *Core) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
@@ -244,7 +243,6 @@ func (p *peer) duration(ours time.Duration) time.Duration {
 	return ours
 }
 
-// alive reports whether a peer was seen within half a lease.
 func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
@@ -288,8 +286,8 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// serverClock bounds by how much JetStream's clock, which stamps jobs, is ahead of instants, in ns.
-// A renewal bounds it between its sending and the sight of its stamp.
+// serverClock bounds by how much JetStream's clock, which stamps jobs, is ahead of instants, in ns:
+// between a renewal's sending and the sight of its stamp.
 type serverClock struct {
 	least, most int64
 	known       bool
@@ -303,7 +301,7 @@ type serverClock struct {
 const (
 	// datesOff is a change of JetStream's clock after which all dates are converted again.
 	datesOff = 100 * time.Millisecond
-	// mostVague is the number of slow renewals in a row after which slowness is accepted.
+	// mostVague slow renewals in a row make slowness acceptable.
 	mostVague = 3
 	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the PHI
 	// of NTP (RFC 5905).

@@ -24,15 +24,15 @@ func putFor(t *testing.T, c *Core, why reason) Put {
 	return p
 }
 
-// renewal is the next renewal of a core's lease, sent when it is due.
+// renewal returns the next renewal, when it is due.
 func renewal(t *testing.T, c *Core) Put {
 	t.Helper()
 	c.advance(c.Lease.renewAt)
 	return putFor(t, c, WhyRenew)
 }
 
-// The fence is counted from when a renewal was sent, not from its answer, and ends a margin before
-// the lease: clocks run at different speeds, and a start takes a moment after its last check.
+// The fence counts from a renewal's sending, and ends a margin before the lease: clocks differ in
+// speed, and a start follows its last check.
 func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 	c := coreBench(t)
 	p := renewal(t, c)
@@ -52,8 +52,7 @@ func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 	}
 }
 
-// A renewal of unknown result moves the fence only when a read finds it by its nonce, and then from
-// when it was sent.
+// A renewal of unknown result counts once a read finds its nonce, from its sending.
 func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 	for name, ours := range map[string]bool{"it was stored": true, "another's was": false} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +80,7 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 	}
 }
 
-// A server may refuse renewals at once and answer reads, as one whose store has no room does.
+// A server without room refuses renewals at once, and answers reads.
 func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	c := coreBench(t)
 	first := renewal(t, c)
@@ -108,8 +107,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	}
 }
 
-// Who finds its own tombstone is dead: what it owned is another's, and it begins again under a name
-// that no record knows.
+// A process with a tombstone has lost everything, and restarts under a new name.
 func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	p := leaky("api", "10/s")
 	tombstone := Record{Exists: true, Revision: 1 << 40,
@@ -140,8 +138,8 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	}
 }
 
-// A worker may get the processor so late for its last check that this process has become another
-// drainer meanwhile: what that one's lease allows is not for jobs of the one declared dead.
+// A worker may make its last check so late that this process has become another drainer, whose
+// lease is not for its job.
 func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {
 		t.Run(name, func(t *testing.T) {
@@ -187,9 +185,8 @@ func heardOf(c *Core, id string, revision uint64, r record.Lease, now pace.Insta
 		now)
 }
 
-// Another is dead when its lease has not been renewed for all of its duration, by the own clock,
-// and not a moment sooner. What was not heard while the connection was down may have been a
-// renewal.
+// A peer is dead after its whole lease without a renewal, by the own clock. Renewals may have been
+// missed while disconnected.
 func TestAPeerIsDeclaredDeadAfterItsWholeLease(t *testing.T) {
 	const lease = 2 * simulatedLease // its own, not ours
 	for name, reconnect := range map[string]time.Duration{"silent": 0,
@@ -231,8 +228,6 @@ func TestAStrangeLeaseIsLeftAlone(t *testing.T) {
 	})
 }
 
-// After a jump of the clocks only a renewal proves that the lease still holds, so it is not put
-// off.
 func TestAJumpOfTheClocksIsFollowedByARenewalAtOnce(t *testing.T) {
 	c := coreBench(t)
 	now := origin.Add(ms)

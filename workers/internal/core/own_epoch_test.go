@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// An owner whose backlog lost its way takes an epoch of its own. What starts while that is under
-// way is in its checkpoint and not in the record; what started before is perhaps in the record
-// alone. A successor goes by the newer of the two.
+// Starts while an owner takes a new epoch of its own are in its checkpoint only; earlier ones
+// perhaps in the record only. A successor goes by the newer of the two.
 func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)

@@ -28,12 +28,12 @@ type share struct {
 	strange bool // of a newer format: read-only
 	// unreadable bytes, kept aside before they are overwritten
 	damaged []byte
-	// when the record was missing without a delete, or 0; its last contents remain in effect
+	// when the record was found missing without a delete, or 0; its last contents remain in effect
 	vanished pace.Instant
 
 	state     shareState
 	part      *partition   // owned, or being released
-	before    ownership    // what its taking replaced, given back if no backlog can be opened
+	before    ownership    // replaced by its taking, given back if no backlog can be opened
 	freeSince pace.Instant // 0: not free
 	takenAt   pace.Instant
 	actAt     pace.Instant  // earliest next attempt
@@ -75,9 +75,9 @@ type ownership struct {
 const (
 	// favouriteFirst is how long a free partition is left to its preferred drainer.
 	favouriteFirst = time.Second
-	// steadyFor is how long the set of drainers must be stable before partitions move.
+	// steadyFor is how long the drainers must be the same before partitions move.
 	steadyFor = 500 * time.Millisecond
-	// reopenAfter is the wait after a failed opening, doubled up to reopenMost.
+	// reopenAfter follows a failed opening, doubled up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
 	// releaseAgain is the wait before a release is repeated, doubled each time.
@@ -97,7 +97,7 @@ func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 // tombstone stops it from renewing.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
-		// A drainer that took it just before will write it again.
+		// a drainer that took it just before writes it again
 		return s.vanished == 0 || now.Since(s.vanished) >= c.options.Lease
 	}
 	if s.strange {
@@ -114,7 +114,7 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 }
 
 // named reports whether an ownership record names a drainer. New owners tell crashed holders from
-// those still running by tombstones.
+// live ones by tombstones.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -129,11 +129,11 @@ func (c *Core) named(id string) bool {
 	return false
 }
 
-// take takes a partition, or a new epoch of our own. It repeats the runs and finished jobs of the
-// replaced record: before the first checkpoint, a next owner finds nothing else (law 3).
+// take takes a partition, or a new epoch of our own. It repeats the replaced record's runs and
+// finished jobs: before the first checkpoint, a next owner finds nothing else (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
-		// The time of its release must be known: read it first.
+		// the time of its release must be known
 		s.actAt = pace.Never
 		c.out.reads = append(c.out.reads, Put{Table: TablePartitions, Key: s.key(), Why: whyTake})
 		return
@@ -344,7 +344,6 @@ func (c *Core) closeBacklog(p *partition) {
 	c.out.closes = append(c.out.closes, p.Partition)
 }
 
-// dropShare drops a lost partition. Its jobs run on without effect.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// fleet makes a core that knows n drainers, all of which can run two policies.
+// fleet is a core that knows n drainers, all able to run two policies.
 func fleet(t *testing.T, n int) *Core {
 	t.Helper()
 	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
@@ -35,7 +35,6 @@ func owners(c *Core) map[string]string {
 	return result
 }
 
-// A lease does not grow with the number of policies, unless the drainer may own only some of them.
 func TestALeaseOfAllPoliciesHasTheSameSize(t *testing.T) {
 	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
 	for want, z := range map[string]QueuePolicy{
@@ -115,8 +114,7 @@ func TestFavouritesCanOwnThePolicy(t *testing.T) {
 	}
 }
 
-// A process that cannot run a policy any more must let others have its partitions: nobody can take
-// them from a live one.
+// Nobody can take partitions from a live process that cannot run their policy.
 func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 2
@@ -240,7 +238,6 @@ func TestPeersAreForgotten(t *testing.T) {
 	}
 }
 
-// A tombstone stays while a record names who is dead: its successor must know.
 func TestATombstoneStaysWhileARecordNamesIt(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	tombstone := record.Encode(record.Lease{V: record.Version, Tombstone: true})

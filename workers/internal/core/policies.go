@@ -109,8 +109,8 @@ type QueuePolicy struct {
 	shared   bool // it stands for a shared limit
 }
 
-// An unchanged policy costs a glance, as long as none shares a limit. A partition of a removed
-// policy stays until released.
+// An unchanged policy costs little, as long as none shares a limit. A partition of a removed policy
+// stays until released.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := make(map[string]*share, len(c.shares))
 	seen := make(map[string]bool, len(e.Policies))
@@ -127,7 +127,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			if s == nil {
 				s, members = &share{policy: p.Name, number: number}, true
 				if p.Stored.Before(c.options.OwnersMade) {
-					// Unless a record arrives, its owner may live and write it again.
+					// an owner may live and write it again, unless a record arrives
 					s.vanished = now
 				}
 			}
@@ -168,7 +168,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		if s.state == shareIdle || seen[s.policy] {
 			continue
 		}
-		shares[s.key()] = s // until released: it cannot be taken from a live process
+		shares[s.key()] = s // it cannot be taken from a live process
 		if s.part != nil && s.part.Owned() {
 			s.part.Quiesce()
 		}

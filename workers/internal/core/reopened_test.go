@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A backlog that was opened for a partition which is given up in the same turn would be nobody's to
-// close: the process would refuse, for good, what others ask the owner.
+// A backlog opened for a partition given up in the same turn would never be closed, and the process
+// would refuse questions to the owner.
 func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 	for name, loses := range map[string]func(c *Core, now pace.Instant){
 		"handed over":   func(c *Core, now pace.Instant) { c.Handle(Stopped{}, now) },
@@ -18,7 +18,7 @@ func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 			heir(c, now)
 			c.Handle(Connected{Up: true}, now)
 			c.advance(now)
-			answerPuts(c, now) // the claim of a new epoch, for which the backlog is opened anew
+			answerPuts(c, now) // the claim of a new epoch
 			if len(c.out.opens) != 1 || c.out.opens[0].Part != part.Partition {
 				t.Fatalf("opens %v, want the partition", c.out.opens)
 			}

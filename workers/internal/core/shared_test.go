@@ -16,8 +16,8 @@ func sharingPolicy(name string, most int64, stored int64, limits ...string) Queu
 	return QueuePolicy{Policy: p.WithDefaults(), Stored: time.Unix(stored, 0), Own: name != "c"}
 }
 
-// While a file changes a limit the policies that share it are written one after the other: the last
-// word is in force, but not that of one that has retired. Its guard is the longest.
+// While a file's change is written policy by policy, the latest of the unretired ones defines the
+// limit, with the longest guard.
 func TestTheSharedLimitInForce(t *testing.T) {
 	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
 		sharingPolicy("c", 7, 102, "account")

@@ -13,27 +13,26 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// account is what a job has been through as the world saw it. Its drainers must know the same: as
-// far as they were there, or somebody wrote it down before they crashed.
+// account is the world's knowledge of a job's past. Its drainers must know the same, as far as they
+// witnessed it or it was recorded.
 type account struct {
 	failed  span // attempts that count
 	tries   int  // how often it may fail; 0: as often as its policy says
 	unsaved int  // of failed.low, those that no record holds yet
 	astray  int  // failures that were told to somebody else than the owner
 	crashed span // owners that crashed while it ran
-	// those who have given it to a worker, and whose crash is still to come
+	// drainers that gave it to a worker and may still crash
 	under    map[*drainer]bool
 	hopeless bool          // a run said that no attempt can succeed
 	rests    time.Duration // it backs off, until when at least
-	snoozed  bool          // it backs off because its run said so, which no record holds yet
-	// its record is that of a job of the same sequence, of another stream
+	snoozed  bool          // it snoozes, which no record holds yet
+	// its record is of the same sequence in another stream
 	muddled   bool
 	at        *partition    // whose owner it was delivered to last
 	idle      *partition    // whose owner heard how its last run ended …
 	idleUntil time.Duration // … after which it backs off until then at most
 }
 
-// mayFail returns how often a job may fail under a policy that allows most failures.
 func (a *account) mayFail(most int) int { return min(cmp.Or(a.tries, most), most) }
 
 // span is a number that is known within bounds.
@@ -42,11 +41,11 @@ type span struct{ low, high int }
 func (s span) has(n int) bool { return s.low <= n && n <= s.high }
 
 const (
-	// roundOff is how much too early a drainer may be because its clock runs fast.
+	// roundOff is how much too early a fast clock may be.
 	roundOff = 2 * time.Millisecond
 	// wallOff is how far a drainer's notion of JetStream's clock may be off.
 	wallOff = 300 * time.Millisecond
-	// surelyNoted is when a checkpoint of what runs must have come through, whatever was lost.
+	// surelyNoted is when a checkpoint of the runs must be stored, whatever was lost.
 	surelyNoted = 2 * simulatedLease
 )
 
@@ -57,8 +56,7 @@ func (w *world) urge(f *fate) {
 	}
 }
 
-// precedes reports whether a job goes before another for its priority, or for how long it waits
-// when that is worth priority.
+// precedes reports whether a job goes before another by priority and age.
 func (f *fate) precedes(g *fate, step time.Duration) bool {
 	if step == 0 || f.priority == g.priority {
 		return f.priority > g.priority
@@ -67,7 +65,7 @@ func (f *fate) precedes(g *fate, step time.Duration) bool {
 		Before(g.message.Stored.Add(-time.Duration(g.priority) * step))
 }
 
-// give is called when a valve gives a job to a worker: may it start now?
+// give checks that a job may start when a valve gives it to a worker.
 func (w *world) give(s *stint) {
 	f := s.fate
 	id, wall := job.ID(f.policy, f.seq), w.wall()
@@ -98,7 +96,7 @@ func (w *world) give(s *stint) {
 	w.moves(s)
 }
 
-// tells is called when a job starts: it is told which attempt it is.
+// tells checks a run's attempt number.
 func (w *world) tells(s *stint) {
 	f := s.fate
 	if f.muddled {
@@ -120,7 +118,7 @@ func (w *world) tells(s *stint) {
 	f.under = map[*drainer]bool{s.d: true}
 }
 
-// hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
+// hears follows a run's outcome at a core. Nothing counts while a breaker is open.
 func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	f, d := s.fate, s.d
 	ours := s.part.Owned() && (d.lost == 0 || d.lost < s.slot.at)
@@ -155,8 +153,7 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	}
 }
 
-// asksToRecord is called when an owner asks for an attempt record: does it know what the job has
-// been through?
+// asksToRecord checks the owner's knowledge when it asks for an attempt record.
 func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	w.settles(d, s.Ref)
@@ -167,16 +164,14 @@ func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	}
 }
 
-// settles is called when an owner asks for an outcome to be recorded, of another process's run as
-// well. Until that is stored its checkpoints list the job, and who takes over after its crash
-// cannot know that the run had ended.
+// settles is called when an owner asks for an outcome to be recorded, also of another process's
+// run. Until then its checkpoints list the job, and a successor cannot know that the run had ended.
 func (w *world) settles(d *drainer, r handle.Ref) {
 	w.fateNamed(r).under[d] = true
 }
 
-// isTold is called when an owner was told how another process's run of a job ended. Once that has
-// gone to whoever owns the partition, nobody else tells it: so until the job has come too, its
-// records list the job as its own, as above.
+// isTold is called when an owner hears the outcome of another process's run, which is reported
+// once. So until the job arrives, the owner's records list it as its own.
 func (w *world) isTold(p *partition, d *drainer, f *fate) {
 	h := p.HandoverBut(d.clock())
 	if slices.Contains(h.Running, record.Run{Seq: f.seq, Holder: d.core.Lease.Id}) {
@@ -184,9 +179,8 @@ func (w *world) isTold(p *partition, d *drainer, f *fate) {
 	}
 }
 
-// noteAttempt is called when an attempt record is stored. One of a former owner, which its
-// successor did not find, may be read by the next one, or by the successor when it comes to write
-// itself: what it tells may count from then on.
+// noteAttempt is called when an attempt record is stored. A former owner's late one may be read by
+// the next owner, or by the successor when it writes itself: it may count from then on.
 func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	if d.consumes(s.Part) {
@@ -205,8 +199,7 @@ func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	}
 }
 
-// letter is called when a dead letter is stored, asked for at a time: does its reason agree with
-// what happened?
+// letter checks a dead letter's reason when it is stored.
 func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f := w.fateNamed(u.Ref)
 	f.dead = string(u.Reason)
@@ -229,7 +222,7 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	}
 }
 
-// forgets is called when a process died, or was declared dead: what only it knew is gone.
+// forgets drops what only a dead process knew.
 func (w *world) forgets(d *drainer) {
 	for s := range w.stints() {
 		if s.d == d && !d.alive && s.part.Owned() && w.noted(s) {
@@ -250,9 +243,8 @@ func (w *world) forgets(d *drainer) {
 	clear(w.cool)
 }
 
-// leavesOut is called when a partition is handed over. Its record lists as many clocks as it has
-// room for; of a bucket that is left out nobody knows any more that it cools down, and it counts as
-// having started a job (DESIGN.md, checkpoints).
+// leavesOut is called when a partition is handed over. A bucket without room in the record loses
+// its cool-down, and counts as having started a job (DESIGN.md, checkpoints).
 func (w *world) leavesOut(share string, value []byte) {
 	var r record.Owner
 	if err := record.Decode(value, &r); err != nil {
@@ -268,9 +260,8 @@ func (w *world) leavesOut(share string, value []byte) {
 	}
 }
 
-// noted reports whether whoever takes over knows that a job runs. A checkpoint that was put
-// together before this run began tells of a former one, and one that was put together between the
-// two may be under way.
+// noted reports whether a successor knows that a job runs. A checkpoint built before this run lists
+// a former one, and one built in between may be under way.
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][record.CheckpointKey(s.Part.Policy,
 		s.Part.Number)]; r != nil {

@@ -2,8 +2,7 @@ package core
 
 import "time"
 
-// Crashes come by chance in the simulation, and some are aimed, at the moments at which most is
-// under way: shortly after a start, and around a claim.
+// Some crashes are aimed at critical moments: shortly after a start, and around a claim.
 
 // aim is at what the next crash is aimed.
 type aim uint8
@@ -26,7 +25,6 @@ func (w *world) aims(until time.Duration) {
 	}
 }
 
-// aimed lets a process crash within a time, if a crash was aimed at what it does now.
 func (w *world) aimed(d *drainer, what aim, within time.Duration) {
 	if w.aim == what && w.now < busy {
 		w.aim = atNothing

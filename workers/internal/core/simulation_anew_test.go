@@ -8,11 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What is deleted and made again under the drainers of the simulation, in worlds that have such
-// hazards.
+// Deleted and recreated streams and tables.
 
 const (
-	// a policy's stream is deleted with all that is in it, and made again
+	// a policy's stream is deleted and recreated
 	streamsAnew hazard = "streams-anew"
 	// policies retire and come back, with their stream or with another
 	retiring hazard = "retiring"
@@ -35,8 +34,7 @@ func (w *world) makeStreamAnew() {
 	w.after(w.between(time.Millisecond, 2*time.Second), func() { w.createStream(name) })
 }
 
-// deleteStream takes a stream away. What was delivered, and is on the way, may start until its
-// owner hears of that.
+// deleteStream deletes a stream. Delivered jobs may start until the owner notices.
 func (w *world) deleteStream(name string) {
 	old := w.streams[name]
 	for _, seq := range slices.Sorted(maps.Keys(old.messages)) {

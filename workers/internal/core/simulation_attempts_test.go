@@ -5,10 +5,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Attempt records in the simulation: compare-and-set, and read back on a conflict, as attempts.go
-// has it.
+// Attempt records: compare-and-set, and read back on a conflict, as in attempts.go.
 
-// save writes an attempt record until it stands, or another does that is not to be replaced.
+// save writes an attempt record until it, or one that precedes it, is stored.
 func (d *drainer) save(s *valve.Save) {
 	w, key, expected, conflict := d.w, s.AttemptKey(), s.Revision, false
 	if w.sabotage == crashesForgotten {

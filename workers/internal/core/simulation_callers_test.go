@@ -10,9 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Callers in the simulation: the messages of docs/workers-protocol.md about calls, as package
-// permits has them. Messages are lost, late and overtake each other; callers give up, fall silent,
-// forget to settle and ask again.
+// Callers: the messages of docs/workers-protocol.md about calls, as in package permits. Messages
+// are lost, late and reordered; callers give up, fall silent, forget to settle and ask again.
 
 // caller waits for a start, and makes one call.
 type caller struct {
@@ -29,7 +28,7 @@ type caller struct {
 	silent bool          // it answers no offer, and settles nothing
 	over   bool
 	begun  bool
-	// owners that know of its start, and until when they hold a place for it at least
+	// owners that know of its start, and until when they keep its place
 	places map[*partition]time.Duration
 }
 
@@ -89,7 +88,7 @@ func (c *caller) question(op string) job.Question {
 	return q
 }
 
-// send sends a question to all who take themselves for the owner, as a frozen one does later.
+// send asks all that consider themselves the owner, as a frozen one does later.
 func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
@@ -261,7 +260,7 @@ func (d *drainer) granted(r valve.Run, s *slot, most int, previous *valve.Ticket
 	})
 }
 
-// checkConcurrency counts the jobs and calls of a bucket, of calls those that its owner knows of.
+// checkConcurrency counts a bucket's jobs, and the calls that its owner knows.
 func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most int) {
 	calls := 0
 	for _, c := range w.callers {
@@ -275,8 +274,7 @@ func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most 
 	}
 }
 
-// TestSimulationOfCalls: whatever happens to drainers, servers and callers, jobs and calls together
-// keep the rates and the limits, and every job has an outcome.
+// Jobs and calls together keep rates and limits, and every job has an outcome.
 func TestSimulationOfCalls(t *testing.T) {
 	begun := 0
 	testLimits(t, func(seed uint64, s sabotage) *world {

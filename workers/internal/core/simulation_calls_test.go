@@ -10,11 +10,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What a drainer of the simulation asks the server for single jobs and partitions, and what its
-// steps cost.
+// A drainer's calls to the server for jobs and partitions, and the costs of its steps.
 
-// call does something on the server and then tells the owner of a partition, and repeats it until
-// the answer came or the partition's backlog is closed.
+// call acts on the server, then informs the owner, and repeats until it is answered or the backlog
+// is closed.
 func (d *drainer) call(on string, do func(), p handle.Partition, then func()) {
 	w := d.w
 	if d.core.part(p) == nil {
@@ -64,7 +63,7 @@ func (d *drainer) fetch(r handle.Ref) {
 	})
 }
 
-// costs lets a step take its time: to put checkpoints together, most of all.
+// costs takes a step's time, mainly for building checkpoints.
 func (d *drainer) costs() {
 	w := d.w
 	if !w.has(costlySteps) {
@@ -100,7 +99,7 @@ func (d *drainer) tell(r record.Report) {
 	})
 }
 
-// reported takes an outcome to the owner of a partition. False: nobody heard it.
+// reported passes an outcome to the owner, if there is one.
 func (w *world) reported(r record.Report) bool {
 	for _, d := range w.drainers {
 		if d.reachable() && d.core.reported(r.Policy, r.Partition, r.Outcome, d.clock()) {

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// What operators say in the simulation: policies and overrides that change while jobs wait and run,
-// pauses, jobs that are cancelled or changed, and buckets that are purged.
+// Operators: policies and overrides that change while jobs wait and run, pauses, cancelled and
+// changed jobs, purged buckets.
 
 // settings is what operators have said, as the world knows it.
 type settings struct {
@@ -61,7 +61,7 @@ func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 	return algorithms.Rate{Count: of.Count * hundredths, Per: of.Per * 100}
 }
 
-// repeak gives a policy peaks beside its rates, and if it learns a least rate.
+// repeak draws peaks and least rates.
 func (w *world) repeak(p *policy.Policy) {
 	if p.AdaptiveRate != nil {
 		least := p.Outflow
@@ -71,8 +71,7 @@ func (w *world) repeak(p *policy.Policy) {
 	p.Peak, p.PeakTotal = somePeak(w, p.Outflow), somePeak(w, p.OutflowTotal)
 }
 
-// vary gives some policies a total outflow, with keys of different weight, and some no local
-// workers.
+// vary draws a total outflow, weights, and policies without local workers.
 func (w *world) vary(p *policy.Policy) {
 	if w.chance(0.3) {
 		p.Partitions, p.OutflowTotal = 1, someRate(w)
@@ -106,8 +105,8 @@ func (w *world) overridesOf(name string) map[job.Key]policy.Override {
 	return w.set.overrides[name]
 }
 
-// operators change things while jobs wait and run: each seed has some kinds of changes, so that the
-// others are judged without them.
+// operators change things while jobs run. Each seed has some kinds of changes, so that others are
+// judged without them.
 func (w *world) operators(until time.Duration) {
 	if w.chance(0.3) {
 		return
@@ -182,7 +181,7 @@ func (w *world) resize(p *policy.Policy) {
 	p.Capacity = capacity
 }
 
-// changeStep lets a step of priority be worth another time of waiting, or the higher go first.
+// changeStep changes the step of priority.
 func (w *world) changeStep() {
 	step := []time.Duration{0, time.Second, 3 * time.Second, 10 * time.Second}[w.rng.IntN(4)]
 	w.policies[w.rng.IntN(len(w.policies))].PriorityStep = policy.Duration(step)
@@ -262,8 +261,7 @@ func (w *world) asks(name string, number int, do func(d *drainer, p *partition))
 	})
 }
 
-// cancelSome cancels one of the jobs that are stored. One that is said to be cancelled must not
-// start any more.
+// cancelSome cancels a stored job. A cancelled job must not start.
 func (w *world) cancelSome(name string) {
 	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
 	if len(stored) == 0 {
@@ -294,7 +292,7 @@ func (w *world) purge(name string, key job.Key) {
 	})
 }
 
-// ask asks an owner about a partition of its own, and waits for nothing.
+// ask asks an owner, without waiting.
 func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
 	before := d.core.questions
 	d.core.questions = valve.Questions{}
@@ -315,8 +313,7 @@ func (d *drainer) drop(p *partition, q job.Question) int {
 	return len(dropped)
 }
 
-// tellAll lets the drainers hear of the settings: soon, and after a break as soon as they are
-// connected again.
+// tellAll sends the settings to the drainers, to disconnected ones later.
 func (w *world) tellAll() {
 	for i := range w.policies {
 		w.valid(w.policies[i])
@@ -378,7 +375,7 @@ type told struct {
 	paused    bool
 }
 
-// note remembers what a drainer is told, and when that changed the rate of anything.
+// note remembers a drainer's settings, and when a rate changed.
 func (d *drainer) note(now *told) {
 	w := d.w
 	before := d.told[now.Name]
@@ -446,8 +443,7 @@ type pacing struct {
 
 var unpaced = pacing{math.Inf(1), math.Inf(1), 1}
 
-// startedWhilePaused checks that a pause is in force within a second, for a drainer that could hear
-// of it.
+// startedWhilePaused checks that a pause holds within a second for a connected drainer.
 func (w *world) startedWhilePaused(d *drainer, bucket string) {
 	name, _, _ := strings.Cut(bucket, "/")
 	for _, what := range []string{name, bucket} {

@@ -9,18 +9,17 @@ import (
 // What clocks do in the simulation, in worlds that have such hazards.
 
 const (
-	// the host of a process stops it with all of its clocks, and then sets its wall clock
+	// the host stops a process with its clocks, and then sets its wall clock
 	stoppedClocks hazard = "stopped-clocks"
-	// the clocks of the servers that lead owner and attempt records are wrong, and change with the
-	// leader
+	// the clocks of the leaders of owner and attempt records are wrong, and change with the leader
 	serverClocks hazard = "server-clocks"
 	hostClocks   hazard = "host-clocks" // the wall clocks of processes are wrong
 	// checkpoints are stored long after they were put together
 	lateCheckpoints hazard = "late-checkpoints"
 )
 
-// stopClocks stops a process with its clocks. It knows afterwards that its wall clock was set, but
-// not how long it stood.
+// stopClocks stops a process, which afterwards knows that its wall clock was set, but not for how
+// long it stood.
 func (w *world) stopClocks() {
 	d := w.someDrainer()
 	if d == nil || d.frozen > w.now {
@@ -57,9 +56,8 @@ func (d *drainer) hearJumps() {
 	d.heard = d.jumps
 }
 
-// holdCheckpoints lets the server of the owner records answer nothing for longer than a lease, and
-// store what it was sent when it does again. Then the owner of a partition may crash before it can
-// write another checkpoint.
+// holdCheckpoints delays writes of owner records for longer than a lease. Then an owner may crash
+// before its next checkpoint.
 func (w *world) holdCheckpoints() {
 	if w.held > w.now {
 		return
@@ -78,7 +76,7 @@ func (d *drainer) heldUp(apply func()) {
 	}
 }
 
-// stepServers lets other servers lead the owner and attempt records, or sets their clocks.
+// stepServers changes the leaders of owner and attempt records, or their clocks.
 func (w *world) stepServers() {
 	for _, name := range []string{tableNames[TablePartitions], attemptsName} {
 		if w.chance(0.5) {
@@ -87,11 +85,10 @@ func (w *world) stepServers() {
 	}
 }
 
-// stamp is the time by the clock of the server that leads a bucket of records.
+// stamp is the time of the leader of a bucket of records.
 func (w *world) stamp(name string) time.Time { return w.wall().Add(w.skews[name]) }
 
-// hosted is the time by a process's wall clock. Where the servers' are wrong it is right, for
-// somebody has to be.
+// hosted is a process's wall clock, right where the servers' are wrong.
 func (d *drainer) hosted() time.Time { return d.w.wall().Add(d.wrong) }
 
 // pickHostClock makes a process's wall clock wrong, or not.

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// mail is a policy whose keys share what may start in a day of Berlin: so many jobs.
+// mail is a policy with a daily limit, in Berlin, for all keys.
 func mail(daily int64) policy.Policy {
 	return policy.Policy{Name: "mail", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}, Capacity: 1000},
@@ -20,10 +20,9 @@ func mail(daily int64) policy.Policy {
 			Window: policy.Duration(24 * time.Hour), Zone: "Europe/Berlin"}}}}
 }
 
-// TestACrashDoesNotForgetTheDay: what may start in a day is counted through the crash of who counts
-// it, before and after a checkpoint and while it is written: never more start in the day. The crash
-// costs what docs/guide.md says: eight seconds of an outflow of all keys, three of another limit,
-// or a sixteenth of the limit, and nothing of the next day.
+// A day's starts are counted through an owner's crash: before, during and after a checkpoint. The
+// crash costs what docs/guide.md says: eight seconds of an outflow of all keys, three of another
+// limit, or a sixteenth of the limit, and nothing of the next day.
 func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}
 	total, second, alone, each := mail(480), mail(480), mail(96), mail(96)
@@ -51,8 +50,8 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	}
 }
 
-// crashOnADay has an owner crash a while after it came, shortly before a day ends, and sees how
-// many jobs have started by then, and start afterwards.
+// crashOnADay crashes an owner a while after it came, shortly before midnight, and counts starts
+// before and after.
 func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Duration) {
 	const midnight = 23 * time.Hour // in Berlin, by the world's clock, which shows UTC
 	s, most := newStory(t), days*int(p.Limits[0].Limit)
@@ -91,8 +90,7 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 	}
 }
 
-// TestACrashBeforeTheFirstCheckpoint: an owner that crashes before it has stored a checkpoint has
-// started nothing, so its crash costs no more of the day than one of the owner before it.
+// An owner without a stored checkpoint has started nothing, so its crash costs nothing.
 func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, cost := range []string{"", "tokens"} {
 		p := mail(96)

@@ -4,10 +4,8 @@ import "time"
 
 // What goes wrong in the simulation.
 
-// unplanned is called when a process crashed, or was declared dead because so many renewals of its
-// lease were lost: its jobs may run again, and what it was to acknowledge. While all processes
-// live, and in time for their leases, neither an outage nor a lost connection may cause that; and
-// the jobs of others go on.
+// unplanned is called when a process crashed, or lost its lease with its renewals: its jobs may run
+// again, and its acknowledgements be lost. Outages and lost connections alone may not cause that.
 func (w *world) unplanned(d *drainer) {
 	d.lost = w.now
 	w.forgets(d)
@@ -31,8 +29,8 @@ func (w *world) buried(id string) {
 	}
 }
 
-// disturbances make drainers join, leave, crash, freeze and lose their connection, workers
-// elsewhere die, and JetStream restart.
+// disturbances make drainers join, leave, crash, freeze and disconnect, workers die, and JetStream
+// restart.
 func (w *world) disturbances(until time.Duration) {
 	for at := w.between(time.Second, 6*time.Second); at <
 		until; at += w.between(500*time.Millisecond, 8*time.Second) {
@@ -40,7 +38,7 @@ func (w *world) disturbances(until time.Duration) {
 	}
 }
 
-// targetsFail lets targets be down now and then: that of a policy, or that of one of its buckets.
+// targetsFail makes targets of policies and buckets fail at times.
 func (w *world) targetsFail(until time.Duration) {
 	if w.chance(0.5) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer is one process: its core, its clock, its local workers, and what it was told.
+// drainer is one process.
 type drainer struct {
 	w        *world
 	core     *Core
@@ -29,7 +29,7 @@ type drainer struct {
 	frozen   time.Duration // until when
 	busy     time.Duration // its loop, until when
 	mute     time.Duration // renewals of its lease do not arrive, until when
-	hindered time.Duration // a call of it came to nothing, and holds it up until then at most
+	hindered time.Duration // a call of it failed, which delays it at most until then
 	inbox    []func()      // what came while it was frozen
 	leaving  bool
 	lost     time.Duration // when it crashed or was declared dead last
@@ -50,7 +50,7 @@ type drainer struct {
 	disowned map[string]bool // policies whose valves it may not own
 }
 
-// to gives a drainer an event after a delay; a frozen one gets it when it thaws.
+// to delivers an event after a delay; a frozen drainer gets it later.
 func (w *world) to(d *drainer, delay time.Duration, do func()) {
 	w.after(delay, func() { d.receive(do) })
 }
@@ -81,7 +81,6 @@ func (d *drainer) thaw() {
 	}
 }
 
-// mostDrift is how much faster or slower than true time a drainer's clock runs at most.
 const mostDrift = 1e-4
 
 // clock reads the drainer's own monotonic clock.
@@ -140,7 +139,7 @@ func (w *world) named(id string) *drainer {
 	return nil
 }
 
-// watched takes a record; that another is gone changes what its jobs are to this one's valves.
+// watched takes a record. The death of a peer changes its jobs' state.
 func (d *drainer) watched(t Table, key string, r Record) {
 	d.core.Handle(Watched{t, key, r}, d.clock())
 	if t == TableDrainers && (!r.Exists || strings.Contains(string(r.Value), `"tombstone":true`)) {
@@ -172,7 +171,7 @@ func (d *drainer) opened(found Opened) {
 
 func shareOf(p handle.Partition) string { return record.ShareKey(p.Policy, p.Number) }
 
-// step lets a drainer act, carries out what it wants, and sets its next wake-up.
+// step lets a drainer act, and sets its next wake-up.
 func (d *drainer) step() {
 	w := d.w
 	now := d.clock()
@@ -207,8 +206,7 @@ func (d *drainer) step() {
 	})
 }
 
-// noteGathered notes when checkpoints were begun that are not yet put together: what is decided
-// from then on may be missing.
+// noteGathered notes the beginnings of checkpoints: later decisions may be missing in them.
 func (d *drainer) noteGathered() {
 	for _, s := range d.core.shares {
 		if s.part == nil {
@@ -256,8 +254,7 @@ func (w *world) garble(a *job.Arrived) {
 	}
 }
 
-// perform carries out what the core wants. Where the order of a list says nothing, it can be that
-// of a map, and the draws must not depend on it.
+// perform performs actions, in an order that does not depend on maps, as draws must not.
 func (d *drainer) perform() {
 	o := &d.core.out
 	order := func(a, b handle.Ref) int {

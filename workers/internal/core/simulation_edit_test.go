@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Jobs that operators change in the simulation. What an owner answered holds for every owner to
-// come; what it did not answer, because it crashed before that was stored, may hold or not.
+// Changed jobs. A confirmed change holds for every later owner; an unconfirmed one may or may not.
 
 // edited is how an operator wanted a job to differ.
 type edited struct {
@@ -91,8 +90,7 @@ func (f *fate) ended(wall time.Time) (perhaps, surely bool) {
 	return perhaps, surely
 }
 
-// mayHaveEnded reports whether a former owner, and it alone, may know of a deadline: nobody was
-// told that it is in force.
+// mayHaveEnded reports whether only a former owner may know of a deadline.
 func (f *fate) mayHaveEnded() bool {
 	return f.edit != nil && !f.edit.answered && f.edit.Deadline != nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// What the loop around the core does, as remote.go and retry.go of the drainer have it.
+// As in the loop: remote.go and retry.go.
 const (
 	simulatedTries = 4 // workers that one offer asks
 	// beyond a time-out, until a worker elsewhere counts as gone
@@ -22,13 +22,11 @@ const (
 // How a worker elsewhere refuses.
 const saysBusy, saysCrowded = "busy", "crowded"
 
-// Workers elsewhere in the simulation: the messages of docs/workers-protocol.md between the valves'
-// side, as remote.go has it, and the workers', as lender.go has it. Which job goes to which claim,
-// and when, is for the cores to say. What messages are lost, late or sent twice, and which workers
-// hang or die, is drawn.
+// Remote workers: the messages of docs/workers-protocol.md between remote.go and lender.go. The
+// cores decide which claim gets which job. Lost, late and repeated messages, and hanging and dying
+// workers, are drawn.
 
-// lendingProcess is a process that lends workers of one policy to valves: it does nothing else, or
-// it is a drainer.
+// lendingProcess lends workers of one policy; it may be a drainer too.
 type lendingProcess struct {
 	w       *world
 	policy  string
@@ -39,7 +37,7 @@ type lendingProcess struct {
 	dead    bool
 }
 
-// proposal is one of a core's offers, on its way through the workers until one claims.
+// proposal is an offer on its way through the workers until one claims.
 type proposal struct {
 	d       *drainer
 	policy  string
@@ -78,7 +76,7 @@ func (w *world) killLender() {
 	w.after(w.between(0, 8*time.Second), func() { w.lend(o.policy) })
 }
 
-// message takes what one process says to another, nil for one that only lends, unless it is lost.
+// message passes a message between processes (nil: one that only lends), unless it is lost.
 func (w *world) message(from, to *drainer, do func()) {
 	if w.down || from != nil && (!from.alive || from.cut > w.now) || w.chance(0.01) {
 		return
@@ -93,10 +91,8 @@ func (w *world) message(from, to *drainer, do func()) {
 	})
 }
 
-// gone reports whether the process ended, so that the server knows nobody who listens.
 func (o *lendingProcess) gone() bool { return o.dead || o.d != nil && !o.d.alive }
 
-// lender picks one of the processes that lend a policy's workers, nil when there is none.
 func (w *world) lender(name string) *lendingProcess {
 	var able []*lendingProcess
 	if !w.set.elsewhere[name] {
@@ -168,7 +164,7 @@ func (p *proposal) end(result valve.OfferResult) {
 	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
 }
 
-// offered answers an offer: busy, or with a claim, which may be late or come twice.
+// offered answers busy, or with a claim, which may be late or repeated.
 func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
 	w := o.w
 	switch {
@@ -204,7 +200,6 @@ func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
 	})
 }
 
-// after lets the process do something after a while, a frozen one when it thaws.
 func (o *lendingProcess) after(delay time.Duration, do func()) {
 	if o.d != nil {
 		o.w.to(o.d, delay, do)
@@ -217,7 +212,7 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 	})
 }
 
-// take promises a worker, or says why there is none to spare: see takeWorker.
+// take reserves a worker, or returns why not: see takeWorker.
 func (o *lendingProcess) take(key job.Key) (refusal string) {
 	free := o.workers - o.busy
 	if o.d != nil {
@@ -245,8 +240,7 @@ func (o *lendingProcess) take(key job.Key) (refusal string) {
 	return ""
 }
 
-// crowded takes that a worker has room but not for a bucket. Others go before it then, until it
-// starts a job again.
+// crowded records a worker's refusal of one bucket. Others precede it until it starts a job.
 func (w *world) crowded(d *drainer, name string, key job.Key) {
 	d.core.Handle(Refused{name, key}, d.clock())
 	for _, c := range w.contests {
@@ -311,7 +305,7 @@ func (c *promise) refuse(d *drainer) {
 	})
 }
 
-// send gives the job to the worker that claimed, and begins to wait for what it says.
+// send gives a job to the claiming worker, and awaits its messages.
 func (s *stint) send() {
 	w, d, o := s.d.w, s.d, s.worker.from
 	s.wait()
@@ -347,7 +341,7 @@ func (s *stint) hear(o record.Outcome) {
 	}
 }
 
-// progress takes that the job goes on, for its new owner too when the partition was handed over.
+// progress extends a run, for the partition's new owner too.
 func (s *stint) progress() {
 	if s.over {
 		return
@@ -366,8 +360,7 @@ func (s *stint) progress() {
 	})
 }
 
-// told takes the job that the worker was promised for. One that comes when nothing is promised any
-// more, or too long after the claim, is late and not run.
+// told takes the job for a claim. A late one, or one without a claim, is not run.
 func (c *promise) told(s *stint) {
 	w := c.from.w
 	switch {
@@ -389,7 +382,7 @@ func (c *promise) told(s *stint) {
 	if w.chance(0.01) {
 		took = w.between(timeout, 5*timeout/2)
 	}
-	hangs := w.chance(0.01) // it says nothing more, until it is stopped or its own time-out ends it
+	hangs := w.chance(0.01) // it is silent until stopped or timed out
 	if hangs {
 		took = 3 * timeout
 	}
@@ -423,7 +416,7 @@ func (c *promise) ends(s *stint, o record.Outcome) {
 	}
 }
 
-// confirm repeats an outcome until the valve has answered, for as long as a time-out.
+// confirm repeats an outcome until it is confirmed, for up to a timeout.
 func (c *promise) confirm(s *stint, o record.Outcome, said time.Duration) {
 	w := c.from.w
 	if c.from.gone() || said > s.timeout() {

@@ -11,9 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What a world may be like in the simulation, beyond what every world has: each seed has some of
-// these hazards, so that what only they could break is judged with them and everything else as
-// sharply as without.
+// Hazards of a world, beyond those of every world. Each seed has some, so that breaches that only
+// they cause are judged with them, and all else without.
 
 var onlyHazards = flag.String("hazards", "",
 	"hazards that every world of the simulation has, and no other, by comma")
@@ -26,7 +25,7 @@ const (
 	noLeader hazard = "no-leader"
 	// a step of a core takes time, by the number of its buckets
 	costlySteps hazard = "costly-steps"
-	// no renewal of a process arrives, and all else does: it is declared dead with writes under way
+	// a process's renewals are lost: it is declared dead with writes under way
 	muteLeases hazard = "mute-leases"
 	// attempt records and letters are stored after nobody waits for it any more
 	lateCalls hazard = "late-calls"
@@ -48,8 +47,7 @@ const (
 	prioritySteps hazard = "steps-of-priority"
 )
 
-// hazards are those that are drawn, and what happens now and then in worlds that have them. New
-// ones go to the end, so that the seeds keep what they have.
+// hazards lists all. New ones go to the end, so that seeds keep theirs.
 var hazards = []struct {
 	name   hazard
 	chance float64
@@ -78,8 +76,7 @@ var hazards = []struct {
 	{damages, 0.2, (*world).damage},
 }
 
-// pickHazards draws what a world is like: from a source of its own, so that a new hazard changes
-// only the worlds that have it.
+// pickHazards draws from a source of its own, so that a new hazard changes only its worlds.
 func (w *world) pickHazards(seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	calm := rng.Float64() < 0.3
@@ -128,13 +125,11 @@ func (w *world) someDrainer() *drainer {
 	return alive[w.rng.IntN(len(alive))]
 }
 
-// tableNames are what the buckets of records are called among those that can lose their leader.
 var tableNames = [...]string{TableDrainers: "leases", TablePartitions: "owners"}
 
 const attemptsName, lettersName = "attempts", "letters"
 
-// loseLeader leaves a stream or a bucket of records without a leader for a while: it answers
-// nothing.
+// loseLeader leaves a stream or table without a leader: it answers nothing.
 func (w *world) loseLeader() {
 	names := append([]string{attemptsName, lettersName}, tableNames[:]...)
 	for i := range w.policies {
@@ -144,7 +139,6 @@ func (w *world) loseLeader() {
 	w.orphaned[name] = max(w.orphaned[name], w.now+w.between(200*time.Millisecond, 8*time.Second))
 }
 
-// headless reports whether a stream or a bucket of records has no leader, or is not there.
 func (w *world) headless(name string) bool {
 	s := w.streams[name]
 	return w.orphaned[name] > w.now || s != nil && s.missing
@@ -168,9 +162,8 @@ func (w *world) removeSome() {
 	}
 }
 
-// estrange lets a drainer of another version take a partition that was just released, keep it
-// without starting anything, and leave it as it found it. Nobody of this version can read what it
-// writes meanwhile.
+// estrange lets a drainer of another version take a released partition, start nothing, and leave it
+// unchanged. This version cannot read its record meanwhile.
 func (w *world) estrange(key string, released Record) {
 	if w.records[TablePartitions][key].Revision != released.Revision || w.down {
 		return
@@ -185,9 +178,8 @@ func (w *world) estrange(key string, released Record) {
 	})
 }
 
-// damage writes garbage over a record of owners or leases, or over a checkpoint. An owner that
-// lives knows all that its record said. What else a record or a checkpoint told is lost, as in a
-// crash: jobs may run twice.
+// damage overwrites a record of owners or leases, or a checkpoint. A living owner knows its
+// contents; otherwise they are lost as in a crash: jobs may run twice.
 func (w *world) damage() {
 	t := TablePartitions
 	if w.chance(0.2) {

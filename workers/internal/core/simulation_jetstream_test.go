@@ -33,15 +33,15 @@ type consumer struct {
 	handed  uint64          // sequence of what was handed over last
 	counted uint64          // sequence up to which it counts: less than last when it lags
 	swept   bool
-	// a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
+	// a delivery was lost: later ones wait until the backlog is reopened
 	lost   bool
 	lean   bool // it delivers no bodies
 	open   bool // its owner has it
 	closed bool
 }
 
-// deliver sends messages to a consumer's owner, in order, and no sooner than a gap after those
-// before. One that is lost makes a hole, which the backlog notices.
+// deliver sends messages to a consumer's owner, in order, after a gap. A lost one makes a hole,
+// which the backlog notices.
 func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration) {
 	for _, a := range messages {
 		c.pending[a.Seq] = true
@@ -88,7 +88,7 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 	})
 }
 
-// again delivers messages once more, of which some may be acknowledged while they are on the way.
+// again redelivers messages, some of which may be acknowledged meanwhile.
 func (w *world) again(c *consumer, batch []job.Arrived) {
 	w.after(w.latency(), func() {
 		batch = slices.DeleteFunc(batch, func(a job.Arrived) bool {
@@ -103,9 +103,8 @@ func (w *world) again(c *consumer, batch []job.Arrived) {
 	})
 }
 
-// sweep asks the stream's leader, some time after a delivery, whether anything else is to come of
-// what was stored when the consumer was made. Like the backlog it asks again when it comes to
-// nothing.
+// sweep asks the leader, after a delivery, whether jobs stored at the opening are still to come,
+// and repeats that after a failure.
 func (w *world) sweep(c *consumer, through uint64) {
 	if c.swept || c.closed || c.lost || through < c.handed {
 		return
@@ -124,8 +123,7 @@ func (w *world) sweep(c *consumer, through uint64) {
 	})
 }
 
-// stored reports whether a stream holds anything for a consumer after a sequence, up to the last
-// one when that was made.
+// stored reports whether a consumer is yet to deliver jobs of its opening.
 func (w *world) stored(c *consumer, through uint64) bool {
 	last := c.last
 	if w.sabotage == countsBelieved {
@@ -139,8 +137,7 @@ func (w *world) stored(c *consumer, through uint64) bool {
 	return false
 }
 
-// lag lets a consumer fall behind from somewhere in what it has to deliver: all after that comes
-// late.
+// lag delays all of a consumer's deliveries from some point.
 func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.Duration) {
 	lags := w.has(lagging) || w.sabotage == countsBelieved
 	if len(stored) == 0 || !lags || w.chance(0.4) {
@@ -203,7 +200,7 @@ func (w *world) write(t Table, key string, r Record) {
 	}
 }
 
-// put plays a compare-and-set whose answer, or which itself, may be lost or late.
+// put plays a compare-and-set. It, or its answer, may be lost or late.
 func (d *drainer) put(p Put) {
 	if p.Why == whyTake {
 		d.w.aimed(d, atAClaim, 50*time.Millisecond)
@@ -291,8 +288,8 @@ func (d *drainer) read(p Put) {
 	})
 }
 
-// open plays the opening of a backlog: what the predecessor left is read, other consumers are
-// deleted, everything that is stored is delivered, some of the time slowly.
+// open plays the opening of a backlog: it reads the predecessor's records, deletes other consumers,
+// and delivers all stored jobs, at times slowly.
 func (d *drainer) open(o Opening) {
 	w := d.w
 	policy, number := o.Part.Policy, o.Part.Number
@@ -362,7 +359,6 @@ func (d *drainer) open(o Opening) {
 	})
 }
 
-// consume makes the consumer of an epoch and returns what it has to deliver.
 func (w *world) consume(d *drainer, p *partition,
 	epoch uint64) (c *consumer, stored []*job.Arrived) {
 	s := w.streams[p.Policy]

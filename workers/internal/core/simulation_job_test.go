@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
-// The jobs of the simulation: who publishes them, and what the world sees of them.
+// The jobs: their publishers, and the world's view of them.
 
-// identity tells a job from all others: sequences of a stream that is made anew begin with 1 again.
+// identity is unique even if a recreated stream repeats sequences.
 type identity struct {
 	policy string
 	seq    uint64
@@ -54,15 +54,14 @@ type fate struct {
 	dead      string
 	cancelled bool
 	removed   bool // from the stream, by somebody else
-	// what it comes to may not count: a process that ran it, or was to acknowledge it, crashed
+	// its outcome may be lost: a process that ran or acknowledged it crashed
 	forgiven bool
 }
 
 // final reports whether nothing may start the job any more.
 func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled || f.removed }
 
-// overdue reports whether a new owner may have given up waiting for the job's outcome. Its clock
-// may be a little fast.
+// overdue reports whether a new owner with a fast clock may have given up waiting for the outcome.
 func (f *fate) overdue(now, timeout time.Duration) bool {
 	return f.handed && now-f.heard >= timeout-timeout/1000
 }

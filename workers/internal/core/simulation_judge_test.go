@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// slot is one start: when, and under which limits, as far as its drainer had heard.
+// slot is a start, with the limits that its drainer knew.
 type slot struct {
 	number int // of the valve's decision
 	at     time.Duration
@@ -22,8 +22,7 @@ type slot struct {
 	tokens int64  // that it used, where a limit counts them; 0: its cost
 }
 
-// takeover is one after a crash, and when the checkpoint that it went by was put together, −1 if
-// there was none.
+// takeover is one after a crash, and when its checkpoint was built; −1: none.
 type takeover struct {
 	at    time.Duration
 	noted int
@@ -92,19 +91,20 @@ func (w *world) fates() []*fate {
 	})
 }
 
-// overfull checks law 2 in slots: what starts in any window of length T ≥ 1 s takes at most peak·(T
-// + 2 ms) + burst slots, where the last job of the window counts as one.
+// overfull checks law 2 in slots: in any window of length T ≥ 1 s at most peak·(T + 2 ms) + burst
+// slots start, where the last job of the window counts as one.
 //
-// For a clock lets a job start as soon as there is one slot for it, and makes those behind it wait
-// for all that it takes (the proof stands at pace.Clock). So a single job may overshoot the rate by
-// its cost less one, at the end of a window and nowhere else. There are two exceptions:
+// A clock lets a job start when one slot is free, and makes later ones wait for all its slots (see
+// pace.Clock). So a job may overshoot by its cost less one, at the end of a window only. Two
+// exceptions:
 //
-//   - After a crash its bucket counts as having started a job of cost one, unless a checkpoint
-//     knows better. So a job that started after the checkpoint was put together, and was the last
-//     before the takeover, counts as one.
-//   - Over a change the larger rate and burst count, and what is still to be waited for becomes
-//     shorter with a faster rate but no longer with a slower one. So a slower rate that becomes
-//     faster again forgets what the last job took.
+// - After a crash a bucket counts as having started a job of cost one, unless a checkpoint knows
+// better. So the last job before a takeover, if started after the checkpoint was built, counts as
+// one.
+//
+// - Across a change the larger rate and burst count, and waits become shorter with a faster rate
+// but no longer with a slower one. So a slower rate that becomes faster again forgets what the last
+// job took.
 func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
 	takeovers []takeover) string {
 	slices.SortFunc(starts, func(a, b slot) int {

@@ -12,11 +12,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// The judge of the simulation is judged itself, where the world obliges it to be lenient: by
-// histories, some of which must fail.
+// The simulation's judge is tested where the world obliges it to be lenient: by histories, some of
+// which must fail.
 
-// heirs are two processes, of which the second owns the partition of a job that the first owned
-// before.
+// heirs are two processes: the second owns the partition of a job that the first owned before.
 type heirs struct {
 	w            *world
 	fate         *fate
@@ -100,8 +99,7 @@ func TestALateAttemptRecordCounts(t *testing.T) {
 	}
 }
 
-// TestACrashAfterAnOutcomeBeforeItsJob: its records listed the job as its own;
-// and of nobody else who never ran it.
+// Its records listed the job as its own, and nobody else's.
 func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 	ran := func(seqs ...uint64) (running []record.Run) {
 		for _, seq := range seqs {
@@ -133,8 +131,7 @@ func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 	}
 }
 
-// TestACrashCountsWhereACheckpointToldOfTheRun: of this run, for one that tells of a former run can
-// be written over by one that was put together between the two.
+// A checkpoint of a former run can be overwritten by one built between the two runs.
 func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	for name, composed := range map[string]int{"before the run began": 19, "when it began": 20,
 		"later": 21} {
@@ -156,8 +153,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	}
 }
 
-// TestARemovedJobsRunHoldsItsBucket: its owner cannot know that it is over before it
-// is told, but does know of one that it acknowledged itself.
+// Its owner knows that the run is over when told, or if it acknowledged the job itself.
 func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
@@ -212,8 +208,8 @@ func TestSharesOfWorkers(t *testing.T) {
 	}
 }
 
-// TestAPauseHoldsABucketUpOnceItsOwnerHears: a run of a former owner says nothing to its heir until
-// it is reported, and then of its own bucket alone, until the pause ends.
+// A former owner's run counts for its heir once it is reported, and then for its own bucket, until
+// the pause ends.
 func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h := newHeirs()
 	h.w.watchStandstill()
@@ -231,9 +227,8 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	}
 }
 
-// TestAPausedBucketMissesNoTurn: the target asks it of the bucket, whoever ran
-// the job. What says nothing of a pause takes no bucket out of the contest, unless it was reported
-// before its job came, when the owner does nothing yet about what it says.
+// The pause is the bucket's, whoever ran the job. Another outcome takes no bucket out of the
+// contest, unless it was reported before its job arrived, when the owner ignores it.
 func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {
 		outcome record.Outcome

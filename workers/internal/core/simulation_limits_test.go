@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// limitWorld is a world whose policies limit starts, by a source of chance of its own.
+// limitWorld is a world whose policies limit starts, with draws of its own.
 func limitWorld(seed uint64, s sabotage) *world {
 	w := newWorld(seed, s)
 	rng := rand.New(rand.NewPCG(seed, 22))
@@ -36,7 +36,7 @@ func limitWorld(seed uint64, s sabotage) *world {
 	return w
 }
 
-// last makes a limit one that lasts for minutes, so that a budget is kept.
+// last makes a limit last for minutes, so that a budget is kept.
 func last(l *policy.Limit) {
 	for _, n := range []*int64{&l.Limit, &l.Capacity, &l.Burst, &l.Refill.Count, &l.Outflow.Count} {
 		*n *= 4
@@ -47,8 +47,8 @@ func last(l *policy.Limit) {
 	}
 }
 
-// drawLimit draws the numbers of a limit, at least so many jobs or tokens, and its algorithm: one
-// of those given, or one whose windows are aligned to the servers' clocks, unless these step.
+// drawLimit draws a limit of at least so many jobs or tokens, by one of the given algorithms, or
+// one with windows aligned to the servers' clocks, unless these step.
 func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 	kinds ...policy.Algorithm) {
 
@@ -74,8 +74,7 @@ func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 	}
 }
 
-// TestSimulationOfLimits: whatever happens to drainers and servers, no limit of a bucket lets more
-// start than it says.
+// No limit of a bucket lets more start than it says, whatever happens.
 func TestSimulationOfLimits(t *testing.T) {
 	testLimits(t, limitWorld)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// simulated is how a drainer of the simulation carries out what its core wants.
 type simulated struct{ *drainer }
 
 func (d simulated) Close(p handle.Partition) { d.closeConsumers(p) }
@@ -83,8 +82,8 @@ func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
 
 // repeated is called when an owner dropped a job for another one of its name, which must be there
-// unless somebody removed it from the stream. Owners that are replaced drop jobs to no effect, and
-// those that crash may not have.
+// unless somebody removed it. Replaced owners drop jobs without effect, and crashed ones may not
+// have.
 func (d *drainer) repeated(c valve.Seen) {
 	if c.Reason == "" {
 		return // an operator did
@@ -106,8 +105,7 @@ func (d *drainer) repeated(c valve.Seen) {
 	d.w.cancelled(f, d.core.part(c.Part))
 }
 
-// TellLost hears that a process gave its lease up, which the world has seen unless the lease is
-// damaged.
+// TellLost follows a lost lease, which the world knows unless the lease is damaged.
 func (d simulated) TellLost() {
 	if d.w.has(damages) {
 		d.w.unplanned(d.drainer)

@@ -8,9 +8,8 @@ import (
 // stall is a moment at which a machine was late.
 type stall struct{ at, length time.Duration }
 
-// TestSimulationKeepsTheRate checks law 2 from below: with work, workers and nothing that disturbs,
-// 99.5 % of what the rate allows starts, net of the stalls of the machine, in each stretch of 5 s
-// or more.
+// TestSimulationKeepsTheRate checks law 2 from below: with work, workers and no disturbance, 99.5 %
+// of the rate starts, net of the machine's stalls, in each stretch of 5 s or more.
 func TestSimulationKeepsTheRate(t *testing.T) {
 	const begins, ends, stretch = 10 * time.Second, 60 * time.Second, 5 * time.Second
 	for _, rate := range []string{"1/s", "3/s", "10/s", "50/s", "200/s"} {
@@ -50,7 +49,7 @@ func TestSimulationKeepsTheRate(t *testing.T) {
 						stalled += s.length
 					}
 				}
-				// A job that costs ten slots may begin before the stretch or end after it.
+				// A job of ten slots may begin before the stretch or end after it.
 				if want := perSecond*0.995*(to-from-stalled).Seconds() - 10; taken < want {
 					t.Errorf("%s: %v slots from %v to %v, want %.1f at least; %v stalled", rate,
 						taken, from, to, want, stalled)

@@ -17,7 +17,7 @@ type stint struct {
 	d     *drainer
 	fate  *fate
 	given time.Duration // to a worker, when
-	// jobs of the bucket that may run at once, as far as the drainer had heard; 0: any number
+	// concurrency of the bucket, as the drainer knew it; 0: unlimited
 	most   int
 	slot   slot
 	worker *promise // elsewhere; nil: a local one
@@ -153,7 +153,7 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
-	// It obeys the limits of now, if its drainer has heard of others since.
+	// it obeys newer limits if its drainer knows them
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)
@@ -258,8 +258,7 @@ func (s *stint) finish(o record.Outcome) {
 	s.d.core.Handle(Finish(s.Run, o), s.d.clock())
 }
 
-// breaks reports whether a breaker is open that the run obeys, and whether its attempt counts
-// nevertheless.
+// breaks reports whether a breaker holds the run, and whether its attempt counts all the same.
 func (s *stint) breaks() (open, counts bool) {
 	v := s.d.core.valves[s.fate.policy]
 	if !s.part.Owned() || v == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// sharedWorld is a world whose policies share limits on starts: all of them one, and some a second.
+// sharedWorld is a world whose policies share one limit on starts, and some a second.
 func sharedWorld(seed uint64, s sabotage) *world {
 	rng := rand.New(rand.NewPCG(seed, 23))
 	return newWorldWith(seed, s, func(w *world) {
@@ -45,7 +45,7 @@ func sharesLimit(p policy.Policy, limit string) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Shared == limit })
 }
 
-// openShared plays the opening of what a limit's state goes with: records are read, and no more.
+// openShared plays the opening for a limit: only records are read.
 func (d *drainer) openShared(o Opening) {
 	w := d.w
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
@@ -67,16 +67,15 @@ func (d *drainer) openShared(o Opening) {
 	})
 }
 
-// apart is what the world knows of limits that are with another drainer than a policy that shares
-// them.
+// apart is the world's knowledge of limits at another drainer than a policy that shares them.
 type apart struct {
 	with     map[string]*drainer      // the limits
 	since    map[string]time.Duration // by policy and limit
 	drainers int                      // that live
 }
 
-// togetherWithin is how long that may last while the drainers are the same: until these have been
-// so for a while, and what moves was taken long enough ago to do so, by answers that are slow.
+// togetherWithin bounds that while the drainers are the same: they must be stable, and the
+// partition taken long enough ago, with slow answers.
 const togetherWithin = steadyFor + simulatedLease/2 + 2*answers + 3*tick
 
 // lookAtShared checks that what is shared has an owner.
@@ -91,7 +90,7 @@ func (w *world) lookAtShared() {
 	}
 }
 
-// lookApart checks that a policy comes to where the limits are that it shares.
+// lookApart checks that a policy moves to its shared limits.
 func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
 	for _, l := range p.SharedLimits() {
 		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
@@ -118,8 +117,7 @@ func (w *world) sharedLimits() (names []string) {
 	return names
 }
 
-// TestSimulationOfSharedLimits: whatever happens to drainers and servers, and to the limit, the
-// policies that share it start no more together than it says, and none is left behind.
+// Policies that share a limit together start no more than it allows, and none is left behind.
 func TestSimulationOfSharedLimits(t *testing.T) {
 	playSeeds(t, func(seed uint64) *world {
 		w := sharedWorld(seed, noSabotage)
@@ -135,8 +133,7 @@ func TestSimulationOfSharedLimits(t *testing.T) {
 	})
 }
 
-// changeShared has an operator change the limit that all share, in some worlds, and returns the
-// largest that it was.
+// changeShared changes the limit that all share, in some worlds, and returns its largest values.
 func (w *world) changeShared(seed uint64) map[string]policy.Limit {
 	rng := rand.New(rand.NewPCG(seed, 24))
 	most := map[string]policy.Limit{}

@@ -10,26 +10,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Nothing stands still for longer than the design needs: a partition without an owner, or a bucket
-// that could start a job. The world looks four times a second; whatever may hold something up for a
-// while makes its time begin anew.
+// Nothing stands still for longer than the design requires: a partition without an owner, or a
+// bucket that could start a job. The world looks four times a second; a cause for a delay restarts
+// the time.
 
 const (
 	lookEvery = 250 * time.Millisecond
-	// answers is how long a few messages may take, all of them slow, with a step of a core that
-	// costs time before each.
+	// answers bounds a few slow messages, with a slow step of a core before each.
 	answers = time.Second
-	// hindrance is how long what a call that was lost holds up: until it is given up and read back,
-	// or what was sent comes late.
+	// hindrance bounds the effect of a lost call: until it is read back, or arrives late.
 	hindrance = 3*time.Second + answers
 )
 
-// takeoverWithin is how long a partition may be without a live owner while the server answers and a
-// drainer is there that may own it: its former owner's lease has to run out from the last renewal,
-// which was seen at once (by the slowest clock); at the next tick it is declared dead, at one of
-// the next the partition is free, and one that is not its favourite leaves it to that for
-// favouriteFirst; then it is claimed, at a tick, and opened. An opening that failed is tried again
-// after reopenAfter, and as much longer as it failed more often.
+// takeoverWithin bounds how long a partition is without a live owner while the server answers and
+// an eligible drainer exists: the former lease expires (by the slowest clock); a tick later its
+// owner is declared dead, then the partition is free, and left to its favourite for favouriteFirst;
+// then it is claimed, at a tick, and opened. A failed opening is repeated after reopenAfter, and
+// longer after several.
 func takeoverWithin(failures int) time.Duration {
 	opening := answers
 	for n := range failures {
@@ -39,7 +36,7 @@ func takeoverWithin(failures int) time.Duration {
 		answers + opening
 }
 
-// fitness is since when a drainer has been able to own a policy's partitions.
+// fitness is since when a drainer could own a policy's partitions.
 type fitness struct {
 	d      *drainer
 	policy string
@@ -56,7 +53,7 @@ type standstill struct {
 
 type idleShare struct {
 	since time.Duration
-	owner string // by its record, if that was gone or could not act when last looked at
+	owner string // by its record, if that was gone or unable to act at the last look
 
 	read   *Record // when last looked at, and what it says
 	record record.Owner
@@ -67,7 +64,7 @@ type idleBucket struct {
 	since time.Duration
 	told  *told
 	part  *partition
-	// a job of it, or of its policy, found its target down last; 0: one that began later did not
+	// when a job last found its target, or its policy's, down; 0: a later one did not
 	down      time.Duration
 	throttles int           // in a row
 	cool      time.Duration // it cools down, until when at most
@@ -94,7 +91,7 @@ func (w *world) watchStandstill() {
 	w.after(lookEvery, look)
 }
 
-// hinder is called when a call of a drainer came to nothing, or not at once.
+// hinder is called when a drainer's call failed or was late.
 func (d *drainer) hinder() { d.hindered = d.w.now + hindrance }
 
 // able reports whether nothing keeps a drainer from what it has to do.
@@ -131,8 +128,8 @@ func (w *world) lookForStandstill() {
 	}
 }
 
-// lookAtDrainers notes which may own a policy's partitions, and reports whether nobody's state is
-// in doubt.
+// lookAtDrainers notes which may own a policy's partitions, and reports whether all states are
+// certain.
 func (w *world) lookAtDrainers(name string) (quiet bool) {
 	quiet = true
 	for _, d := range w.drainers {
@@ -148,8 +145,7 @@ func (w *world) lookAtDrainers(name string) (quiet bool) {
 	return quiet
 }
 
-// mayOwn reports whether a drainer may own what is called so: of a limit that policies share, one
-// that may own any of these.
+// mayOwn reports whether a drainer may own a policy or, of a shared limit, any of its policies.
 func (d *drainer) mayOwn(name string) bool {
 	limit, shared := record.Shared(name)
 	return slices.ContainsFunc(d.w.policies, func(p policy.Policy) bool {
@@ -158,7 +154,7 @@ func (d *drainer) mayOwn(name string) bool {
 	})
 }
 
-// lookAtShare returns who owns a partition and lets its jobs start, nil when there is nobody.
+// lookAtShare returns the owner that lets a partition's jobs start, or nil.
 func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *partition) {
 	key := record.ShareKey(name, number)
 	s := w.stands.shares[key]
@@ -217,8 +213,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	return nil, nil
 }
 
-// lookAtBucket checks that a bucket starts something, if it has work, and who owns its partition
-// can.
+// lookAtBucket checks that a bucket with work starts something if its owner can.
 func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partition) {
 	b := w.stands.buckets[bucketOf(name, key)]
 	switch {
@@ -238,8 +233,8 @@ func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partiti
 	}
 }
 
-// mayStart reports whether nothing that people said, and no want of workers, keeps a bucket from
-// starting a job.
+// mayStart reports whether neither operators nor a lack of workers keep a bucket from starting a
+// job.
 func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
 	_, paused := w.set.paused[part.Policy]
@@ -278,11 +273,11 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 	return false
 }
 
-// startsWithin is how long a bucket that could start a job may start none: as long as the slots of
-// its last one take, and one interval more after a takeover; under a total outflow, until all
-// others had the turns that they have missed, of weight 5 at most. A job whose attempt counted
-// backs off first, and a target that was down is probed at least once a minute. Where concurrency
-// is bounded, runs that nobody hears of any more hold it for a time-out.
+// startsWithin bounds the time without a start of a bucket that could start a job: its last job's
+// slots, and one interval after a takeover; under a total outflow, until all others had their
+// missed turns, of weight 5 at most. A counted attempt backs off first, and a target that was down
+// is probed at least once a minute. Runs that are no longer heard of hold concurrency for a
+// timeout.
 func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
@@ -312,8 +307,7 @@ func (w *world) moves(s *stint) {
 	}
 }
 
-// rests is called when an owner hears how a run ended, which holds its bucket up for a while, or
-// its job.
+// rests is called when an owner hears of a run's end that holds its bucket, or its job.
 func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	f, b := s.fate, w.stands.buckets[s.fate.bucket]
 	if b == nil || !ours {
@@ -332,9 +326,8 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	}
 }
 
-// cools is called when an owner hears from a target that is down or asks for a pause: from a run of
-// its own, or from one that a former owner reports to it, which holds the bucket up from then on as
-// well.
+// cools is called when an owner hears that a target is down or asks for a pause, from its own run
+// or a former owner's.
 func (w *world) cools(bucket string, t *told, o record.Outcome) {
 	b := w.stands.buckets[bucket]
 	switch {

@@ -21,13 +21,13 @@ import (
 )
 
 // The simulation runs whole drainers (core, valves, clocks: everything but I/O) in virtual time
-// against a model of JetStream, from a seed. It checks the laws of DESIGN.md on what the world saw,
-// not on what the drainers believe.
+// against a model of JetStream, from a seed. It checks the laws of DESIGN.md by the world's
+// observations, not the drainers'.
 //
-// This file holds the world. Its rooms: simulation_jetstream_test.go is what is stored,
-// simulation_drainer_test.go one process, simulation_job_test.go the jobs, simulation_run_test.go
-// the workers, simulation_elsewhere_test.go those of others, simulation_change_test.go and
-// simulation_edit_test.go the operators, simulation_disturbance_test.go what goes wrong,
+// This file has the world. Others have its parts: simulation_jetstream_test.go stored state,
+// simulation_drainer_test.go a process, simulation_job_test.go jobs, simulation_run_test.go
+// workers, simulation_elsewhere_test.go remote workers, simulation_change_test.go and
+// simulation_edit_test.go operators, simulation_disturbance_test.go failures,
 // simulation_judge_test.go and simulation_turns_test.go the laws.
 
 var (
@@ -115,15 +115,14 @@ func playSeeds(t *testing.T, play func(seed uint64) *world) {
 	}
 }
 
-// TestSimulationOfAnOutage: the targets of all policies are down for ten minutes, while drainers
-// come, go and crash. No job uses its attempts up, which without breakers takes a minute; when the
-// targets are back, everything is done, at the rates.
+// All targets are down for ten minutes, while drainers come, go and crash. No job uses up its
+// attempts, which without breakers takes a minute; afterwards all is done, at the rates.
 func TestSimulationOfAnOutage(t *testing.T) {
 	const begins, length = 5 * time.Second, 10 * time.Minute
 	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 12)); seed++ {
 		w := newWorld(seed, noSabotage)
 		if w.has(streamsAnew) || w.has(retiring) {
-			continue // where few jobs are left, what they say of a target opens no breaker
+			continue // with few jobs left, a target's failures open no breaker
 		}
 		for i := range w.policies {
 			p := &w.policies[i]
@@ -192,7 +191,7 @@ type world struct {
 	events   int
 
 	records [2]map[string]*Record // by table
-	// by revision of a checkpoint: how many decisions there were when it was put together
+	// decisions before a checkpoint was built, by its revision
 	composed map[uint64]int
 	attempts map[string]StoredAttempt
 	revision uint64
@@ -339,7 +338,7 @@ func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	return w
 }
 
-// simulate runs one seed; the laws that were broken are in the world that it returns.
+// simulate runs one seed; its world has the broken laws.
 func simulate(seed uint64, s sabotage) *world {
 	w := newWorld(seed, s)
 	w.operators(busy)
@@ -347,7 +346,7 @@ func simulate(seed uint64, s sabotage) *world {
 	return w.live()
 }
 
-// live lets a world go on until everything is settled, and judges what happened.
+// live runs a world until everything is settled, and judges it.
 func (w *world) live() *world {
 	w.watchStandstill()
 	for len(w.queue) > 0 && w.now < 45*time.Minute && len(w.broken) == 0 {
@@ -402,8 +401,7 @@ func (w *world) add(p policy.Policy) {
 	w.streams[p.Name] = newStream(w.wall())
 }
 
-// valid sees to it that the world asks of the drainers only what the policies' own checks let
-// through.
+// valid checks that policies pass their own validation.
 func (w *world) valid(p policy.Policy) {
 	if problems := p.Validate(); len(problems) > 0 {
 		panic(fmt.Sprint(problems))

@@ -12,19 +12,18 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// contest is the competition of a policy's buckets for the turns of its total outflow, or of limits
-// on the starts of all, under one owner.
+// contest is the competition of a policy's buckets for turns under a total outflow, or limits of
+// all keys, under one owner.
 //
-// The turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law:
-// while two buckets can start jobs all the time, what they start, by cost and divided by weight,
-// differs over any part of that time by at most one job of each, the costliest that they started in
-// it or last before. For the bucket that goes first has not taken more turns than the other, so it
-// is never ahead by more than its own last job, nor the other by more than its own. A job that
-// comes back from its worker's last check has had its turn.
+// Turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law: while
+// two buckets can start jobs, their starts, by cost divided by weight, differ over any part of that
+// time by at most one job of each, the costliest that they started in it or last before. For the
+// bucket that goes first has not taken more turns than the other, so neither is ahead by more than
+// its own last job. A returned job has had its turn.
 type contest struct {
 	part    *partition
 	stream  *stream
-	arrives int // jobs that were stored when the backlog was opened and have not been delivered
+	arrives int // stored at the opening and not delivered yet
 	keys    map[job.Key]*contender
 	pairs   map[[2]job.Key]*rivalry
 }
@@ -32,22 +31,21 @@ type contest struct {
 // contender is one key of a contest.
 type contender struct {
 	jobs map[uint64]*fate // that were delivered to the owner
-	// of them, those that it has not given to a worker and that nothing holds back
+	// of them, not given to a worker nor held back
 	waiting map[uint64]bool
-	before  map[uint64]*fate // of them, those that were given to a worker under an earlier owner
+	before  map[uint64]*fate // of them, given to a worker under an earlier owner
 	running int              // under this owner
 	held    bool             // something may hold the bucket back, until it starts a job again
 	last    float64          // what its last job took, by weight
 }
 
-// rivalry is how far one key has been ahead of another since both could start jobs.
+// rivalry is by how much one key has been ahead of another since both could start jobs.
 type rivalry struct {
 	lead, low, high float64
 	most            [2]float64 // taken by one job of each
 }
 
-// opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can
-// hold buckets back.
+// opens begins a contest with n stored jobs. Undelivered ones can hold buckets back.
 func (w *world) opens(p *partition, s *stream, n int) {
 	own := func(l policy.Limit) bool { return !l.Together() && l.Shared == "" }
 	of := w.policyOf(p.Policy)
@@ -115,7 +113,7 @@ func (w *world) takeTurn(s *stint) {
 			winner := a == f.key || b == f.key
 			switch {
 			case winner && s.worker != nil && s.worker.notFor(c, a, b),
-				// whoever goes first may have no right to it: then it is for whom it was asked for
+				// the worker may be for another bucket only
 				winner && s.worker != nil && s.worker.turn.Key == f.key &&
 					s.worker.notFor(c, keys...):
 				delete(c.pairs, [2]job.Key{a, b})
@@ -133,9 +131,8 @@ func (w *world) takeTurn(s *stint) {
 	k.last = taken
 }
 
-// notFor reports whether one of some keys has no right to a worker, though it may have more right
-// to any: one that was asked for with the word that it is for that key alone, or for a key that ran
-// fewer jobs then (see [valve.NextTurn]).
+// notFor reports whether one of some keys has no right to a worker: it was requested for another
+// key alone, or for one that ran fewer jobs then (see [valve.NextTurn]).
 func (o *promise) notFor(c *contest, some ...job.Key) bool {
 	return slices.ContainsFunc(some, func(key job.Key) bool {
 		return key != o.turn.Key && (o.turn.Alone || c.keys[key].running > o.turn.Running)
@@ -165,13 +162,12 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 	}
 }
 
-// rivals reports whether a bucket certainly had the right to a start that one of a contest was
-// given: it may start jobs itself, as far as its own state goes, and so may whichever is its next
-// by the limits of all.
+// rivals reports whether a bucket certainly had the right to a start that another got: it and its
+// next job may start by all limits.
 //
-// Of these its jobs take one unit each, before which nobody is looked at. What takes more and does
-// not fit lets others pass, and for how long it knows only about: so who takes what comes free then
-// is by chance. Nor may there be a checkpoint to wait for that tells of its cost.
+// Its jobs take one unit of these each. A costlier one that does not fit lets others pass for a
+// time that only the limit knows, so their order is by chance. Nor may it wait for a checkpoint
+// with its cost.
 func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 	if key == s.fate.key {
 		return true
@@ -199,12 +195,11 @@ func (f *fate) takes(l policy.Limit) int64 {
 	return f.cost
 }
 
-// able reports whether a bucket could certainly start a job now, but for the total outflow.
+// able reports whether a bucket could certainly start a job now, except for the total outflow.
 func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 	t, k := d.told[c.part.Policy], c.keys[key]
 	for seq, f := range k.before {
-		// Where somebody else removed the job its run may go on, and hold concurrency, as far as
-		// the owner has heard.
+		// the run of a job that somebody removed may continue, and hold concurrency
 		if f.stream.messages[seq] == nil && !f.removed {
 			delete(k.before, seq)
 		}
@@ -237,8 +232,8 @@ func (w *world) finished(s *stint, o record.Outcome) {
 	w.holdsBack(s.part, s.fate.key, o)
 }
 
-// holdsBack is called when an owner hears how a run ended, its own or another's, or that it goes
-// on: unless that is all, it may hold the bucket back.
+// holdsBack is called when an owner hears of a run's end or progress, which may hold the bucket
+// back.
 func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
 	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed || o.Again > 0 ||
 		o.Kind == record.OutcomeProgress
@@ -269,7 +264,7 @@ func (w *world) hold(d *drainer) {
 	}
 }
 
-// turnsWorld is a world with one policy, whose buckets take turns under limits of all.
+// turnsWorld has one policy, whose buckets take turns under limits of all keys.
 func turnsWorld(seed uint64, s sabotage) *world {
 	rng := rand.New(rand.NewPCG(seed, 25))
 	return newWorldWith(seed, s, func(w *world) {
@@ -295,6 +290,5 @@ func turnsWorld(seed uint64, s sabotage) *world {
 	})
 }
 
-// TestSimulationOfTurnsUnderLimits: whatever happens to drainers and servers, buckets take turns by
-// their weight under limits of all, as they do under a total outflow.
+// Buckets take turns by weight under limits of all keys, as under a total outflow.
 func TestSimulationOfTurnsUnderLimits(t *testing.T) { testLimits(t, turnsWorld) }

@@ -20,15 +20,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestStories plays the stories of testdata/stories: what drainers do with each other's partitions,
-// line by line, while they join, leave, crash and freeze. They are told in a world of the
-// simulation in which nothing happens by chance. To write them anew:
+// TestStories plays the stories of testdata/stories, line by line, in a world without chance: how
+// drainers take and pass on partitions while they join, leave, crash and freeze. To rewrite them:
 //
 //	go test ./workers/internal/core -run TestStories -rewrite
 //
-// A block names how long it lasts, and what happens when it begins; below the line is what the
-// world saw. The block `end` lets everything come to its end and judges it by the laws, as the
-// simulation does.
+// A block has a duration and what happens at its beginning; below the line is what the world saw.
+// The block `end` runs the world to its end and judges it, as the simulation does.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -60,8 +58,8 @@ type story struct {
 	backup *stream
 }
 
-// calm is a source whose every draw is the highest: what may happen by chance does not, and what
-// takes a while takes its longest.
+// calm is a source whose every draw is the highest: nothing happens by chance, and everything takes
+// its longest.
 type calm struct{}
 
 func (calm) Uint64() uint64 { return math.MaxUint64 }
@@ -85,8 +83,7 @@ func (s *story) until(end time.Duration) {
 	s.now = end
 }
 
-// end lets time pass until all jobs have an outcome, and for as long as anything may take, and
-// judges.
+// end runs until all jobs have an outcome, and judges.
 func (s *story) end() {
 	for patience := s.now + 10*time.Minute; !s.settled() && s.now < patience; {
 		s.until(s.now + time.Second)
@@ -244,8 +241,8 @@ func copyOf(s *stream) *stream {
 	return backup
 }
 
-// restore puts a backup in a stream's place. What it lacks is gone, and of what it has some may
-// have ended since: both are the restorer's doing.
+// restore puts a backup in a stream's place. Jobs that it lacks are gone, and others may have
+// ended.
 func (s *story) restore(name string) {
 	was := s.streams[name]
 	for _, seq := range slices.Sorted(maps.Keys(was.messages)) {
@@ -282,7 +279,7 @@ func (d *drainer) says(format string, args ...any) {
 	d.w.says("%s "+format, append([]any{d.core.options.Name}, args...)...)
 }
 
-// started tells of a start, and of what is known of the runs before it.
+// started notes a start, and earlier runs.
 func (d *drainer) started(s *stint) {
 	before := ""
 	if s.Crashes > 0 {
@@ -294,7 +291,7 @@ func (d *drainer) started(s *stint) {
 	d.says("starts %s of %s%s", job.ID(s.fate.policy, s.Seq), s.fate.key, before)
 }
 
-// fences tells that a drainer may start jobs from now on, or may no more.
+// fences notes when a drainer may or may not start jobs.
 func (d *drainer) fences(was bool) {
 	switch is := d.core.wasOpen; {
 	case is && !was:
@@ -324,7 +321,7 @@ func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result pu
 	}
 }
 
-// renewalWritten tells the first of a lease, and of one that says something new.
+// renewalWritten notes a lease's first renewal, and those with news.
 func (w *world) renewalWritten(name, id string, value []byte, before *Record) {
 	var was, is record.Lease
 	w.decode(value, &is)

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// heldElsewhere is a core that has taken api.0 over, with job 3 running in a process that lives,
-// while the stream goes up to a sequence.
+// heldElsewhere is a core that took api.0 over, with job 3 running in a live process, and a stream
+// of given length.
 func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) {
 	t.Helper()
 	p := leaky("api", "10/s")
@@ -31,7 +31,7 @@ func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key job.Key) {
 	c.Handle(Arrived{Part: p.Partition, Epoch: p.Epoch, Jobs: []job.Arrived{j}}, now)
 }
 
-// startsWithin lets a core act, while the holder renews its lease, and tells what it starts.
+// startsWithin runs a core, while the holder renews its lease, and returns its starts.
 func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []uint64) {
 	revision := uint64(100_000)
 	for end := now.Add(length); now < end; now = now.Add(100 * ms) {
@@ -75,8 +75,7 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 	}
 }
 
-// Whatever keeps a sweep from its end, it does not hold buckets up for longer than the runs may
-// last.
+// A sweep that does not end holds buckets only as long as the runs may last.
 func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 4, "b")
@@ -90,7 +89,7 @@ func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	}
 }
 
-// Who told the stream's last sequence may have been out of date: what lies beyond it is not gone.
+// The stream's last sequence may have been outdated.
 func TestASweepIgnoresLaterJobs(t *testing.T) {
 	c, part, now := heldElsewhere(t, 2)
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Swept: true}, now)

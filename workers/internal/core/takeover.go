@@ -16,7 +16,7 @@ type Opened struct {
 	Created time.Time // of the stream
 	// when JetStream stored the taking
 	Taken      time.Time
-	Read       time.Time         // when that was read, by this machine's wall clock
+	Read       time.Time         // by this machine's wall clock
 	Checkpoint record.Checkpoint // a predecessor's
 	Noted      time.Time         // when JetStream stored the checkpoint
 	Revision   uint64            // of the checkpoint's record
@@ -102,7 +102,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
-		// The table was recreated, which an owner may not have noticed.
+		// the table was recreated, perhaps unnoticed by an owner
 		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
@@ -110,7 +110,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
-			// the checkpoint's writer may not have noticed the loss of the record
+			// the checkpoint's writer may not know of the record's loss
 			in.Fence = c.options.Lease
 		}
 		in.Handover = found.Checkpoint.Handover

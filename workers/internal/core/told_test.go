@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// TestAValveAtRestIsReportedUntilNothingChanges: the balance of a limit that is not whole again
-// when the valve rests goes on being reported, and after that the valve costs nothing.
+// A limit's balance is reported until it is whole again. Then the valve costs nothing.
 func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Limits = []policy.Limit{{Name: "account", Key: policy.KeyGlobal, Rule: policy.Rule{

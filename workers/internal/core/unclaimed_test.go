@@ -21,15 +21,14 @@ func bystander(c *Core, now pace.Instant) {
 			Stored: originWall}}, now)
 }
 
-// released is what the former owner of api.0 left, as it comes back when this one does not take it
-// in.
+// released is the record of the former owner of api.0.
 var released = record.Owner{V: record.Version, Owner: "before", Released: true,
 	Handover: record.Handover{
 		Rate: "1/m", Clocks: []record.Clock{{Key: "a", Due: 60_000_000}},
 		Running: []record.Run{{Seq: 3, Holder: "holder"}}, Done: []uint64{1},
 	}}
 
-// givenBack is a check that the record of api.0 says what it did before the claim.
+// givenBack checks that the record of api.0 is as before the claim.
 func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	t.Helper()
 	found := c.shares["api.0"].record
@@ -44,8 +43,8 @@ func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	}
 }
 
-// A drainer that cannot open a partition's backlog, of a stream in a newer format, say, lets others
-// try, with all that its former owner had left.
+// A drainer that cannot open a backlog, as of a stream in a newer format, leaves it to others, with
+// its inherited state.
 func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 	for name, before := range map[string]record.Owner{
 		"released": released,
@@ -86,7 +85,7 @@ func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 	}
 }
 
-// One that leaves gives such a partition back before it is gone: it did not crash.
+// It gives such a partition back: it did not crash.
 func TestALeaverReleasesUnopenedPartitions(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	ownedBefore(c, released, 8)
@@ -111,8 +110,7 @@ func TestALeaverReleasesUnopenedPartitions(t *testing.T) {
 	givenBack(t, c, released, 8)
 }
 
-// Nor is anything forgotten of a planned handover when who took the partition next crashes before
-// it has opened it.
+// A planned handover survives a successor that crashes before the opening.
 func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
@@ -140,8 +138,7 @@ func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	}
 }
 
-// So does one that owns a partition already and cannot open its backlog anew: it hands it over in
-// order.
+// An owner that cannot reopen its backlog hands it over in order.
 func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
@@ -170,8 +167,8 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	}
 }
 
-// What it gives up and cannot open may hold jobs that are not acknowledged yet: it looks again,
-// else it would keep the partition, and never end.
+// A partition that it cannot open may hold unacknowledged jobs: it looks again, or it would never
+// end.
 func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	for name, c := range map[string]struct{ leaves, streamless bool }{
 		"it leaves, and the stream is back": {true, false},
@@ -214,8 +211,8 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	}
 }
 
-// A claim may be applied after this drainer has stopped knowing the policy: it names a live
-// process, so nobody else can take the partition.
+// A claim applied after this drainer forgot the policy names a live process, so nobody else can
+// take the partition.
 func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	for name, returns := range map[string]bool{"another drainer takes it": false,
 		"this one may own it again": true} {
@@ -268,8 +265,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	}
 }
 
-// The stream of a policy that has retired goes when it is empty: then there is nothing to own any
-// more.
+// The stream of a retired policy is deleted when empty: nothing is left to own.
 func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("owned before: %t", live), func(t *testing.T) {

@@ -21,7 +21,7 @@ const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// atOnce is a gate that is open, at the instant at which a run could start.
+// atOnce is an open gate, at the instant at which a run could start.
 func atOnce(r valve.Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
@@ -52,7 +52,7 @@ func setPolicies(c *Core, now pace.Instant, policies ...policy.Policy) {
 	c.Handle(Configured{all}, now)
 }
 
-// ownedBefore lets a core find the record of api.0 that a former owner left.
+// ownedBefore gives a core a former owner's record of api.0.
 func ownedBefore(c *Core, r record.Owner, revision uint64) {
 	c.Handle(Watched{TablePartitions, "api.0",
 		Record{Exists: true, Value: record.Encode(r), Revision: revision, Stored: originWall}},
@@ -61,8 +61,7 @@ func ownedBefore(c *Core, r record.Owner, revision uint64) {
 
 var benchRevision uint64 = 1000
 
-// answerPuts lets every write of the core succeed, tells it by its watch as well, and returns their
-// keys.
+// answerPuts lets all writes of a core succeed, also by its watch, and returns their keys.
 func answerPuts(c *Core, now pace.Instant) (written []string) {
 	for len(c.out.puts) > 0 {
 		puts := c.out.puts
@@ -81,7 +80,7 @@ func answerPuts(c *Core, now pace.Instant) (written []string) {
 	return written
 }
 
-// takeOver lets a core take the partition "api.0" of one partition and finds there what is given.
+// takeOver lets a core take "api.0" over, with the given findings.
 func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
 	var part *partition
 	now := origin
@@ -98,7 +97,7 @@ func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
 	return part, now
 }
 
-// run advances a core in small steps; every write succeeds and every backlog opens.
+// run advances a core in small steps; writes and openings succeed.
 func (c *Core) run(from pace.Instant, length time.Duration,
 	each func(now pace.Instant, written []Put)) pace.Instant {
 	now := from
@@ -117,7 +116,7 @@ func (c *Core) run(from pace.Instant, length time.Duration,
 	return now
 }
 
-// stands is how a job stands that an owner holds; nil: it does not.
+// stands returns a job's stage; nil: it is not held.
 func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.State) {
 	c.Handle(Asked{part.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}},
 		func(a job.Answer) { s = a.Job }}, now)
@@ -125,7 +124,7 @@ func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.Stat
 	return s
 }
 
-// runsAt is who runs a job as far as the owner of its partition knows; nobody: "".
+// runsAt returns who runs a job, as its owner knows; "": nobody.
 func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	for _, r := range part.HandoverBut(now).Running {
 		if r.Seq == seq {
@@ -135,7 +134,7 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	return ""
 }
 
-// BenchmarkOneOfManyPolicies is what it costs that one policy of many changes, or comes or goes.
+// BenchmarkOneOfManyPolicies measures the change, arrival and end of one policy of many.
 func BenchmarkOneOfManyPolicies(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		c := coreBench(b)

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A KV bucket may be deleted and made anew under the drainers' feet. Its records are gone then
-// without a word, unlike those that somebody deletes, and revisions go on above the former ones.
+// A KV bucket may be deleted and recreated under running drainers. Its records vanish without
+// deletion markers, and revisions continue.
 
 // anew is the records of a core as a server has them.
 type anew struct {
@@ -27,7 +27,7 @@ func newAnew(t *testing.T) *anew {
 	return &anew{t: t, c: coreBench(t, p), now: origin, records: map[string]Record{}}
 }
 
-// lose makes a table anew; the watch tells of it only when told is set.
+// lose recreates a table; the watch reports it only if told is set.
 func (a *anew) lose(t Table, told bool) {
 	for key, r := range a.records {
 		if ownersKey := key == "api.0" ||
@@ -104,7 +104,7 @@ func (a *anew) run(length time.Duration, each func()) {
 	}
 }
 
-// owns reports whether the core owns the partition, by its own lights and by the record's.
+// owns reports whether the core owns the partition, in its own view and by the record.
 func (a *anew) owns() bool {
 	var r record.Owner
 	stands := a.records["api.0"].Exists && record.Decode(a.records["api.0"].Value, &r) == nil &&
@@ -143,8 +143,8 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 	}
 }
 
-// What others leave alone, because its owner writes it again, or somebody else claimed it just
-// before, is theirs after a lease, and what it said last is still known.
+// Others take it a lease later, with its last state, unless its owner writes it again or another
+// has claimed it.
 func TestAReleasedRecordThatVanishedIsClaimedAfterALease(t *testing.T) {
 	a := newAnew(t)
 	a.set(TablePartitions, "api.0",
@@ -190,8 +190,7 @@ func TestTheOwnerOfAVanishedRecordIsLeftInPeaceWhileItLives(t *testing.T) {
 	}
 }
 
-// A process that begins then finds no record, as in a new installation, where policies are younger
-// than the table.
+// A new process finds no record, as in a new installation, where policies are newer than the table.
 func TestANewDrainerLetsOwnersRewriteLostRecords(t *testing.T) {
 	for name, older := range map[string]time.Duration{"made anew": second, "new": -second} {
 		t.Run(name, func(t *testing.T) {
@@ -236,8 +235,7 @@ func TestALeaseThatVanishedIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// Somebody deletes a lease while its drainer lives. Others take that for its end only when it has
-// said that it leaves.
+// Others take a deleted lease for an end only if its drainer had announced it.
 func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +254,7 @@ func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	}
 }
 
-// A drainer whose lease is gone may be dead: nothing is handed to it.
+// Its drainer may be dead.
 func TestNothingIsHandedToADrainerWithoutALease(t *testing.T) {
 	c := coreBench(t)
 	heardOf(c, "peer", 10, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
@@ -269,7 +267,6 @@ func TestNothingIsHandedToADrainerWithoutALease(t *testing.T) {
 	}
 }
 
-// When its own lease may have ended, others may have taken what it owned.
 func TestALeaseThatVanishedTooLongAgoIsLost(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
@@ -294,8 +291,8 @@ func TestAReleaseIsWrittenThoughTheRecordVanished(t *testing.T) {
 	}
 }
 
-// Who knows nothing of a stream that is older than the records lets a lease pass: its owner may not
-// have heard yet that its own record is gone, and starts jobs meanwhile.
+// The owner of a stream older than the records may not know yet that its record is gone, and starts
+// jobs: a lease must pass.
 func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 	for name, found := range map[string]Opened{
 		"older": {Created: originWall, Since: originWall.Add(time.Second)},
@@ -321,7 +318,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 	}
 }
 
-// What a watch tells of the old table may come after this process has met the new one.
+// A late report of the old table follows the new one.
 func TestAnOldReportOfAVanishedRecord(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)

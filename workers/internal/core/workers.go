@@ -95,9 +95,9 @@ func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 	}
 }
 
-// Tell reports what has held starts back since the last call: lost time by cause, time held by
-// limits, changed numbers of buckets with a learnt, lower rate and of open breakers, and the
-// balances that are kept here, once more when none is. A valve at rest is reported once.
+// Tell reports changes since the last call: lost time by cause, time held by limits, buckets with a
+// learnt, lower rate, open breakers, and the balances that are kept here, once more when none is. A
+// valve at rest is reported once.
 func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
 	lowered func(policy string, buckets int), broken func(policy string, b valve.Breakers),
 	left func(policy string, left []job.LimitLeft)) {

@@ -21,8 +21,8 @@ func adapting(outflow string) policy.Policy {
 	return p
 }
 
-// target is a simulated one: it allows so many requests in any second, which changes, says nothing
-// of it but 429 and Retry-After: 1, and answers after a while.
+// target allows so many requests in any second, answers others with 429 and Retry-After: 1, and
+// takes a while.
 type target struct {
 	limit  func(at time.Duration) int
 	within []pace.Instant // that it served in the last second
@@ -39,7 +39,7 @@ func (t *target) serves(now pace.Instant) bool {
 	return true
 }
 
-// calls runs a valve with a backlog against a target until an instant, and tells of each call.
+// calls runs a valve with a backlog against a target, and reports each call.
 func (b *valveBench) calls(t *target, latency, until time.Duration,
 	each func(at time.Duration, served bool)) {
 	type answer struct {
@@ -77,9 +77,8 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 	}
 }
 
-// TestABucketFindsItsTargetsHiddenLimit is the promise of docs/guide.md: of a target at rest
-// fewer than one call in 200 is throttled, and more than 95 % of what it allows is used; and what
-// changes is found.
+// The promise of docs/guide.md: of a steady target fewer than one call in 200 is throttled, and
+// more than 95 % of its limit is used; changes are found.
 func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
 	for _, c := range []struct {
 		limit   int
@@ -107,8 +106,7 @@ func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
 	}
 }
 
-// TestABucketFollowsALimitThatChanges: a limit that falls is found within seconds, one that rises
-// within minutes.
+// A lower limit is found within seconds, a higher one within minutes.
 func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	const change = 10 * time.Minute
 	for _, c := range []struct {
@@ -123,7 +121,7 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 			}
 			return c.to
 		}
-		// It is found when a minute from then on uses 90 % of it, and is throttled in 1 %.
+		// found when, from then on, a minute uses 90 % of it, with 1 % throttled
 		seconds := make([]struct{ served, throttled int }, 20*60+1)
 		b.calls(&target{limit: limit}, 50*ms, 20*time.Minute, func(at time.Duration, ok bool) {
 			if s := &seconds[int(at/second)]; ok {
@@ -150,8 +148,7 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	}
 }
 
-// TestALearntLimitOnlyLowersTheRate: however often the rate falls and rises, no window has
-// more starts than the outflow's peak allows (law 2).
+// No window exceeds the outflow's peak, however often the rate falls and rises (law 2).
 func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -173,8 +170,7 @@ func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	}
 }
 
-// TestALearntLimitIsShownAndForgotten: it is told in its state and as an event, gone when
-// the policy is another one, and kept when the policy was only paused.
+// It is in the bucket's state and an event, gone with another policy, and kept over a pause.
 func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	throttle := func() {
@@ -217,8 +213,7 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	}
 }
 
-// TestALearntLimitIsHandedOver: exactly, and as well as by the last checkpoint of an owner
-// that crashed.
+// Exactly, and after a crash as of the last checkpoint.
 func TestALearntLimitIsHandedOver(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		b := newValveBench(t, adapting("10/s"))

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// drawnLimits are some limits, of a bucket or of all together, with costs of their own or without.
+// drawnLimits draws limits, per bucket or of all, some with named costs.
 func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 	for i := range 1 + rng.IntN(3) {
 		most, window := 20+rng.Int64N(80), policy.Duration(2+rng.IntN(9))*policy.Duration(second)
@@ -36,10 +36,9 @@ func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 	return all
 }
 
-// What starts, what is told of when it will, and what is said to hold it are one and the same: a
-// bucket's head starts at the instant until which something holds it, or another thing holds it
-// then, and its expected start is that at which nothing does. In odd seeds jobs turn out to have
-// used something else.
+// Starts, forecasts and holds agree: a bucket's head starts at the end of its hold, unless another
+// begins then, and its expected start is when nothing holds it. In odd seeds jobs use something
+// else than estimated.
 func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 31))

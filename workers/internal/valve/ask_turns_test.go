@@ -41,8 +41,8 @@ func (a *asked) arriveMany(key string, n int) {
 // ponder works on the questions for a turn that takes no time.
 func (a *asked) ponder() { a.qs.Ponder(func() pace.Instant { return a.now }) }
 
-// turns lets the loop work on the questions until they are answered, each piece of work taking 50
-// µs, and returns how many turns of the loop that took. What the valve wants is done in between.
+// turns lets the loop answer the questions, in pieces of 50 µs, with actions performed in between,
+// and returns its turns.
 func (a *asked) turns() (n int) {
 	for len(a.qs.waiting) > 0 {
 		began, readings := a.now, 0
@@ -61,8 +61,7 @@ func (a *asked) turns() (n int) {
 	return n
 }
 
-// A list of all buckets, many expected starts and a purge each take many turns of the loop, in
-// which jobs start.
+// A list of all buckets, many expected starts and a purge take many turns, in which jobs start.
 func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	const keys = 40_000
 	for name, c := range map[string]struct {
@@ -118,7 +117,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// A purge of many jobs drops some in a turn, and no job that comes meanwhile.
+// A purge of many jobs drops some in a turn, and none that comes meanwhile.
 func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	const jobs = 10_000
@@ -140,8 +139,8 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// Jobs that are dropped take memory until their acknowledgement is confirmed, so a purge of very
-// many waits for that.
+// Dropped jobs take memory until their acknowledgement is confirmed, so a large purge waits for
+// that.
 func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	a.v.memory.most = 1
@@ -171,8 +170,7 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	}
 }
 
-// A job whose start depends on a person, a target or a busy worker is answered in the turn that
-// asks, with its position and the depth of its bucket: nobody waits for what nobody can tell.
+// Unpredictable starts are answered in the same turn, with position and depth.
 func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	for name, hold := range map[string]func(a *asked, v *Valve){
 		"paused by an operator": func(a *asked, v *Valve) {
@@ -196,8 +194,8 @@ func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// A job that has not arrived is waited for, and answered in the turn in which it does. While its
-// partition is being opened it is not, for that takes as long as reading the whole backlog.
+// A question waits for a job that has not arrived, except while its partition is being opened,
+// which takes as long as reading the whole backlog.
 func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
 	a := crowded(t, leaky("api", "10/s"), 1)
 	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{2}})
@@ -235,8 +233,7 @@ func TestPendingQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// However many lists are asked for at once, only a few are in the making, for each of those holds
-// all buckets.
+// Each list in progress holds all buckets.
 func TestConcurrentListsAreBounded(t *testing.T) {
 	const keys = 10_000
 	a := crowded(t, leaky("api", "10/s"), keys)
@@ -261,8 +258,8 @@ func TestConcurrentListsAreBounded(t *testing.T) {
 	}
 }
 
-// TestManyJobsAreLookedAtOneByOne: to say how many start before a job may take a while, so a page
-// of jobs takes many turns, and those that are not held are left out.
+// Counting the jobs ahead takes time, so a page of jobs takes many turns. Missing jobs are left
+// out.
 func TestManyJobsAreLookedAtOneByOne(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 0)
 	a.arriveMany("a", 300)

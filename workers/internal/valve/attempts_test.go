@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// saveOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
+// saveOf is the record that an owner of an epoch writes of job 7.
 func saveOf(epoch, known uint64, attempts, crashes int) *Save {
 	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}

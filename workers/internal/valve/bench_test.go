@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// BenchmarkValve measures what the valve itself costs a job: arrival, start, outcome, confirmed
-// acknowledgement.
+// BenchmarkValve measures the valve's part of a job: arrival, start, outcome, confirmation.
 func BenchmarkValve(b *testing.B) {
 	for _, keys := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
@@ -58,8 +57,7 @@ func questionBench(b *testing.B, buckets int) *valveBench {
 	return vb
 }
 
-// stalls measures work in pieces: what it costs the loop in all, and the longest piece of it. Both
-// are the best of all rounds, because other processes stall them too.
+// stalls measures work in pieces: its cost and its longest piece, both the best of all rounds.
 type stalls struct{ all, longest, bestAll, bestLongest time.Duration }
 
 func (s *stalls) measure(piece func() (done bool)) {
@@ -86,8 +84,8 @@ func (s *stalls) report(b *testing.B) {
 	b.ReportMetric(float64(s.bestLongest.Microseconds()), "µs-longest")
 }
 
-// BenchmarkList measures what a list of 500 buckets costs the loop under an outflow_total, forecast
-// included, and its longest piece.
+// BenchmarkList measures a list of 500 buckets under an outflow_total, with the forecast, and its
+// longest piece.
 func BenchmarkList(b *testing.B) {
 	for _, buckets := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
@@ -106,8 +104,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkExpect measures what one job costs the loop that is asked about under an outflow_total,
-// while a forecast lasts.
+// BenchmarkExpect measures one expected start under an outflow_total, with a forecast.
 func BenchmarkExpect(b *testing.B) {
 	for _, buckets := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
@@ -121,8 +118,8 @@ func BenchmarkExpect(b *testing.B) {
 	}
 }
 
-// BenchmarkWaiting measures what a waiting job takes under a budget that is used up: with a cost of
-// its own and without, and what it would take without the budget.
+// BenchmarkWaiting measures a waiting job's memory beyond the budget, with and without a named
+// cost, and without a budget.
 func BenchmarkWaiting(b *testing.B) {
 	for _, named := range []bool{false, true} {
 		for _, most := range []int64{1, 0} {

@@ -14,7 +14,7 @@ func bodyOf(bytes int) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.Size, a.Lean, a.Body = bytes, true, nil }
 }
 
-// load reads the bodies that are asked for, and returns how many those are.
+// load answers the requested bodies, and returns their number.
 func (b *valveBench) load() (n int) {
 	fetches := b.out.Fetches
 	b.out.Fetches = nil
@@ -25,7 +25,7 @@ func (b *valveBench) load() (n int) {
 	return len(fetches)
 }
 
-// bodies sums up what bodies that are not small the jobs that wait hold, or wait for.
+// bodies sums the large bodies that are held or requested.
 func (b *valveBench) bodies() (bytes int64) {
 	for _, j := range b.p.jobs {
 		if j.stage == stageWaiting && (j.fetching || j.Size > leanSize && j.Body != nil) {
@@ -35,8 +35,7 @@ func (b *valveBench) bodies() (bytes int64) {
 	return bytes
 }
 
-// One worker and many keys: so many bodies are read as there is room for, in the order of the
-// starts, and all jobs run.
+// With one worker and many keys, bodies are read within the budget, in the order of the starts.
 func TestBodiesAreReadWithinABudget(t *testing.T) {
 	const keys = 1000
 	for name, p := range map[string]int{"one worker": 1, "many": 500} {
@@ -76,7 +75,7 @@ func TestBodiesAreReadWithinABudget(t *testing.T) {
 	}
 }
 
-// A bucket that may not start lets its bodies go, and reads them again when it may.
+// A bucket that may not start drops its bodies, and reads them again later.
 func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Workers = 1000
@@ -112,8 +111,7 @@ func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 	}
 }
 
-// Keys whose target hangs hold bodies that they cannot use. They let them go for a key that may
-// take a worker.
+// Keys with a hanging target give up bodies for a key that may take a worker.
 func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers = 400

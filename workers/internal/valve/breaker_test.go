@@ -36,8 +36,8 @@ func (b *valveBench) attempts() (n int) {
 	return n
 }
 
-// For ten minutes the target of all buckets is down. The attempts of a few jobs count, one job a
-// minute looks whether it is back, and then every bucket goes on at its rate.
+// The target of all buckets is down for ten minutes. A few attempts count, one job a minute probes,
+// and then every bucket continues at its rate.
 func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 	const length = 10 * time.Minute
 	for name, c := range map[string]struct {
@@ -108,8 +108,8 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 	}
 }
 
-// One job that its target cannot digest uses its attempts up and holds nobody up, also when its
-// bucket has no other.
+// A job that its target cannot digest uses up its attempts and delays nothing, even alone in its
+// bucket.
 func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 	for name, others := range map[string]int{"among others": 500, "alone": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 	}
 }
 
-// When there are so many of them at the head that the breaker opens, the first probe is a job that
-// did not fail.
+// With so many poison jobs at the head that the breaker opens, the first probe is a job that did
+// not fail.
 func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	b := newValveBench(t, leaky("api", "100/s"))
 	for range 500 {
@@ -163,7 +163,7 @@ func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	}
 }
 
-// What was under way when a breaker opened counts no attempts either, and finds its place again.
+// Runs that began before a breaker opened count no attempts, and return to their place.
 func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	b := newValveBench(t, policy.Policy{Name: "door",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 10,
@@ -196,8 +196,7 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	}
 }
 
-// What was under way when a breaker opened is no probe: it neither closes the breaker nor puts off
-// the next probe.
+// They neither close the breaker nor delay the next probe.
 func TestEarlierRunsAreNoProbes(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
 		"that of all buckets": 2 * mostSuspectBuckets} {
@@ -236,7 +235,6 @@ func TestEarlierRunsAreNoProbes(t *testing.T) {
 	}
 }
 
-// A bucket that had nothing to do while its breaker was open has earned no burst.
 func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
 	for range mostSuspectJobs {
@@ -259,7 +257,7 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	}
 }
 
-// Every outcome but one says that the target is up, or that nobody asked it.
+// Every outcome but one shows that the target is up, or was not asked.
 func TestClosingABreaker(t *testing.T) {
 	for kind, want := range map[record.OutcomeKind]int{
 		record.OutcomeDone: 0, record.OutcomePermanent: 0, record.OutcomeThrottled: 0,
@@ -286,8 +284,7 @@ func TestClosingABreaker(t *testing.T) {
 	}
 }
 
-// Jobs that run for long do not keep a bucket, or all of them, standing still until the probe has
-// ended: there is another one a minute, and whichever ends first tells of the target.
+// Long probes do not stop buckets: there is one a minute, and the first to end decides.
 func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
 		"that of all buckets": 2 * mostSuspectBuckets} {
@@ -314,7 +311,7 @@ func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 	}
 }
 
-// Law 5: a target that is down for one key is nothing to the others.
+// Law 5: a target that is down for one key does not affect others.
 func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 100 {
@@ -339,8 +336,7 @@ func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	}
 }
 
-// Buckets that find the target down open the breaker of all when there are enough in a row, and not
-// when another finds it up in between.
+// Enough buckets in a row open the breaker of all, unless one succeeds in between.
 func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	for name, up := range map[string]bool{"in a row": false, "with others in between": true} {
 		b := newValveBench(t, leaky("api", "10/s"))
@@ -358,8 +354,8 @@ func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	}
 }
 
-// Law 5: buckets that find the target down do not keep the probes from another that it is up for,
-// though it runs jobs and they do not.
+// Law 5: buckets whose target is down do not take all probes from one whose target is up, though it
+// runs jobs and they do not.
 func TestEveryBucketIsProbed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 3 {
@@ -391,7 +387,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	}
 }
 
-// A probe whose partition is handed over is nobody's any more: the next one need not wait for it.
+// The next probe does not wait for one that was handed over.
 func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	other := b.v.Own(handle.Partition{Policy: b.v.Policy.Name, Number: 1}, 2)
@@ -414,7 +410,7 @@ func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A new owner goes on probing where the last one stopped, and counts no attempts either.
+// A new owner continues to probe, and counts no attempts.
 func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)
@@ -466,7 +462,7 @@ func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
 	}
 }
 
-// A pause lasts, and its end is no burst; deadlines pass all the while.
+// A pause lasts, and its end is no burst; deadlines still pass.
 func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
 	for range 30 {
@@ -486,9 +482,9 @@ func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 	}
 }
 
-// Jobs that make their target fail each time use their attempts up although their bucket's breaker
-// is open, while other buckets get answers: the target is up, so the jobs are what fails. It is
-// told so, too. Where nothing else gets an answer the target is down, and no attempt counts.
+// Jobs that fail each time use up their attempts behind an open breaker while other buckets
+// succeed: the jobs fail, not the target. Where none succeeds, the target is down, and no attempt
+// counts.
 func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 	for name, poisoned := range map[string]int{"one bucket": 1, "several": 4} {
 		for _, answered := range []bool{true, false} {

@@ -61,8 +61,7 @@ func (c *calling) tell(id, status string, now pace.Instant) string {
 		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
 }
 
-// TestACallEndsAfterItsPartitionStopped: its final check may end while the partition is to be
-// handed over, which all waiting callers have left.
+// Its final check may end while the partition is being handed over.
 func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	now := origin
 	c := newCalling(t, leaky("api", "10/s").WithDefaults())
@@ -106,8 +105,8 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 	}
 }
 
-// TestAWaitingCallerThatAsksNoMoreHasGone, and one of a bucket that is paused is refused when it
-// asks again.
+// TestAWaitingCallerThatAsksNoMoreHasGone, and one of a paused bucket is refused when it asks
+// again.
 func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 1
@@ -133,7 +132,7 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	}
 }
 
-// at lets the valve act and passes final checks, and compares what was heard and started.
+// at lets the valve act and passes final checks, and compares answers and starts.
 func (c *calling) at(now pace.Instant, want string) {
 	c.t.Helper()
 	for more := true; more; {
@@ -205,8 +204,8 @@ func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 	c.at(now+180*milli, "y offer")
 }
 
-// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, so that neither starves; and every second one
-// once the first job has waited for the steps of priority that it is below the highest.
+// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, and every second one once the first job has
+// waited a step per level of priority below the highest.
 func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 	for name, x := range map[string]struct {
 		step, at time.Duration
@@ -273,8 +272,8 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	heir.at(now, "z waiting")
 }
 
-// TestALostLeaseKeepsItsCharge, as does a call whose older message comes late; one that is
-// returned, or asks again, gets it back.
+// TestALostLeaseKeepsItsCharge, as does a call whose older message is late; one that is returned,
+// or asks again, is refunded.
 func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(time.Second)
@@ -344,9 +343,8 @@ func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestCallsOpenTheBreaker: only failures of calls whose successors report success count, since
-// without a lease no success is heard of. While it is open a call that would not be the probe is
-// refused.
+// Only failures of calls with a lease count, as others' successes are unknown. While it is open,
+// calls other than the probe are refused.
 func TestCallsOpenTheBreaker(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "100/s").WithDefaults()), callsBegin
 	fail := func(status string, ids ...string) {

@@ -35,7 +35,7 @@ func (o *offering) publish(key job.Key, n int, now pace.Instant) {
 	}
 }
 
-// step lets the valve act, and returns what it wants: offers, jobs given out and claims refused.
+// step lets the valve act, and returns offers, starts and refusals.
 func (o *offering) step(now pace.Instant) string {
 	o.Advance(now, pace.Never)
 	var given []uint64
@@ -74,7 +74,7 @@ func TestClaims(t *testing.T) {
 	o.claim("a", 0, now+40*milli)
 	expect(now, "0 offers, gives [1], refuses []")
 
-	// The next is due 100 ms after the first: it is offered ahead, and given out when it is due.
+	// the next is due 100 ms after the first, and offered ahead
 	if at := o.Wake(true); at != now+100*milli-pace.Instant(ahead) {
 		t.Fatalf("wakes at %v", time.Duration(at))
 	}
@@ -86,8 +86,7 @@ func TestClaims(t *testing.T) {
 	}
 	expect(now+100*milli, "0 offers, gives [2], refuses []")
 
-	// A claim that finds no job in time is refused; whoever has no worker elsewhere asks again
-	// after a pause.
+	// a claim without a job in time is refused; an offer without workers is repeated after a pause
 	expect(now+180*milli, "1 offers, gives [], refuses []")
 	o.claim("a", 2, now+190*milli)
 	expect(now+180*milli, "0 offers, gives [], refuses []")
@@ -106,8 +105,7 @@ func TestClaims(t *testing.T) {
 	expect(now+460*milli, "1 offers, gives [], refuses []")
 }
 
-// TestClaimsAreNotForHangingBuckets gives no bucket that runs many jobs the worker that another one
-// was promised.
+// A bucket with many running jobs does not get a worker promised to another.
 func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	o := newOffering(leaky("api", "1000/s"))
 	now := 1000 * milli
@@ -135,9 +133,9 @@ func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	}
 }
 
-// A worker that has room for a bucket that runs nothing may have none for one that runs a job: when
-// another claim has served the bucket meanwhile and it is the turn of the one that hangs, that one
-// does not get the worker, nor does the worker wait.
+// A worker with room for a bucket without running jobs may have none for one with a job: when the
+// promised bucket was served meanwhile, and a hanging one is next, the latter does not get the
+// worker, nor does the worker wait.
 func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
@@ -177,7 +175,7 @@ func TestClaimsWhenStartsAreForbidden(t *testing.T) {
 	}
 }
 
-// TestClaimsUnderTotal looks ahead to when the rate of all buckets together allows a start.
+// Offers look ahead to the next start of all buckets together.
 func TestClaimsUnderTotal(t *testing.T) {
 	o := newOffering(total("10/s"))
 	now := 1000 * milli
@@ -204,9 +202,8 @@ func TestClaimsUnderTotal(t *testing.T) {
 	}
 }
 
-// A worker that has room but refuses a bucket, whose target may hang, is asked for the next in
-// turn, and no other gets it instead. The buckets before that one are asked for again once somebody
-// claims.
+// A worker that refuses a bucket is offered the next in turn, and no other gets it. Refused buckets
+// are offered again after a claim.
 func TestARefusedBucketDelaysNoOther(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli

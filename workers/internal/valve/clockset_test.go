@@ -19,8 +19,8 @@ func (b *valveBench) setClock(to func(time.Time) time.Time) {
 	b.v.Redate(b.now)
 }
 
-// When JetStream's clock is set back, what was used of a clock's window counts for one more at
-// most, and not until the clock has caught up. When it is set forward, those of now count at once.
+// When JetStream's clock is set back, usage of a clock window counts for one more at most, until
+// the clock has caught up. When set forward, the windows of now count at once.
 func TestWindowsFollowAClockThatIsSet(t *testing.T) {
 	const window = 10 * second
 	day := 24 * time.Hour
@@ -62,7 +62,7 @@ func TestWindowsFollowAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// Months of a calendar follow as well: a step of years costs one of them.
+// A step of years costs one month.
 func TestMonthsFollowAClockThatIsSetBack(t *testing.T) {
 	p := costly("", policy.Rule{Algorithm: policy.FixedWindow, Limit: 5,
 		Window: policy.Duration(algorithms.Month), Zone: "Europe/Berlin"})

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A new owner knows what ran in one that crashed before the jobs arrive. When it crashes too, or
-// releases the partition, before that, the next one must know it as well.
+// A new owner knows the crashed owner's runs before the jobs arrive. If it crashes or releases the
+// partition before that, the next one must know them.
 func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 	for name, next := range map[string]Inheritance{
 		"the new owner crashes": {Crashed: true, Owner: "second",
@@ -31,8 +31,7 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 	}
 }
 
-// The record of a crash and the checkpoint that lists what ran are two: whoever finds both counts
-// one crash.
+// A crash is in its record and in a checkpoint, and counts once.
 func TestACrashCountsOnce(t *testing.T) {
 	first := Inheritance{Crashed: true, Owner: "first",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}}}
@@ -59,8 +58,8 @@ func TestACrashCountsOnce(t *testing.T) {
 	}
 }
 
-// An owner has buried a job that crashed three, and crashes before its acknowledgement is
-// confirmed: the next one buries it again, whatever the checkpoint says.
+// An owner buried a job that crashed three, and crashes before the confirmation: the next one
+// buries it again, whatever the checkpoint says.
 func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 	for name, running := range map[string][]record.Run{
 		"while its letter was stored":  {{Seq: 1, Holder: "third"}},
@@ -93,8 +92,7 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 	}
 }
 
-// Whose crash is recorded is gone, also for a process that never saw its lease, or has forgotten
-// its tombstone.
+// A holder whose crash is recorded is dead, even for a process that never saw its lease.
 func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// shallow is a bench whose memory is short: what waits behind another job of its bucket is deep.
+// shallow is a bench with little memory: jobs behind another of their bucket are deep.
 func shallow(t *testing.T, p policy.Policy) *valveBench {
 	t.Helper()
 	b := newValveBench(t, p)
@@ -34,7 +34,7 @@ func (b *valveBench) text() {
 	b.out.Fetches = nil
 }
 
-// counts fails unless what is counted of the jobs is so, wherever they wait.
+// counts checks all counts of waiting jobs.
 func (b *valveBench) counts() {
 	b.t.Helper()
 	held, deep, near := 0, 0, bucketBytes*int64(b.p.list.Len())
@@ -89,8 +89,7 @@ func (b *valveBench) counts() {
 	}
 }
 
-// TestJobsThatWaitDeepStartInTheirOrder: by priority, then as they came, each with its text, and
-// the memory of what ended is free.
+// By priority, then arrival, each with its text; ended jobs free their memory.
 func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	b := shallow(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Workers = 3 }))
 	r := rand.New(rand.NewPCG(1, 2))
@@ -202,7 +201,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	if s := b.p.bucketState("k", b.now); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
-	// Its key was not kept, only that it has one: whoever notes its end reads it.
+	// only that it has a key was kept
 	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
@@ -219,8 +218,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 }
 
-// TestAJobThatIsDeepExpires becomes a dead letter whose text is read, also when its deadline comes
-// before those of the jobs in front of it.
+// It becomes a dead letter with its text, also if its deadline precedes those of jobs before it.
 func TestAJobThatIsDeepExpires(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for i := range 5 {
@@ -313,8 +311,8 @@ func TestMemoryIsABudget(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAKeyWithDeepJobs: what it has when one of its jobs starts is its own. What
-// others share is never written to, which [TestMain] looks after.
+// A bucket gets its own memory when a job starts. The shared one is never written to: see
+// [TestMain].
 func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	if size := unsafe.Sizeof(bucket{}); size > 176 {
 		t.Errorf("a bucket takes %d bytes, and Go allocates more than 176 for it", size)
@@ -337,8 +335,7 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	b.counts()
 }
 
-// TestNearJobsLoseTheirBodiesWhereMemoryIsTight: but not those that start soon, and who has lost
-// its body gets it back in time.
+// Except those that start soon; others get their body back in time.
 func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	b.start()
@@ -374,8 +371,7 @@ func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b.counts()
 }
 
-// TestJobsThatAreNotDueYetWaitDeep: also when they are due, which they are at their dates and in
-// their order; and they are told of, dropped and expire as those that are near.
+// They start at their dates in order, and are listed, dropped and expired like near ones.
 func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b := shallow(t, leaky("api", "100/s"))
 	const jobs = 3 * mostRipe

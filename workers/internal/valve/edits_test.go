@@ -36,9 +36,9 @@ func notBefore(d time.Duration) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.NotBefore = originWall.Add(d) }
 }
 
-// edited is a bucket of ten jobs of which some have been changed: 9 and then 8 are at the front, 7
-// is of a higher priority, 2 of a lower, 10 was not due for an hour, and 5 expires soon. What is
-// short of memory holds some of them deep.
+// edited is a bucket of ten jobs with changes: 9 and then 8 are at the front, 7 has a higher
+// priority, 2 a lower, 10 was not due for an hour, and 5 expires soon. With little memory some are
+// deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
 	b.v.Share(NewMemory(memory), &Slots{})
@@ -65,8 +65,7 @@ func fillEdited(b *valveBench) {
 
 const editedOrder = "[8 9 7 1 3 4 6 10 2]"
 
-// TestWaitingJobsAreEdited: the order, within the bucket's rate, and when a job expires; near
-// or deep.
+// In order and deadline, within the bucket's rate; near or deep.
 func TestWaitingJobsAreEdited(t *testing.T) {
 	for _, memory := range []int64{0, 1} {
 		b := edited(t, memory)
@@ -93,8 +92,7 @@ func TestAnEditedJobObeysTheRate(t *testing.T) {
 	}
 }
 
-// TestEditsSurviveTheirOwner: a handover, and a crash after a checkpoint. Another job that has the
-// sequence of one is not changed.
+// Over a handover, and a crash after a checkpoint, unless another job has the sequence.
 func TestEditsSurviveTheirOwner(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		from := edited(t, 0)

@@ -7,13 +7,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What was stored when a backlog was opened and did not come is gone: it is not kept waiting for
-// ever, and an acknowledgement of it is confirmed. What came is not, nor what may have been stored
-// since.
+// Jobs stored before the opening that did not arrive are gone, and acknowledgements of them
+// confirmed. Jobs that arrived, or may have been stored since, are not.
 func TestASweepRemovesOnlyMissingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 5 {
-		// 1 starts; of the others 2 and 3 are gone, and 5 was stored after the opening
+		// 1 starts; 2 and 3 are gone, and 5 was stored later
 		b.arrive("a")
 	}
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})

@@ -7,9 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The acknowledgement was confirmed, and the job was still stored: the server that leads the stream
-// removes it when it has heard of that, which one that had been cut off had not. Opened anew
-// seconds later, the backlog delivered it, and it ran again, here or at the next owner's.
+// The acknowledgement was confirmed, but the stream's leader, which had been cut off, had not
+// removed the job. Reopened seconds later, the backlog delivered it, and it ran again.
 func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -33,7 +32,7 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	}
 }
 
-// However fast jobs finish, a partition remembers a bounded number of them: the latest.
+// A partition remembers a bounded number of finished jobs: the latest.
 func TestFinishedJobsAreBounded(t *testing.T) {
 	p := &Part{}
 	for seq := range uint64(3 * mostFinished) {

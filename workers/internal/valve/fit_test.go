@@ -59,8 +59,7 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 	}
 }
 
-// What the server has confirmed is gone from the stream, and comes seldom again; what it has not
-// confirmed comes for certain.
+// Unconfirmed jobs certainly come again, confirmed ones rarely.
 func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.p.Reopen(2)

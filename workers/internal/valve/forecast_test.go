@@ -25,7 +25,7 @@ func (b *valveBench) list(by string, offset, limit int) (states []job.BucketStat
 	return l.states, l.total
 }
 
-// crowd is a valve with many buckets of different weights, costs and depths, whose turns are apart.
+// crowd is a valve with many buckets of different weights, costs, depths and turns.
 func crowd(t *testing.T, buckets int) *valveBench {
 	b := newValveBench(t, total("1000/s"))
 	random := rand.New(rand.NewPCG(uint64(buckets), 1))
@@ -41,8 +41,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 	return b
 }
 
-// What is told of many buckets is what a walk for each of them would tell, and at most a job of
-// each other bucket more.
+// A forecast is later than a walk would be by at most a job of each other bucket.
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done) // so that their turns differ
@@ -76,7 +75,6 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	}
 }
 
-// A bucket's own jobs are not counted among the others that go before its next.
 func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	b := newValveBench(t, total("1000/s"))
 	for i := range mostExact {
@@ -121,8 +119,7 @@ func TestAForecastComesTrue(t *testing.T) {
 	}
 }
 
-// A question about all of 100,000 buckets is answered in pieces, each of which looks at no more
-// than it may.
+// A list of 5,000 buckets is made in bounded pieces.
 func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	const buckets = 5000
 	b := newValveBench(t, total("1000/s"))
@@ -161,7 +158,6 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	}
 }
 
-// A forecast that was left half made, because nobody waited for it any more, is begun anew.
 func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	b := crowd(t, 2*mostExact)
 	if b.p.foreseen(b.now) {
@@ -178,8 +174,7 @@ func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	}
 }
 
-// TestTheForecastOfANewJob: behind all that wait of its priority and above, and
-// unknown where none waits or nobody can tell.
+// Behind all jobs of its priority and above; unknown if none waits, or unpredictable.
 func TestTheForecastOfANewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {

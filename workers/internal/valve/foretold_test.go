@@ -10,15 +10,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// costly is a policy whose jobs take tokens of one limit, of their bucket or of all together.
+// costly is a policy whose jobs take tokens of a limit, per bucket or of all.
 func costly(key string, rule policy.Rule) policy.Policy {
 	return policy.Policy{Name: "llm", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Outflow: leaky("", "100/s").Outflow, Capacity: 100_000},
 		Limits: policy.Limits{{Name: "tokens", Key: key, Cost: "tokens", Rule: rule}}}
 }
 
-// What is foretold of a job that waits for a limit with a cost of its own is when it starts: as its
-// expected start, as what a job would wait that came now, and as until when its bucket is held.
+// A job that waits for a limit with a named cost starts as forecast: by its expected start, a new
+// job's wait, and its bucket's hold.
 func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	window, rate := policy.Duration(2*second), leaky("", "50/s").Outflow
 	for name, rule := range map[string]policy.Rule{
@@ -68,7 +68,7 @@ func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	}
 }
 
-// An answer that used six windows' worth holds its bucket for as long as it takes to pay that.
+// An answer that used six windows' worth holds its bucket until that is paid.
 func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog} {
 		for _, key := range []string{"", policy.KeyGlobal} {
@@ -102,8 +102,8 @@ func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	}
 }
 
-// What a run turns out to have used counts for the limits that it was charged by and that still
-// stand, whatever other limits have come, gone or changed their place meanwhile.
+// A run's actual usage counts for the limits that charged it and still exist, whichever others
+// came, went or moved.
 func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 	tokensOf := func(key string) policy.Policy {
 		return costly(key, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// timedOut is a valve that has given up waiting for job 1, which runs in another process; the
-// bucket's rate keeps it waiting for half a minute more.
+// timedOut is a valve that has given up on job 1, which runs elsewhere; the rate delays it by half
+// a minute more.
 func timedOut(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "1/m")
@@ -27,8 +27,7 @@ func timedOut(t *testing.T) *valveBench {
 	return b
 }
 
-// NATS may be away for longer than a job's time-out. Who ran it reports all the same, and what it
-// says is true.
+// NATS may be away for longer than a job's timeout. A late report is true all the same.
 func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		said   record.Outcome
@@ -67,8 +66,7 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	}
 }
 
-// A run that was given up and says that it goes on is running again, and nobody starts it beside
-// that.
+// A run that was given up and reports progress runs again, alone.
 func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 	b := timedOut(t)
 	goesOn := record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}
@@ -83,7 +81,7 @@ func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 	}
 }
 
-// Once the job has started anew, the word on the first run is none on the second.
+// After the next start, an outcome of the first run is ignored.
 func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
 	b := timedOut(t)
 	b.at(61 * second)

@@ -8,10 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What the hazards of the simulation brought to light, each in a few lines.
+// Found by the hazards of the simulation.
 
-// A second delivery of a job can be on its way to the loop while the first one's acknowledgement is
-// confirmed: the two come by different channels.
+// A second delivery may be on its way while the first one's acknowledgement is confirmed: they use
+// different channels.
 func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.arrive("a")
@@ -29,10 +29,10 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	}
 }
 
-// lean makes a delivery one without a body, which is read before the job starts.
+// lean removes a delivery's body, which is read before the start.
 func lean(a *job.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
 
-// Somebody removed the job whose body is about to be read. Those behind it wait for nothing else.
+// The job whose body is being read was removed. Later ones wait for nothing else.
 func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/10s"))
 	b.arrive("a", lean)
@@ -47,8 +47,7 @@ func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	}
 }
 
-// A job that was removed from the stream is missed when its backlog was opened anew. The next one's
-// body is not there yet.
+// A removed job is missed when its backlog is reopened, while the next one's body is not read yet.
 func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	gone := b.arrive("a")
@@ -65,9 +64,8 @@ func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	}
 }
 
-// A start of cost 2 was noted, its owner crashed, and nobody can tell how long ago: a leader's
-// clock was wrong. Then the bucket may have started another job meanwhile, but the wait for the one
-// that is known is no shorter for that.
+// A start of cost 2 was recorded, its owner crashed, and its age is unknown: a leader's clock was
+// wrong. The bucket may have started another job, but the known wait is no shorter.
 func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
 	p := leaky("api", "1/5s")
 	b := unownedValve(t, p)

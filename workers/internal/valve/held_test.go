@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What keeps a job, and with it its bucket, from starting, and until when.
+// What keeps a job and its bucket from starting, and until when.
 func TestHoldsOfAJob(t *testing.T) {
 	later := func(d time.Duration) func(*job.Arrived) {
 		return func(a *job.Arrived) { a.NotBefore = a.Stored.Add(d) }
@@ -173,8 +173,7 @@ func TestHoldsOfAJob(t *testing.T) {
 	}
 }
 
-// A bucket that is still being read says so, also to those who ask for a key of which nothing has
-// come yet.
+// Also for a key without jobs so far.
 func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s"))
 	b.own()
@@ -205,7 +204,7 @@ func TestABucketHasItsLastError(t *testing.T) {
 	}
 }
 
-// The rate of starts is right from the first seconds on, whatever it is, and after a handover.
+// At any rate, and after a handover.
 func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 	for _, c := range []struct {
 		rate  string

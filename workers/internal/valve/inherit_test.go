@@ -38,8 +38,8 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	}
 }
 
-// A bucket that the crashed owner may have started just before its end waits one interval, also
-// when the partition is handed on meanwhile.
+// A bucket that the crashed owner may have started just before waits one interval, also after
+// another handover.
 func TestCrashIsRememberedOverAPlannedHandover(t *testing.T) {
 	p := leaky("slow", "10/d")
 	second := unownedValve(t, p).inheritFrom(Inheritance{Crashed: true, Owner: "first"})
@@ -85,14 +85,14 @@ func TestHandoverFitsAMessage(t *testing.T) {
 		!h.Partial {
 		t.Errorf("a handover has %d bytes; partial: %v", size, h.Partial)
 	}
-	// What is left out waits one interval more, so those must be listed that were due soonest.
+	// omitted ones wait an interval more, so the soonest due must be listed
 	listed := h.Clocks[len(h.Clocks)-1].Key
 	if listed < "tenant.050000" {
 		t.Errorf("the last clock listed is %s", listed)
 	}
 }
 
-// A clock further off than one interval must not be left out: the successor would start too early.
+// Otherwise the successor would start too early.
 func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	p := leaky("slow", "10/h")
 	b := newValveBench(t, p)
@@ -115,9 +115,8 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	}
 }
 
-// Where even long waits are left out, because there are so many, all that are left out wait for the
-// longest of them: law 2 holds over a planned handover as well. So do those of a third owner, and
-// after a crash.
+// If even long waits are omitted, all unlisted buckets wait for the longest (law 2), also with a
+// third owner, and after a crash.
 func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	p := leaky("slow", "1/s")
 	first := newValveBench(t, p)
@@ -137,7 +136,7 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 		b.arrive("c")
 		return b.until(time.Minute, b.done)[0]
 	}
-	// so that the second does not tell any more that it began with unknown clocks
+	// so that the second no longer reports unknown clocks
 	const after = 3 * second
 	heir := unownedValve(t, p).inheritFrom(Inheritance{Owner: "first", Handover: h}).at(after)
 	next := heir.p.Surrender(heir.now)
@@ -156,7 +155,6 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	}
 }
 
-// The successor must bury a job for the reason for which it was being buried.
 func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 	old := newValveBench(t, leaky("api", "10/s"))
 	j := old.arrive("a", func(a *job.Arrived) { a.Deadline = originWall.Add(time.Second) })
@@ -180,8 +178,7 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 	}
 }
 
-// Jobs that run elsewhere hold their concurrency from the first moment, also before they have been
-// delivered again.
+// Jobs that run elsewhere hold concurrency even before they arrive.
 func TestInheritedRunsHoldConcurrency(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as can be: 6 s until the
-// next, by the envelope alone.
+// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as can be: by the
+// envelope, the next is due in 6 s.
 func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old := newValveBench(t, leaky("api", "1/s"))
 	old.arrive("a", cost(10))
@@ -21,7 +21,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	return old, old.at(18100*ms).p.Handover(old.now, aLease)
 }
 
-// What a late job takes is due at once, as far as the schedule goes, and is kept by the envelope.
+// A late job's slots are due at once by the schedule, and kept by the envelope.
 func TestCheckpointKeepsTheSlotsOfALateJob(t *testing.T) {
 	_, h := lateAndCostly(t)
 	b := unownedValve(t, leaky("api", "1/s")).at(21 * second).inheritFrom(Inheritance{
@@ -52,8 +52,7 @@ func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 	}
 }
 
-// What the predecessor had finished must not start because the backlog is opened twice before it
-// comes, …
+// The predecessor's finished jobs must not start because the backlog is opened twice, …
 func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	b := unownedValve(t,
 		leaky("api", "10/s")).
@@ -65,7 +64,7 @@ func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	}
 }
 
-// … nor because the partition is handed on before it was acknowledged, whether it has come or not.
+// … nor because the partition is handed on before the acknowledgement.
 func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	for name, comes := range map[string]bool{"it came": true, "it did not come": false} {
 		t.Run(name, func(t *testing.T) {
@@ -83,8 +82,8 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	}
 }
 
-// An outcome that was told before its job came goes to the next owner. The process that told it may
-// be gone by then, in good order, and must not be taken for one that crashed.
+// An outcome reported before its job arrived goes to the next owner. Its reporter may have ended in
+// order, and did not crash.
 func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
@@ -106,8 +105,8 @@ func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	}
 }
 
-// A process that was declared dead tells how its run ended while another process runs the job: that
-// says nothing about the other run.
+// A process declared dead reports its run's outcome while another runs the job: it does not count
+// for that.
 func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)

@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A cool-down goes on with the next owner, however the partition came to it, and so does the row of
-// them.
+// A cool-down continues at the next owner, with its count in a row.
 func TestACoolDownIsHandedOver(t *testing.T) {
 	p := leaky("api", "10/s")
 	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
@@ -38,8 +37,8 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 	}
 }
 
-// After a crash a clock is believed only when it shows that nobody can have started a job since:
-// its start lies ahead. Any other waits for one interval, and so does one that is not listed.
+// After a crash, a clock is believed only if no job can have started since: its start lies ahead.
+// Any other waits for one interval, as unlisted ones do.
 func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 	late := leaky("api", "1/s")
 	all := total("1/s")
@@ -82,7 +81,6 @@ func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 	}
 }
 
-// What is known of a job's attempts counts on, and the rest of its backoff is waited for.
 func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
 		Owner: "old", Attempts: map[uint64]InheritedAttempt{
@@ -106,8 +104,7 @@ func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 	}
 }
 
-// A job that nobody is heard of any more starts again when its attempt has timed out, counted from
-// when it came, or from the last word that it goes on.
+// A job without reports starts again after its timeout, counted from its arrival or last progress.
 func TestAnInheritedRunTimesOut(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
@@ -130,8 +127,8 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 	}
 }
 
-// A job that comes again although it is finished, because its acknowledgement was lost or is not
-// confirmed yet, is acknowledged and not started.
+// A finished job that comes again, as its acknowledgement was lost or unconfirmed, is acknowledged
+// and not started.
 func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	for name, between := range map[string]func(b *valveBench){
 		"before it was confirmed": func(b *valveBench) { b.p.Reopen(2) },
@@ -160,8 +157,8 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	}
 }
 
-// When the holder of jobs that have not come yet is gone, they hold no concurrency any more, and
-// have crashed when they come.
+// When the holder of jobs that have not arrived dies, they hold no concurrency, and count as
+// crashed.
 func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 1
@@ -178,8 +175,7 @@ func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	}
 }
 
-// When starts are allowed again, what was missed meanwhile is not made up in a clump, nor is
-// idleness credited.
+// Missed starts are not made up in a clump, nor is idleness credited.
 func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
 	burst := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 })
 	for name, c := range map[string]struct {
@@ -205,8 +201,7 @@ func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
 	}
 }
 
-// A job waits for its Not-Before, and one that has no time left gets a letter; neither counts by
-// anything but the stream's clock.
+// A job waits for its Not-Before, and one out of time gets a letter, both by the stream's clock.
 func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a", func(a *job.Arrived) { a.NotBefore = originWall.Add(5 * second) })
@@ -218,9 +213,8 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	}
 }
 
-// When not all clocks fit a record, those are left out that lose least by it: of waits longer than
-// an interval the shorter ones last, and of the others, which become an interval, those that are
-// due soonest first.
+// When clocks do not fit a record, those are omitted that lose least: of waits longer than an
+// interval the shortest, and of the others, which become an interval, the latest due.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 	minute := record.Micros(time.Minute)
 	var clocks []heldClock

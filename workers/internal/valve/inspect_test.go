@@ -20,9 +20,8 @@ func total(rate string) policy.Policy {
 	return p
 }
 
-// TestTotalOutflowIsSharedInTurns: keys with work take turns by weight, whatever the depth of their
-// backlogs and however late they come; together they keep to the rate; a key's own outflow holds
-// too.
+// Keys with work take turns by weight, whatever their depth and arrival; together they keep the
+// rate; a key's own outflow holds too.
 func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	b := newValveBench(t, total("100/s"))
 	weight := int64(3)
@@ -67,8 +66,7 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	}
 }
 
-// TestExpectedStarts compares what the valve tells of waiting jobs with when they start: within 10
-// % or a second.
+// Forecasts hold within 10 % or a second.
 func TestExpectedStarts(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"own rate": leaky("api", "20/s"),
 		"total": total("50/s")} {
@@ -222,8 +220,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	}
 }
 
-// TestNoForecastWithoutAWorker: a job that is due is not told to start now while nobody can run
-// it.
+// A due job has no forecast while no worker can run it.
 func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.p.expect(j.Seq, b.now)
@@ -304,8 +301,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 	})
 }
 
-// TestRoom: a refused publisher comes back after one interval or more, and not at once when there
-// is none.
+// A refused publisher returns after one interval or more.
 func TestRoom(t *testing.T) {
 	unpaced := policy.Policy{Name: "door",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 10,
@@ -346,8 +342,6 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestNoForecast: while a bucket is paused or held by its concurrency there is no expected
-// start.
 func TestNoForecast(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1
@@ -372,8 +366,7 @@ func TestNoForecast(t *testing.T) {
 	}
 }
 
-// TestNoForecastWhileABreakerIsOpen: the next start is a probe, if it is this bucket's, and then
-// nobody knows.
+// The next start is a probe, perhaps of another bucket.
 func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	for name, keys := range map[string][]string{"that of a bucket": {"asked"},
 		"that of all": {"a", "b", "c"}} {
@@ -422,7 +415,7 @@ func TestCancelAndPurge(t *testing.T) {
 	}
 }
 
-// TestOldestBuckets lists by what waits longest, be it near or deep, and behind it what only runs.
+// By the longest wait, near or deep; buckets with only running jobs come last.
 func TestOldestBuckets(t *testing.T) {
 	for name, b := range map[string]*valveBench{"near": newValveBench(t, leaky("api", "1/h")),
 		"deep": shallow(t, leaky("api", "1/h"))} {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A bucket runs punctually for a second; then something keeps it from starting until the third, of
-// which it tells what and for how long: from when its rate would have let it start the next job.
+// A bucket is punctual for a second; then something holds it until the third, and is reported with
+// the time since the rate would have allowed the next start.
 func TestCausesOfLateStarts(t *testing.T) {
 	const from, until = second, 3 * second
 	for name, c := range map[string]struct {
@@ -148,7 +148,7 @@ func noted(b *valveBench) func(Run) {
 	}
 }
 
-// slowed gives a policy a limit of 11 jobs in so many seconds, beside its outflow.
+// slowed adds a limit of 11 jobs in so many seconds.
 func slowed(seconds int64) func(*policy.Policy) {
 	return func(p *policy.Policy) {
 		p.Limits = policy.Limits{{Name: "jobs", Rule: policy.Rule{
@@ -157,7 +157,7 @@ func slowed(seconds int64) func(*policy.Policy) {
 	}
 }
 
-// What is lost is told of the last minute, and forgotten, and to the policy's observers once.
+// Lost time is reported for the last minute, and to sinks once.
 func TestLostTimeIsReportedOnce(t *testing.T) {
 	v := newValveBench(t, leaky("api", "10/s")).v
 	b := newBucket(nil, "k", v.base)
@@ -178,7 +178,7 @@ func TestLostTimeIsReportedOnce(t *testing.T) {
 			t.Errorf("after %v: %d ms, want %d", c.after, got[job.LateByProcessor], c.want)
 		}
 	}
-	// What lasted for longer, in one piece or in several, is no more than the minute itself.
+	// at most the minute itself, in one piece or several
 	now := origin.Add(time.Hour)
 	for _, piece := range []time.Duration{time.Hour, 45 * time.Second} {
 		for range 20 {
@@ -192,8 +192,7 @@ func TestLostTimeIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A bucket's state has the rate that is configured, of its key if that has one of its own, beside
-// what it achieves.
+// A bucket's state has its configured rate, also an override's, and the achieved one.
 func TestABucketReportsItsRate(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 2000 {
@@ -210,7 +209,6 @@ func TestABucketReportsItsRate(t *testing.T) {
 	}
 }
 
-// What limits hold is counted while it lasts, for each bucket that they hold.
 func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 	b := newValveBench(t, limited())
 	told := map[string]time.Duration{}
@@ -246,7 +244,7 @@ func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 	}
 }
 
-// TestLatestBuckets lists what is held up before what is deep, and what a person holds up behind.
+// By lost time, without operators' pauses.
 func TestLatestBuckets(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)

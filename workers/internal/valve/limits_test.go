@@ -48,7 +48,7 @@ func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
 	}
 }
 
-// A faster rate shortens the wait in proportion: what is left are slots, and they became shorter.
+// A faster rate shortens the wait in proportion: it is in slots.
 func TestFasterRateReachesWaitingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/m"))
 	b.arrive("a", cost(10))
@@ -128,12 +128,11 @@ func TestNoClumpAfterAChange(t *testing.T) {
 	}
 }
 
-// However much one bucket has waiting behind a target that hangs, others find a worker; and who
-// runs nothing gets any.
+// However deep one bucket's backlog behind a hanging target, others find a worker.
 func TestNoBucketTakesAllWorkers(t *testing.T) {
 	for _, c := range []struct {
 		workers int
-		// jobs that buckets run which came one after the other, each with more than it can run
+		// jobs run by buckets that came one after the other, each with more than it can run
 		want []int
 	}{
 		{1, []int{1, 0}},
@@ -158,8 +157,8 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 	}
 }
 
-// Who was held back when it might have started a burst waits no longer because the burst is smaller
-// now: one interval, as after any pause, and not all those that the larger burst was held back by.
+// A bucket held back from a burst waits one interval after the burst shrinks, as after any pause,
+// and not for all of the larger burst.
 func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	large, small := leaky("api", "1/s"), leaky("api", "1/s")
 	large.Burst, small.Burst = 100, 2
@@ -204,8 +203,7 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// What a policy says of peaks, and an override, is what the clocks go by, from the start and after
-// a change.
+// A policy's peak, and an override's, apply from the start and after a change.
 func TestPeaksReachTheClocks(t *testing.T) {
 	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: second} }
 	p := total("100/s")

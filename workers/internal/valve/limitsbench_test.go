@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// limitsBench are 100,000 keys of a policy: with an outflow, or with three limits.
+// limitsBench is a policy with 100,000 keys, with an outflow or three limits.
 type limitsBench struct {
 	v    *Valve
 	part *Part
@@ -44,9 +44,8 @@ func newLimitsBench(p policy.Policy) *limitsBench {
 	return l
 }
 
-// ownLimitsBench has its partition, and starts nothing yet. Its windows have begun a while ago: in
-// the first moment of one nothing starts, and so many jobs would then start at once that maps stay
-// large for all that follow.
+// ownLimitsBench owns its partition, without starts. Its windows began a while ago: at first
+// nothing starts in one, and then so many jobs at once that maps stay large.
 func ownLimitsBench(p policy.Policy) *limitsBench {
 	p = p.WithDefaults()
 	p.Workers = 1 << 20
@@ -69,7 +68,7 @@ func (l *limitsBench) arrive(body []byte) {
 	l.part.arrive(&a, l.now)
 }
 
-// pass is a job's way through the valve, and a checkpoint of them now and then.
+// pass takes a job through the valve, with checkpoints at times.
 func (l *limitsBench) pass(body []byte) {
 	l.arrive(body)
 	l.v.Advance(l.now, pace.Never)
@@ -92,7 +91,7 @@ func (l *limitsBench) record() []byte {
 	return record.Encode(record.Owner{V: record.Version, Handover: h})
 }
 
-// inherit takes what a predecessor left, and returns how many keys that tells of.
+// inherit takes a predecessor's record, and returns its number of keys.
 func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 	var r record.Owner
 	if err := record.Decode(data, &r); err != nil {
@@ -103,10 +102,9 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 	return len(r.Clocks)
 }
 
-// BenchmarkLimits measures 100,000 keys with three limits each, beside as many with an outflow:
-// what a start costs, what is kept of a key that has started a job and of one with a job that waits
-// as well, what a handover takes, and how long it takes from the record that a successor has read
-// until it has given each key's next job to a worker.
+// BenchmarkLimits measures 100,000 keys with three limits each, compared with an outflow: a start,
+// the memory of a key that has started a job and of one with a waiting job, a handover, and the
+// time from a successor's reading of the record to each key's next start.
 func BenchmarkLimits(b *testing.B) {
 	outflow := leaky("api", "1000/s")
 	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits()} {

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The last check of a job looks at all of its bucket that came back before it, and not at its
-// predecessor alone.
+// A last check considers all returned jobs of its bucket, not only its predecessor.
 func TestReturnedJobsKeepTheirOrder(t *testing.T) {
 	b := newValveBench(t, leaky("api", "2000/s"))
 	b.arrive("a")

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// stepped is a policy in which a step of priority is worth a time of waiting.
+// stepped is a policy with a step of priority.
 func stepped(p policy.Policy, step time.Duration) policy.Policy {
 	p.PriorityStep = policy.Duration(step)
 	return p
@@ -48,8 +48,7 @@ func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	}
 }
 
-// TestPrioritiesStarveNobody: however many of these come, what waits starts when as
-// many steps have passed as lie between the two.
+// However many others come, a job starts after as many steps as its priority is lower.
 func TestPrioritiesStarveNobody(t *testing.T) {
 	for _, step := range []time.Duration{0, 3 * second} {
 		b := newValveBench(t, stepped(leaky("api", "10/s"), step))
@@ -78,8 +77,7 @@ func TestPrioritiesStarveNobody(t *testing.T) {
 	}
 }
 
-// TestJobsStartInTheOrderOfTheirRanks as they come, near and deep, under a total outflow and one at
-// a time, whatever the clock of the stream does.
+// Near and deep, under a total outflow and one at a time, whatever the stream's clock does.
 func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 	const step = 400 * ms
 	p := stepped(leaky("api", "100/s"), step)
@@ -135,8 +133,7 @@ func compareRanks(a, b rank) int {
 	return 1
 }
 
-// TestArrivalsNeverStepBack: to jobs that are looked up later neither, however often the clock
-// does.
+// Nor for jobs that are looked up later.
 func TestArrivalsNeverStepBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var a arrivals
@@ -165,8 +162,7 @@ func TestArrivalsNeverStepBack(t *testing.T) {
 	}
 }
 
-// TestANewOwnerOrdersAlike: what it reads of the stream, near or deep, starts in the order in which
-// it would have at the one before, also what was changed.
+// Near, deep and changed jobs start in the former owner's order.
 func TestANewOwnerOrdersAlike(t *testing.T) {
 	p := stepped(leaky("api", "100/s"), 300*ms)
 	for _, memory := range [][2]int64{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
@@ -207,8 +203,8 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 	}
 }
 
-// TestAnEditedJobKeepsItsArrival: by another priority it goes where it would be if it had
-// come with it, and what is moved to the front goes before all.
+// With another priority it goes where it would be if it had come with it; a job moved to the front
+// goes before all.
 func TestAnEditedJobKeepsItsArrival(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/s"), 10*second))
 	b.arrive("a", priority(-9))
@@ -273,8 +269,7 @@ func TestAnotherPriorityStepReordersWaitingJobs(t *testing.T) {
 	}
 }
 
-// TestEarlierFinalChecksGoFirst: what is on its way to a worker is ordered by another
-// step than what would follow.
+// Jobs on their way to a worker are ordered by another step than later ones.
 func TestEarlierFinalChecksGoFirst(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	b.arrive("a", priority(-5))
@@ -293,8 +288,7 @@ func TestEarlierFinalChecksGoFirst(t *testing.T) {
 	}
 }
 
-// TestPositionsByRankAreEstimates: never more than there are before a job, and but for what came
-// within a sixteenth of the time no less.
+// Never too many, and too few only by arrivals within a sixteenth of the time.
 func TestPositionsByRankAreEstimates(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "50/s"), 3*second))
 	random := rand.New(rand.NewPCG(5, 6))

@@ -8,15 +8,14 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A backup of a stream that is restored lacks what was stored since, and what clients publish then
-// gets the sequences of jobs that it lacks, in a stream that was made when the former one was. What
-// is known of those is no word on them.
+// A restored stream lacks jobs stored since its backup, and new ones get their sequences; the
+// stream's creation time stays. Records of the former do not apply to the latter.
 
 // restored is when a job was stored that has such a sequence.
 func restored(a *job.Arrived) { a.Stored = originWall.Add(time.Minute) }
 
-// beforeARestore is a valve with jobs of every kind under sequences 1 to 6; its job 7 is for an
-// owner that hears of none.
+// beforeARestore is a valve with jobs of all kinds under sequences 1 to 6; job 7 is for an owner
+// that hears of none.
 func beforeARestore(t *testing.T) *valveBench {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.p.created = originWall
@@ -41,7 +40,7 @@ func beforeARestore(t *testing.T) *valveBench {
 	return b
 }
 
-// expectAll checks that the six jobs of a restored stream run, each for the first time.
+// expectAll checks that the six restored jobs run for the first time.
 func (b *valveBench) expectAll() {
 	b.t.Helper()
 	b.out.Acks, b.out.Burials = nil, nil
@@ -98,8 +97,7 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 	}
 }
 
-// What is told on of jobs that have not come is told with when those were stored, not those that
-// have.
+// State of jobs that have not arrived is passed on with their time of storage.
 func TestForwardedStateIsOfJobsThatTheFirstOwnerSaw(t *testing.T) {
 	old := beforeARestore(t)
 	h := old.p.Handover(old.now, 0)

@@ -33,8 +33,8 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 	}
 }
 
-// A target that is down for hours must not bury jobs, and jobs that failed together must not come
-// back at once.
+// A target that is down for hours must not bury jobs, and jobs that failed together must not return
+// at once.
 func TestRetriesSurviveANight(t *testing.T) {
 	for _, c := range []struct {
 		draw, least, most float64
@@ -116,8 +116,8 @@ func TestAJobsOwnAttempts(t *testing.T) {
 	}
 }
 
-// TestSnoozedJobsStartLater neither counts an attempt nor keeps other jobs of the bucket waiting.
-// The wait is recorded first, so that a new owner waits too.
+// A snooze counts no attempt and delays no other jobs. It is recorded first, so that a new owner
+// waits too.
 func TestSnoozedJobsStartLater(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	first, other := b.arrive("a"), b.arrive("a")
@@ -194,7 +194,7 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
-// nextStart is how long it is until the valve starts something, and goes there.
+// nextStart goes to the next start, and returns the time until then.
 func nextStart(b *valveBench) time.Duration {
 	at := b.v.Wake(true)
 	gap := at.Since(b.now)
@@ -202,7 +202,6 @@ func nextStart(b *valveBench) time.Duration {
 	return gap
 }
 
-// Answers to jobs that were under way together make one cool-down, and the next is the second.
 func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 	p := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 3 })
 	p.Retry = policy.Retry{Backoff: policy.Duration(second),
@@ -271,8 +270,8 @@ func throttleAfterDone(b *valveBench) time.Duration {
 	return b.p.buckets["a"].cool.Since(b.now)
 }
 
-// TestLettersCountEveryAttempt: a run after which no attempt can succeed was one too, also when its
-// drainer hands over before the letter is stored.
+// A run after which no attempt can succeed was one, also if its drainer hands over before the
+// letter is stored.
 func TestLettersCountEveryAttempt(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 3}
@@ -312,8 +311,8 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 	}
 }
 
-// TestCostsThatNeverFit: a job of a higher cost than its bucket's capacity would block the bucket
-// for longer than a full queue. Where starts are not paced, a cost is the limiter's business.
+// A job that costs more than its bucket's capacity would block the bucket for longer than a full
+// queue. Unpaced costs are the limiter's.
 func TestCostsThatNeverFit(t *testing.T) {
 	p := leaky("api", "1/m")
 	p.Capacity = 10

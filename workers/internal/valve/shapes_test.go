@@ -9,9 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// BenchmarkHeapOfShapes tells what b.N waiting jobs of 1 KiB take of the heap, however they are
-// spread over keys, with the memory that drainers have by default: -benchtime 10000000x for ten
-// million.
+// BenchmarkHeapOfShapes measures the heap of b.N waiting jobs of 1 KiB, spread over keys in several
+// ways, with a drainer's default memory: -benchtime 10000000x for ten million.
 func BenchmarkHeapOfShapes(b *testing.B) {
 	for _, shape := range []struct {
 		name    string

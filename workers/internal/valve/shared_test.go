@@ -43,7 +43,7 @@ func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing
 	return s
 }
 
-// comes has the limit come to where the policies are, with what its former owner left.
+// comes moves the limit to the policies' drainer, with its former owner's state.
 func (s *sharing) comes(in *Inheritance) {
 	s.limit.own()
 	s.limit.p.Opened(originWall, 0, in, s.limit.now)
@@ -185,8 +185,8 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 	}
 }
 
-// What all have started goes with the limit, and after a crash it is charged with the most that can
-// have.
+// The limit's state moves with it, and after a crash it is charged with the most that can have
+// started.
 func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 	for crashed, want := range map[bool]string{false: "mail/b@0s mail/b@9.05s",
 		true: "mail/b@10.05s mail/b@10.05s"} {
@@ -235,8 +235,7 @@ func TestNothingStartsUnderASharedLimitForLongWithoutACheckpoint(t *testing.T) {
 var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy.Rule{
 	Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(10 * time.Second)}}}
 
-// What a bucket's own limits have allowed is not asked again; what it shares is, since a start of
-// another policy may have taken it meanwhile.
+// A bucket's own limits are not asked again; shared ones are, as another policy may have started.
 func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
@@ -271,7 +270,6 @@ func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	}
 }
 
-// What a run turns out to have used counts also if the limit is not here then.
 func TestUseOfASharedLimitOwnedElsewhereCounts(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -313,7 +311,7 @@ func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A policy whose workers are elsewhere has its turns beside one that has its own.
+// A policy with remote workers takes turns with one that has local ones.
 func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -332,7 +330,7 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	}
 }
 
-// Who comes to share a limit is not ahead by what it took elsewhere.
+// A policy is not ahead by turns taken before it shared the limit.
 func TestAPolicyThatJoinsALineStartsOver(t *testing.T) {
 	a, b := newValveBench(t, leaky("a", "1/s")), newValveBench(t, leaky("b", "1/s"))
 	a.v.taken = 100
@@ -361,8 +359,8 @@ func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 	}
 }
 
-// Policies whose workers share slots take turns by weight while slots are scarce, and one alone has
-// them all.
+// Policies whose workers share slots take turns by weight while slots are scarce; one alone has
+// all.
 func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
 	weighed := func(name string, weight int64) *valveBench {
 		p := leaky(name, "1000/s")

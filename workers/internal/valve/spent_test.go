@@ -16,8 +16,8 @@ func (b *valveBench) comesBack(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeReturned})
 }
 
-// A job that comes back before its start gives its slots back to the rate, all of them and no more:
-// of the bucket's, and of that of all buckets together.
+// A returned job gives its slots back to the rates of its bucket and of all, all of them and no
+// more.
 func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	p := total("10/s")
 	p.Outflow = p.OutflowTotal
@@ -47,9 +47,8 @@ func (r *Run) decideAt(at pace.Instant) (passed bool) {
 	return passed
 }
 
-// A job may be on its way to its worker for as long as it takes: its slot is that of its start.
-// When two that were decided an interval apart would begin together, the second comes back, and
-// keeps its distance; of one bucket as of all together.
+// A job takes its slot when it starts, however long its hand-over takes. When two decided an
+// interval apart would begin together, the second is returned; in one bucket and over all.
 func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"a bucket": leaky("api", "10/s"),
 		"all buckets": total("10/s")} {
@@ -87,8 +86,8 @@ func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	}
 }
 
-// Those behind a job that came back come back too, but not one of a higher priority; and nothing
-// starts before all of them are decided.
+// Jobs behind a returned one are returned, except for one of a higher priority; nothing starts
+// before all are decided.
 func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	b := unhurried(t)
 	for range 3 {
@@ -139,8 +138,7 @@ func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	}
 }
 
-// A bucket that is late uses its burst to catch up at once, and what is more than that is made up a
-// little faster than at the rate.
+// A late bucket uses its burst at once, and makes up for the rest slightly faster than the rate.
 func TestALateBucketUsesItsBurst(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Burst = 5
@@ -159,7 +157,7 @@ func TestALateBucketUsesItsBurst(t *testing.T) {
 	}
 }
 
-// A rate for jobs that had none begins as after a start, whatever was idle before.
+// A new rate begins as after a start.
 func TestANewRateIsNoBurst(t *testing.T) {
 	b := newValveBench(t, total("1000/s"))
 	burst, fast := int64(5), leaky("", "10/s").Outflow
@@ -172,7 +170,7 @@ func TestANewRateIsNoBurst(t *testing.T) {
 	}
 }
 
-// Nor does a pause earn a burst, be it that of the policy or a key's.
+// Neither the policy's nor a key's.
 func TestAPauseEarnsNoBurst(t *testing.T) {
 	for name, pause := range map[string]func(b *valveBench, paused bool){
 		"of the policy": func(b *valveBench, paused bool) {
@@ -198,8 +196,7 @@ func TestAPauseEarnsNoBurst(t *testing.T) {
 	}
 }
 
-// What comes back from its worker says why: its slot was not there, the lease was over, or one that
-// goes before it came back.
+// Its slot was missing, the lease was over, or an earlier job was returned.
 func TestReturnedJobsHaveAReason(t *testing.T) {
 	b := unhurried(t)
 	for range 4 {

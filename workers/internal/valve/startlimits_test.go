@@ -75,8 +75,8 @@ func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
 	}
 }
 
-// A start is charged when it is decided. One that is on its way for longer than the guard covers
-// goes back, and what it took of the limits with it.
+// A start is charged when decided. One under way for longer than the guard is returned, with its
+// charge.
 func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
 	b := newValveBench(t, limited())
 	for range 3 {
@@ -104,8 +104,8 @@ func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
 	}
 }
 
-// An owner's first start under limits waits for its first checkpoint, and for no longer: after a
-// crash before that a successor knows all that has started.
+// An owner's first start under limits waits for its first checkpoint only: after a crash before
+// that, all starts are known.
 func TestNothingStartsUnderLimitsBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		b := unownedValve(t, daily(160, key))
@@ -187,8 +187,8 @@ func TestAJobThatALimitNeverLetsPassIsBuried(t *testing.T) {
 	}
 }
 
-// What the limits allowed before a job waited for a worker they may not allow any more: nothing
-// starts in the last two guards of a clock's window, which the other side may count in the next.
+// Limits may no longer allow a job that has waited for a worker: nothing starts in the last two
+// guards of a clock window, which the target may count in the next.
 func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 	p := policy.Policy{Name: "api", Workers: 1, Rule: policy.Rule{
 		Algorithm: policy.LeakingBucket, Capacity: 10}, Limits: policy.Limits{{Name: "jobs",
@@ -212,7 +212,7 @@ func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 	}
 }
 
-// daily is a policy without an outflow: so many jobs a day, of each key, or of all.
+// daily is a policy with a daily limit, per key or of all.
 func daily(limit int64, key string) policy.Policy {
 	return policy.Policy{Name: "api", Workers: 1000, Rule: policy.Rule{
 		Algorithm: policy.LeakingBucket, Capacity: 100_000}, Limits: policy.Limits{{Name: "daily",
@@ -228,13 +228,12 @@ func (b *valveBench) crowd(key string) *valveBench {
 	return b
 }
 
-// soon is how many start in a moment, of which no more time is unknown than may be.
+// soon counts the starts of a moment, within the allowed unknown time.
 func (b *valveBench) soon(noted func(Run)) int {
 	return len(b.until(b.now.Since(origin)+300*ms, func(r Run) { b.done(r); noted(r) }))
 }
 
-// A successor believes in a budget if the owner that crashed says that it kept one, and no other.
-// So it does of limits with a cost of their own.
+// A successor trusts a crashed owner's recorded budget only, also for named costs.
 func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		for _, cost := range []string{"", "tokens"} {
@@ -266,8 +265,7 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	}
 }
 
-// What a run has used beyond its cost is part of what no checkpoint tells of, and the next may use
-// as much.
+// A run's excess is in the budget, and the next may use as much.
 func TestDebtIsInTheBudget(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		p := daily(1600, key)
@@ -296,7 +294,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 	}
 }
 
-// A job that costs more than is left of a budget starts, and counts after a crash.
+// A job that costs more than the rest of a budget starts, and counts after a crash.
 func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	for _, named := range []string{"", "tokens"} {
 		p, of := daily(160, ""), cost(30)
@@ -322,8 +320,8 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	}
 }
 
-// Limits change while a record tells of a smaller budget, or of none; and records are lost. A
-// successor finds no more unknown than the record that it may find says.
+// Limits change while a record has a smaller budget, or none; and records are lost. No more is
+// unknown than the record that a successor may find says.
 func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	large := daily(1600, "")
 	large.Limits = append(large.Limits, policy.Limit{Name: "more", Rule: policy.Rule{

@@ -7,11 +7,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The stream of a policy that is deleted and comes back counts from 1 again, while jobs of the
-// former one may still run.
+// A recreated stream counts from 1 again, while jobs of the former one may still run.
 
-// restarted is a valve whose job 1 runs, of a stream that was deleted, while another of its name
-// has a job 1 too.
+// restarted is a valve whose job 1 of a deleted stream runs, while the new stream has a job 1 too.
 func restarted(t *testing.T) (b *valveBench, runs Run) {
 	b = newValveBench(t, leaky("api", "10/s"))
 	b.p.created = originWall
@@ -31,7 +29,7 @@ func TestAPauseThatATargetAsksForHoldsInTheNextStream(t *testing.T) {
 	}
 }
 
-// Both job 1s of this process run in it when it hands the second one over.
+// It hands the second job 1 over while both run.
 func TestAnOutcomeOfAFormerStreamIsIgnored(t *testing.T) {
 	b, former := restarted(t)
 	b.at(100 * ms)

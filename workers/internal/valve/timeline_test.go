@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// scene is a story of one valve: what arrives when, and how long jobs run.
+// scene is arrivals at a valve, and the duration of jobs.
 type scene struct {
 	name     string
 	policy   policy.Policy
@@ -76,7 +76,7 @@ var scenes = []scene{
 
 const cell = 100 * time.Millisecond
 
-// play runs a scene and counts arrivals and starts of each key, by cells of time.
+// play runs a scene and counts each key's arrivals and starts by cells of time.
 func (s scene) play(t *testing.T) (keys []string, came, began map[string][]int) {
 	b := newValveBench(t, s.policy)
 	came, began = map[string][]int{}, map[string][]int{}
@@ -137,8 +137,7 @@ func draw(cells []int, length time.Duration) string {
 	return line.String()
 }
 
-// TestTimelines draws arrivals above and starts below, 100 ms a character, and compares with the
-// golden file.
+// TestTimelines draws arrivals above and starts below, 100 ms a character, as in the golden file.
 func TestTimelines(t *testing.T) {
 	var drawn strings.Builder
 	for _, s := range scenes {
@@ -264,7 +263,6 @@ func TestLargeBodiesAreReadShortlyBeforeTheStart(t *testing.T) {
 	}
 }
 
-// Nothing is remembered of a key once its bucket is as good as new.
 func TestIdleBucketsAreForgotten(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
 	for i := range 1000 {

@@ -51,8 +51,8 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 	}
 }
 
-// Weights count where what is left of a limit is less than any job takes: although nothing is due
-// then, for all let others pass, nobody begins anew.
+// Weights count where the balance is less than any job takes: nothing is due then, as all let
+// others pass, but turns do not restart.
 func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:] // that of all: two jobs of 4 tokens, and 2 are left
@@ -69,7 +69,7 @@ func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// Nor does anybody begin anew, or go first, while all wait for a checkpoint.
+// Nor does anyone go first while all wait for a checkpoint.
 func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:]
@@ -81,7 +81,7 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 		b.arrive("b", tokens(5))
 	}
 	counts := map[job.Key]int{}
-	for n := range 8 { // what starts in a window is not told of before the next one
+	for n := range 8 { // a window's starts are told before the next one
 		b.until(time.Duration(n+1)*11*second, func(r Run) {
 			counts[r.Key]++
 			b.done(r)
@@ -104,8 +104,8 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// A job that costs more than is left lets others pass, until what it needs would have been free
-// without them. From then on they wait for it.
+// A job that costs more than the balance lets others pass, until it could have started without
+// them. Then they wait.
 func TestACostlyJobDelaysNoOtherAndDoesNotStarve(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("small", tokens(2))
@@ -151,8 +151,8 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 	}
 }
 
-// A limit that is lowered, taken over after a crash and raised again counts what its former owner
-// may have started while it was high.
+// A limit that was lowered, taken over after a crash and raised again counts starts while it was
+// high.
 func TestALimitThatWasLoweredAtACrashCountsStartsFromBefore(t *testing.T) {
 	sized := func(at int, most int64) policy.Policy {
 		p := account()

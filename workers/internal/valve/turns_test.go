@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Turns that a key missed are not made up at the expense of others, whatever kept it from taking
-// them. Nor does their number hold back who comes meanwhile.
+// Missed turns are not made up at others' expense, and do not delay new keys.
 func TestAHeldBucketMissesItsTurns(t *testing.T) {
 	slow := leaky("", "1/s").Outflow
 	for name, c := range map[string]struct {
@@ -64,8 +63,7 @@ func TestAHeldBucketMissesItsTurns(t *testing.T) {
 	}
 }
 
-// Who comes while others wait goes behind those who have waited longer, however few turns it has
-// taken before.
+// A new bucket goes behind those that have waited longer, however few turns it took before.
 func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for range 5 {
@@ -85,8 +83,8 @@ func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	}
 }
 
-// A key that sends one job after the other has nothing waiting between them. It must not have a
-// turn for each.
+// A key that sends one job after another has none waiting in between, and must not get a turn for
+// each.
 func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for i := range mostRates { // so that no bucket is kept for its rate alone
@@ -113,7 +111,7 @@ func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	}
 }
 
-// A bucket that is kept for the turns that it took is forgotten when the others have had as many.
+// A bucket kept for its turns is forgotten when the others have had as many.
 func TestTurnsOfIdleBucketsAreForgotten(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for i := range 40 {

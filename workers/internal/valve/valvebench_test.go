@@ -93,12 +93,12 @@ func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost 
 func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
 func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
 
-// atOnce is a gate that is open, at the instant at which a run could start.
+// atOnce is an open gate, at the instant at which a run could start.
 func atOnce(r Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
 
-// start lets the valve act now; every job that it starts passes its last check.
+// start lets the valve act; its starts pass the last check.
 func (b *valveBench) start() []Run {
 	b.v.Advance(b.now, pace.Never)
 	runs := append([]Run(nil), b.out.Starts...)
@@ -111,7 +111,7 @@ func (b *valveBench) start() []Run {
 	return runs
 }
 
-// until starts what may start up to an instant, as soon as it may, and returns when that was.
+// until starts jobs as soon as possible up to an instant, and returns the starts' times.
 func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Duration) {
 	for {
 		runs := b.start()

@@ -11,8 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestAKeyHasOneBucketInARecreatedStream: a run of the old stream ends while jobs of the new
-// one wait.
+// A run of the old stream ends while jobs of the new one wait.
 func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 2
@@ -95,8 +94,7 @@ func TestAFasterRateEndsASlowWait(t *testing.T) {
 	}
 }
 
-// TestALowerMaxCooldownEndsACooldown and nothing that the rate imposes, nor does its end let a
-// burst start.
+// TestALowerMaxCooldownEndsACooldown, without a burst, and no wait of the rate.
 func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	for rate, want := range map[string]time.Duration{"10/s": 3 * second, "1/m": time.Minute} {
 		p := leaky("api", rate)
@@ -125,8 +123,7 @@ func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	}
 }
 
-// TestAnotherTargetIsProbedAtOnce: the rate alone holds a probe back, and not when the next probe
-// of the old one was due.
+// Only the rate holds the probe back, not the schedule of the old target's.
 func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry.Backoff, p.Retry.MaxBackoff = policy.Duration(time.Minute), policy.Duration(time.Minute)
