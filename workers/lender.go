@@ -291,7 +291,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
 	handle Handler) record.Outcome {
 	began := l.now()
-	job.settled.pass = func(progress string) { l.sayWith(valve, statusProgress, progress) }
+	job.settled.pass = func(progress string) { l.say(valve, statusProgress, []byte(progress)...) }
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
 	returned := make(chan struct{})
@@ -337,14 +337,12 @@ func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
 	l.post(func(pace.Instant) { l.pending-- })
 }
 
+// look checks whether policies with lent workers have an owner.
 func (l *lender) look(now pace.Instant) {
-	if now >= l.ownersAt && l.nc.IsConnected() {
-		l.ownersAt = now.Add(ownerEvery)
-		l.lookForOwners()
+	if now < l.ownersAt || !l.nc.IsConnected() {
+		return
 	}
-}
-
-func (l *lender) lookForOwners() {
+	l.ownersAt = now.Add(ownerEvery)
 	var lent []string
 	for name := range l.crews {
 		if _, _, known := l.core.Workers(name); !known {

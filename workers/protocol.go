@@ -66,14 +66,12 @@ const (
 // protocolVersion is in offers and jobs. Workers answer busy to an unknown one.
 const protocolVersion = "1"
 
-func (c *calls) say(to, status string) { c.sayWith(to, status, "") }
-
-func (c *calls) sayWith(to, status, text string) {
+func (c *calls) say(to, status string, text ...byte) {
 	if to == "" {
 		return
 	}
 	m := message(to, status)
-	m.Data = []byte(text)
+	m.Data = text
 	if err := c.nc.PublishMsg(m); err != nil {
 		c.log.Debug("not told a worker", "status", status, "error", err)
 	}

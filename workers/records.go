@@ -56,21 +56,19 @@ func (r *records) write(p core.Put) {
 	}
 }
 
-func (r *records) Read(p core.Put) { r.spawn(func() { r.read(p) }) }
-
-func (r *records) read(p core.Put) {
-	var found kv.Record
-	r.retry(r.life, "read record "+p.Key, func() error {
-		var err error
-		found, err = r.table(p.Table).Read(r.life, p.Key)
-		if errors.Is(err, queue.ErrNotFound) {
-			found.Deleted, err = true, nil
+func (r *records) Read(p core.Put) {
+	r.spawn(func() {
+		var found kv.Record
+		if r.retry(r.life, "read record "+p.Key, func() (err error) {
+			found, err = r.table(p.Table).Read(r.life, p.Key)
+			if errors.Is(err, queue.ErrNotFound) {
+				found.Deleted, err = true, nil
+			}
+			return err
+		}) {
+			r.send(core.Found{Put: p, Record: recordFrom(found)})
 		}
-		return err
 	})
-	if r.life.Err() == nil {
-		r.send(core.Found{Put: p, Record: recordFrom(found)})
-	}
 }
 
 func (r *records) Delete(p core.Put) {

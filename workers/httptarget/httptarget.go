@@ -279,6 +279,8 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	return request, nil
 }
 
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }
+
 // sendable rejects header fields that HTTP cannot carry (RFC 9110, section 5).
 func sendable(header http.Header) error {
 	const separators = `"(),/:;<=>?@[\]{}`
@@ -289,9 +291,7 @@ func sendable(header http.Header) error {
 			return fmt.Errorf("%q cannot be the name of a header field", name)
 		}
 		for _, value := range values {
-			if strings.ContainsFunc(value, func(r rune) bool {
-				return r < ' ' && r != '\t' || r == 0x7F
-			}) {
+			if strings.ContainsFunc(value, control) {
 				if redact.IsSecret(name) {
 					value = redact.Mark
 				}

@@ -73,9 +73,7 @@ func (s *secret) read() (string, error) {
 		return "", fmt.Errorf("%s is larger than %d bytes", s.file, mostSecret)
 	case value == "":
 		return "", fmt.Errorf("%s is empty", s.file)
-	case strings.ContainsFunc(value, func(r rune) bool {
-		return r < ' ' && r != '\t' || r == 0x7F
-	}):
+	case strings.ContainsFunc(value, control):
 		return "", fmt.Errorf("%s holds control characters, which no header can carry", s.file)
 	}
 	s.value, s.watch = value, watch

@@ -112,8 +112,8 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	if again := workers.ReadAgain(reply.Header, time.Now()); again != nil {
 		return again
 	}
-	text, code := field(reply,
-		micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
+	text := job.HeaderValue(reply.Header, micro.ErrorHeader)
+	code := strings.TrimSpace(job.HeaderValue(reply.Header, micro.ErrorCodeHeader))
 	if text == "" && code == "" {
 		return judgeStored(reply.Data)
 	}
@@ -124,7 +124,7 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	if err != nil {
 		return answer
 	}
-	wait := http.Header{"Retry-After": {field(reply, "Retry-After")}}
+	wait := http.Header{"Retry-After": {job.HeaderValue(reply.Header, "Retry-After")}}
 	after, throttled := hints.Throttled(status, wait, -1, time.Now())
 	switch {
 	case throttled:
@@ -148,16 +148,6 @@ func judgeStored(reply []byte) error {
 		return workers.Permanent(refusal)
 	}
 	return refusal
-}
-
-// field reads a header case-insensitively.
-func field(m *nats.Msg, name string) string {
-	for key, values := range m.Header {
-		if len(values) > 0 && strings.EqualFold(key, name) {
-			return values[0]
-		}
-	}
-	return ""
 }
 
 // detail joins a service's texts in one line.

@@ -20,6 +20,7 @@
 package adapt
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -93,9 +94,8 @@ func (s State) Throttled(began, until time.Duration, least, most float64) (State
 
 // Text encodes the state relative to now: see [Parse].
 func (s State) Text(now time.Duration, most float64) string {
-	number := func(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
-	return strings.Join([]string{number(most), number(s.ceiling), number(s.low),
-		strconv.FormatInt((now - s.since).Milliseconds(), 10), strconv.Itoa(s.row)}, " ")
+	return fmt.Sprintf("%.6g %.6g %.6g %d %d", most, s.ceiling, s.low,
+		(now - s.since).Milliseconds(), s.row)
 }
 
 // Parse decodes a state recorded at an instant. The zero State is returned if the text is
