@@ -1,4 +1,4 @@
-// Package access implements authorization: a [File] lists clients, by a token or a certificate's
+// Package access implements authorization: a file lists clients, by a token or a certificate's
 // name, with their rights and the policies and keys to which they apply.
 //
 // A plain SHA-256 of each token suffices, since 256 random bits cannot be guessed.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,31 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// File is a reloadable list of clients, safe for concurrent use.
-type File struct {
-	name    string
-	clients atomic.Pointer[Clients]
-}
-
-func Open(name string) (*File, error) {
-	f := &File{name: name}
-	return f, f.Reload()
-}
-
-func (f *File) Name() string { return f.name }
-
-// Reload reads the file again; an invalid one changes nothing.
-func (f *File) Reload() error {
-	clients, err := Load(f.name)
-	if err == nil {
-		f.clients.Store(clients)
-	}
-	return err
-}
-
-// Clients returns the clients of the last valid file.
-func (f *File) Clients() *Clients { return f.clients.Load() }
-
+// Load reads a file of clients.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {

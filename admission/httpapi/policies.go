@@ -101,28 +101,24 @@ func (m management) overrides(ctx context.Context, at place) (any, error) {
 	return m.Overrides(ctx, at.policy, after, at.number("limit"))
 }
 
-func (m management) putOverride(ctx context.Context, at place, document []byte,
-	w manage.Write) (written any, revision uint64, created bool, err error) {
+func (m management) writeOverride(patch bool) call {
+	return write(patch, func(ctx context.Context, at place, document []byte, w manage.Write) (
+		written any, revision uint64, created bool, err error) {
 
-	if document, err = unwrapOverride(document, at.key); err != nil {
-		return nil, 0, false, err
-	}
-	o, err := policy.ParseOverride(document)
-	if err != nil {
-		return nil, 0, false, err
-	}
-	put, err := m.PutOverride(ctx, at.policy, at.key, o, w)
-	return put, put.Revision, false, err
-}
-
-func (m management) patchOverride(ctx context.Context, at place, patch []byte,
-	w manage.Write) (written any, revision uint64, created bool, err error) {
-
-	if patch, err = unwrapOverride(patch, at.key); err != nil {
-		return nil, 0, false, err
-	}
-	patched, err := m.PatchOverride(ctx, at.policy, at.key, patch, w)
-	return patched, patched.Revision, false, err
+		if document, err = unwrapOverride(document, at.key); err != nil {
+			return nil, 0, false, err
+		}
+		next := func(o policy.Override) (policy.Override, error) { return o.Patch(document) }
+		if !patch {
+			put, err := policy.ParseOverride(document)
+			if err != nil {
+				return nil, 0, false, err
+			}
+			next = func(policy.Override) (policy.Override, error) { return put, nil }
+		}
+		o, err := m.ChangeOverride(ctx, at.policy, at.key, w, next)
+		return o, o.Revision, false, err
+	})
 }
 
 func (m management) deleteOverride(r *http.Request, at place) (answer.Answer, error) {

@@ -187,8 +187,10 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	}
 	wg.Wait()
 	burst := int64(2)
-	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst},
-		Write{}); err != nil {
+	if _, err := s.ChangeOverride(t.Context(), "stripe", "a", Write{},
+		func(policy.Override) (policy.Override, error) {
+			return policy.Override{Burst: &burst}, nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused ||

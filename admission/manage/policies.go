@@ -162,10 +162,6 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	return patched, err
 }
 
-type unfit struct{ error }
-
-func (u unfit) Unwrap() error { return u.error }
-
 func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	next func(current *policy.Entry) (policy.Policy, error)) (Policy, bool, error) {
 
@@ -183,7 +179,10 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		if c.lowered {
 			s.restore(ctx, name)
 		}
-		return Policy{}, false, rejected(err)
+		if c.unfit != nil {
+			return Policy{}, false, translate(c.unfit)
+		}
+		return Policy{}, false, change(err)
 	}
 	if !w.DryRun {
 		changed := c.changed
@@ -209,7 +208,8 @@ type policyChange struct {
 
 	created bool
 	changed policy.Changes
-	lowered bool // the stream has the new capacity
+	unfit   error // the caller's mistake, and no conflict
+	lowered bool  // the stream has the new capacity
 }
 
 // of returns the new policy; current is nil if there is none.
@@ -219,8 +219,8 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 		before = *current
 	}
 	p, err := c.fit(before, current)
-	if err != nil {
-		return policy.Policy{}, unfit{err}
+	if c.unfit = err; err != nil {
+		return policy.Policy{}, err
 	}
 	if c.w.Paused != nil && *c.w.Paused != before.Paused {
 		return policy.Policy{}, fmt.Errorf(
@@ -300,13 +300,6 @@ func (s *Service) restore(ctx context.Context, name string) {
 			"the stream of a policy whose change was given up is not as the policy says yet",
 			"policy", name, "error", err)
 	}
-}
-
-func rejected(err error) error {
-	if bad, ok := errors.AsType[unfit](err); ok {
-		return translate(bad.error)
-	}
-	return change(err)
 }
 
 // change makes an invalid change a conflict.
@@ -396,22 +389,13 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
 }
 
-// PutOverride replaces an override and its pause. An empty one is removed.
-func (s *Service) PutOverride(ctx context.Context, name string, key job.Key, o policy.Override,
-	w Write) (Override, error) {
+// ChangeOverride writes what next makes of an override and its pause. An empty one is removed.
+func (s *Service) ChangeOverride(ctx context.Context, name string, key job.Key, w Write,
+	next func(policy.Override) (policy.Override, error)) (Override, error) {
 
-	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
-		_ policy.Override) (policy.Override, error) {
-		return o, policy.Invalid(o.Validate(p))
-	})
-}
-
-// PatchOverride applies a JSON merge patch (RFC 7396); null restores the policy's value.
-func (s *Service) PatchOverride(ctx context.Context, name string, key job.Key, patch []byte,
-	w Write) (Override, error) {
 	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
 		o policy.Override) (policy.Override, error) {
-		o, err := o.Patch(patch)
+		o, err := next(o)
 		if err == nil {
 			err = policy.Invalid(o.Validate(p))
 		}

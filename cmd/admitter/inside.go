@@ -17,7 +17,7 @@ import (
 type inside struct {
 	config.Embedded
 	users []embedded.User // nil: no access control
-	tls   *guard.Keeper   // nil: no TLS
+	tls   *guard.Keeper
 	files *follow.Status
 }
 
@@ -28,7 +28,7 @@ const (
 
 // An external server has no files here.
 func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
-	i.Embedded, i.files = c.Embedded, files
+	i.Embedded, i.files, i.tls = c.Embedded, files, &guard.Keeper{}
 	if c.URL != "" {
 		i.Users, i.TLS = "", config.ServerTLS{}
 	}
@@ -38,7 +38,7 @@ func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 		}
 	}
 	if i.TLS.Cert != "" {
-		i.tls, err = guard.OpenTLS(guard.Files(i.TLS))
+		i.tls, err = guard.OpenTLS(certificateFiles, guard.Files(i.TLS), files)
 	}
 	return i, err
 }
@@ -46,7 +46,7 @@ func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 func (i inside) options() embedded.Options {
 	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync.Every,
 		SyncAlways: i.Sync.Always, MaxStore: int64(i.MaxStore), Users: i.users}
-	if i.tls != nil {
+	if i.tls.Content != nil {
 		o.TLS = i.tls.Demanding()
 	}
 	return o
@@ -63,22 +63,14 @@ func (i inside) reloadUsers(p *penstock.Penstock) error {
 	return i.files.Note(userFiles, err)
 }
 
-func (i inside) reloadTLS() error {
-	if i.tls == nil {
-		return nil
-	}
-	return i.files.Note(certificateFiles, i.tls.Reload())
-}
-
 func (i inside) reload(p *penstock.Penstock) error {
-	return errors.Join(i.reloadUsers(p), i.reloadTLS())
+	return errors.Join(i.reloadUsers(p), i.tls.Reload())
 }
 
 func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
 	return []func(context.Context) error{
 		follow.Files(userFiles, []string{i.Users},
 			func() error { return i.reloadUsers(p) }, log),
-		follow.Files(certificateFiles, guard.Files(i.TLS).Names(),
-			i.reloadTLS, log),
+		i.tls.Follow(log),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/cmd/penstock/trace"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -186,16 +187,17 @@ func (l *loader) batch() (batch []numbered, err error) {
 	}
 	l.waiting = slices.DeleteFunc(l.waiting, take)
 	for !l.ended && !full() && len(l.waiting)+len(batch) < mostRefused {
-		text, err := readLine(l.in)
+		text, err := trace.ReadLine(l.in, lineBytes)
+		_, long := errors.AsType[trace.TooLong](err)
 		switch {
 		case errors.Is(err, io.EOF):
 			l.ended = true
 			return batch, nil
-		case err != nil && !errors.Is(err, errLong):
+		case err != nil && !long:
 			return nil, fmt.Errorf("%s: %w", l.file, err)
 		}
 		l.total.Lines++
-		if err == nil && len(text) == 0 {
+		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
 		one := numbered{n: l.total.Lines}
@@ -235,30 +237,6 @@ func (l *loader) bad(n int, why string) {
 		l.meter.say("line %d: %s", n, line(why, 300))
 	case l.total.Bad == told+1:
 		l.meter.say("more lines are bad, which are counted and not named")
-	}
-}
-
-var errLong = fmt.Errorf("is longer than %d bytes", lineBytes)
-
-// readLine skips a line that is too long.
-func readLine(in *bufio.Reader) (text []byte, err error) {
-	long := false
-	for {
-		part, err := in.ReadSlice('\n')
-		if long = long || len(text)+len(part) > lineBytes; long {
-			text = nil
-		} else {
-			text = append(text, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && (len(text) == 0 && !long || !errors.Is(err, io.EOF)):
-			return nil, err
-		case long:
-			return nil, errLong
-		}
-		return bytes.TrimSpace(text), nil
 	}
 }
 

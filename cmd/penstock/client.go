@@ -32,34 +32,44 @@ type settings struct {
 
 const defaultServer = "http://127.0.0.1:8080"
 
+// variables are the flags that PENSTOCK_… variables set too. A flag overrides its own variable and
+// that of its partner.
+func (s *settings) variables() []variable {
+	return []variable{
+		{&s.server, "server", "server", "`URL` of the admitter"},
+		{&s.token, "token", "token-file", "`token` to ask with"},
+		{&s.tokenFile, "token-file", "token", "`file` that holds it"},
+		{&s.caCert, "cacert", "cacert",
+			"PEM `file` of the authorities to trust in place of the system's"},
+		{&s.cert, "cert", "cert-key", "PEM `file` of a certificate to show"},
+		{&s.certKey, "cert-key", "cert", "PEM `file` of its key"},
+	}
+}
+
+type variable struct {
+	to                   *string
+	flag, partner, usage string
+}
+
+func (v variable) name() string {
+	return "PENSTOCK_" + strings.ToUpper(strings.ReplaceAll(v.flag, "-", "_"))
+}
+
 func (s *settings) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.server, "server", defaultServer, "`URL` of the admitter (PENSTOCK_SERVER)")
-	flags.StringVar(&s.token, "token", "", "`token` to ask with (PENSTOCK_TOKEN)")
-	flags.StringVar(&s.tokenFile, "token-file", "", "`file` that holds it (PENSTOCK_TOKEN_FILE)")
-	flags.StringVar(&s.caCert, "cacert", "",
-		"PEM `file` of the authorities to trust in place of the system's (PENSTOCK_CACERT)")
-	flags.StringVar(&s.cert, "cert", "", "PEM `file` of a certificate to show (PENSTOCK_CERT)")
-	flags.StringVar(&s.certKey, "cert-key", "", "PEM `file` of its key (PENSTOCK_CERT_KEY)")
+	s.server = defaultServer
+	for _, v := range s.variables() {
+		flags.StringVar(v.to, v.flag, *v.to, v.usage+" ("+v.name()+")")
+	}
 	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
 }
 
-// A flag for the token or the certificate overrides both of its variables.
-func (s *settings) environment(flags *pflag.FlagSet) {
-	fill := func(to *string, variable string, names ...string) {
-		if value := os.Getenv(variable); value != "" && !slices.ContainsFunc(names, flags.Changed) {
-			*to = value
+func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
+	for _, v := range s.variables() {
+		value := os.Getenv(v.name())
+		if value != "" && !flags.Changed(v.flag) && !flags.Changed(v.partner) {
+			*v.to = value
 		}
 	}
-	fill(&s.server, "PENSTOCK_SERVER", "server")
-	fill(&s.token, "PENSTOCK_TOKEN", "token", "token-file")
-	fill(&s.tokenFile, "PENSTOCK_TOKEN_FILE", "token", "token-file")
-	fill(&s.caCert, "PENSTOCK_CACERT", "cacert")
-	fill(&s.cert, "PENSTOCK_CERT", "cert", "cert-key")
-	fill(&s.certKey, "PENSTOCK_CERT_KEY", "cert", "cert-key")
-}
-
-func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
-	s.environment(flags)
 	if !strings.Contains(s.server, "://") {
 		s.server = "http://" + s.server
 	}

@@ -154,23 +154,19 @@ func playAll(all []*play, t *trace.Trace, o whatif.Options) error {
 
 // titles returns short distinct names for the plays.
 func titles(all []*play) (titles []string) {
-	var configs, names []string
-	for _, p := range all {
-		configs, names = append(configs, p.Config), append(names, p.policy.Name)
+	several := func(name func(*play) string) bool {
+		return slices.ContainsFunc(all, func(p *play) bool { return name(p) != name(all[0]) })
 	}
-	slices.Sort(configs)
-	slices.Sort(names)
-	many := len(slices.Compact(configs)) > 1
-	alone := len(slices.Compact(names)) == 1
+	configs := several(func(p *play) string { return p.Config })
+	policies := several(func(p *play) string { return p.policy.Name })
 	for _, p := range all {
-		switch config := strings.TrimSuffix(p.Config, ".yaml"); {
-		case !many:
-			titles = append(titles, p.policy.Name)
-		case alone:
-			titles = append(titles, config)
-		default:
-			titles = append(titles, config+" "+p.policy.Name)
+		title := p.policy.Name
+		if config := strings.TrimSuffix(p.Config, ".yaml"); configs && policies {
+			title = config + " " + title
+		} else if configs {
+			title = config
 		}
+		titles = append(titles, title)
 	}
 	return titles
 }

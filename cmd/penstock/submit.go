@@ -188,6 +188,27 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
+type verdictAnswer struct {
+	Status       int    `json:"status"`
+	Verdict      string `json:"verdict"`
+	Job          string `json:"job"`
+	DelayMS      *int64 `json:"delay_ms"`
+	Position     *int   `json:"position"`
+	Duplicate    bool   `json:"duplicate"`
+	Progress     string `json:"progress"`
+	Detail       string `json:"detail"`
+	RetryAfterMS int64  `json:"retry_after_ms"`
+
+	// of a job whose end was waited for
+
+	End   string `json:"end"`
+	Error string `json:"error"`
+	Reply *struct {
+		Status int    `json:"status"`
+		Body   string `json:"body"`
+	} `json:"reply"`
+}
+
 // The status tells a job that ended without success.
 func (a *app) taken(answer []byte) error {
 	var v verdictAnswer

@@ -79,10 +79,7 @@ const lost = time.Second
 func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
 	last := ""
 	for answered := false; ; {
-		err := a.listen(ctx, query, &last, func(e event) error {
-			answered = true
-			return told(e)
-		}, func() { answered = true })
+		err := a.listen(ctx, query, &last, &answered, told)
 		switch {
 		case errors.Is(err, errEnough):
 			return nil
@@ -106,8 +103,9 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 // The server sends a sign of life every 15 s.
 const quiet = 45 * time.Second
 
-func (a *app) listen(ctx context.Context, query url.Values, last *string,
-	told func(event) error, answered func()) error {
+func (a *app) listen(ctx context.Context, query url.Values, last *string, answered *bool,
+	told func(event) error) error {
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	from := strings.TrimSuffix("/v1/events?"+query.Encode(), "?")
@@ -125,7 +123,7 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string,
 		return err
 	}
 	defer response.Body.Close()
-	answered()
+	*answered = true
 	in := bufio.NewReader(response.Body)
 	var kind, id string
 	for {

@@ -230,7 +230,7 @@ func (q *question) job(j *jobAnswer) string {
 		return name + " waits: " + q.cause() + before
 	case job.Delayed:
 		if q.hold.By == job.BlockedByNotBefore || j.Attempts != nil && *j.Attempts == 0 {
-			return name + " is not due yet: it starts" + q.at(firstOf(j.NotBefore, q.hold.Until)) +
+			return name + " is not due yet: it starts" + q.at(cmp.Or(j.NotBefore, q.hold.Until)) +
 				" at the earliest"
 		}
 		attempts := 0
@@ -259,15 +259,6 @@ func (q *question) job(j *jobAnswer) string {
 		return name + " died and was replayed as " + j.ReplayedAs
 	}
 	return name + " is " + j.State
-}
-
-func firstOf(times ...*time.Time) *time.Time {
-	for _, t := range times {
-		if t != nil {
-			return t
-		}
-	}
-	return nil
 }
 
 func ahead(j *jobAnswer) string {
@@ -329,51 +320,44 @@ func (q *question) because() string {
 	return ": " + line(strings.TrimSuffix(strings.TrimSpace(q.lastError), ":"), 200)
 }
 
-// cause says why a bucket's next job does not start.
+// causes say why a bucket's next job does not start.
+var causes = map[string]string{
+	job.BlockedByRate:        "the bucket keeps to its rate{rate}",
+	job.BlockedByTotalRate:   "the policy keeps to its rate for all keys together{total}",
+	job.BlockedByConcurrency: "as many jobs of its bucket run as may{most}",
+	job.BlockedByPaused: "an operator paused the bucket; penstock resume {policy} --key {key} " +
+		"lets it go on",
+	job.BlockedByPolicyPaused: "an operator paused the policy; penstock resume {policy} " +
+		"lets it go on",
+	job.BlockedByThrottled: "the target asked for a pause, which ends{at}{because}",
+	job.BlockedByBreaker:   "the target is down, and one job looks{at} whether it is back{because}",
+	job.BlockedByBackoff:   "what the bucket holds has failed, and is tried again{at}{because}",
+	job.BlockedByNotBefore: "it is not due; the first job is{at}",
+	job.BlockedByNoWorker: "no process has workers for policy {policy}: it has no target, and no " +
+		"program runs its jobs",
+	job.BlockedByWorkersBusy: "the workers all have jobs, or as many of this bucket as it may " +
+		"have",
+	job.BlockedByNoDrainer: "no drainer answers for its partition",
+	job.BlockedByStorage: "its drainer cannot write to JetStream, or is still reading the " +
+		"queue",
+}
+
 func (q *question) cause() string {
-	resume := "; penstock resume " + q.policy
-	switch q.hold.By {
-	case job.BlockedByRate:
-		return "the bucket keeps to its rate" + amount(q.rate)
-	case job.BlockedByTotalRate:
-		return "the policy keeps to its rate for all keys together" + amount(q.total)
-	case job.BlockedByConcurrency:
-		if q.concurrency > 0 {
-			return fmt.Sprintf("as many jobs of its bucket run as may (%d)", q.concurrency)
-		}
-		return "as many jobs of its bucket run as may"
-	case job.BlockedByPaused:
-		return "an operator paused the bucket" + resume + " --key " + word(q.key) +
-			" lets it go on"
-	case job.BlockedByPolicyPaused:
-		return "an operator paused the policy" + resume + " lets it go on"
-	case job.BlockedByThrottled:
-		return "the target asked for a pause, which ends" + q.at(q.hold.Until) + q.because()
-	case job.BlockedByBreaker:
-		return "the target is down, and one job looks" + q.at(q.hold.Until) +
-			" whether it is back" + q.because()
-	case job.BlockedByBackoff:
-		return "what the bucket holds has failed, and is tried again" + q.at(q.hold.Until) +
-			q.because()
-	case job.BlockedByNotBefore:
-		return "it is not due; the first job is" + q.at(q.hold.Until)
-	case job.BlockedByNoWorker:
-		return "no process has workers for policy " + q.policy +
-			": it has no target, and no program runs its jobs"
-	case job.BlockedByWorkersBusy:
-		return "the workers all have jobs, or as many of this bucket as it may have"
-	case job.BlockedByNoDrainer:
-		return "no drainer answers for its partition"
-	case job.BlockedByStorage:
-		return "its drainer cannot write to JetStream, or is still reading the queue"
-	}
+	text, known := causes[q.hold.By]
 	if limit, ok := strings.CutPrefix(q.hold.By, job.BlockedByLimit); ok && q.hold.Until == nil {
-		return "the limit " + limit + " is shared with other policies, and another drainer keeps it"
+		text = "the limit " + limit + " is shared with other policies, and another drainer keeps it"
 	} else if ok {
-		return "the limit " + limit + " is used up, and lets the next job start" +
-			q.at(q.hold.Until)
+		text = "the limit " + limit + " is used up, and lets the next job start{at}"
+	} else if !known {
+		text = "blocked by " + q.hold.By
 	}
-	return "blocked by " + q.hold.By
+	most := ""
+	if q.concurrency > 0 {
+		most = fmt.Sprintf(" (%d)", q.concurrency)
+	}
+	return strings.NewReplacer("{rate}", amount(q.rate), "{total}", amount(q.total), "{most}", most,
+		"{policy}", q.policy, "{key}", word(q.key), "{at}", q.at(q.hold.Until),
+		"{because}", q.because()).Replace(text)
 }
 
 func amount(rate algorithms.Rate) string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -70,6 +71,46 @@ func Files(what string, names []string, reload func() error,
 		}
 		return Every, nil
 	})
+}
+
+// Content is what files of a kind hold. It is safe for concurrent use; nil has no files.
+type Content[T any] struct {
+	kind    string
+	names   []string
+	load    func() (*T, error)
+	status  *Status // gets the result of each read
+	current atomic.Pointer[T]
+}
+
+// Open reads the files for the first time.
+func Open[T any](kind string, names []string, load func() (*T, error), status *Status) (
+	*Content[T], error) {
+
+	c := &Content[T]{kind: kind, names: names, load: load, status: status}
+	return c, c.Reload()
+}
+
+// Current returns the last valid content.
+func (c *Content[T]) Current() *T { return c.current.Load() }
+
+// Reload reads the files again; invalid ones change nothing.
+func (c *Content[T]) Reload() error {
+	if c == nil {
+		return nil
+	}
+	read, err := c.load()
+	if err == nil {
+		c.current.Store(read)
+	}
+	return c.status.Note(c.kind, err)
+}
+
+// Follow returns the part that reloads changed files.
+func (c *Content[T]) Follow(log *slog.Logger) func(context.Context) error {
+	if c == nil {
+		return Files("", nil, nil, log)
+	}
+	return Files(c.kind, c.names, c.Reload, log)
 }
 
 // nil for missing ones

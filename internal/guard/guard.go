@@ -74,28 +74,26 @@ const (
 	certificateFiles = "certificates"
 )
 
+// Guard has nil contents for what is not configured.
 type Guard struct {
-	options Options
-	clients *access.File // nil: no access control
-	tls     *Keeper      // nil: no TLS
+	clients *follow.Content[access.Clients]
+	tls     *Keeper
 	log     *slog.Logger
-	files   *follow.Status
 }
 
-// Open reads the files. files receives the results of later reads.
+// Open reads the files. files receives the results of all reads.
 func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
-	g := &Guard{options: o, log: log, files: files}
+	g := &Guard{log: log, tls: &Keeper{}}
 	if _, err := o.Check(); err != nil {
 		return nil, err
 	}
 	var problems [2]error
 	if o.Tokens != "" {
-		g.clients, problems[0] = access.Open(o.Tokens)
-		_ = files.Note(clientFiles, problems[0])
+		g.clients, problems[0] = follow.Open(clientFiles, []string{o.Tokens},
+			func() (*access.Clients, error) { return access.Load(o.Tokens) }, files)
 	}
 	if o.TLS.Cert != "" {
-		g.tls, problems[1] = OpenTLS(o.TLS)
-		_ = files.Note(certificateFiles, problems[1])
+		g.tls, problems[1] = OpenTLS(certificateFiles, o.TLS, files)
 	}
 	return g, errors.Join(problems[:]...)
 }
@@ -104,40 +102,18 @@ func (g *Guard) Clients() func() *access.Clients {
 	if g.clients == nil {
 		return nil
 	}
-	return g.clients.Clients
+	return g.clients.Current
 }
 
 func (g *Guard) TLS() *tls.Config {
-	if g.tls == nil {
+	if g.tls.Content == nil {
 		return nil
 	}
 	return g.tls.Config()
 }
 
-func (g *Guard) Reload() error {
-	return errors.Join(g.reloadClients(), g.reloadTLS())
-}
-
-func (g *Guard) reloadClients() error {
-	if g.clients == nil {
-		return nil
-	}
-	return g.files.Note(clientFiles, g.clients.Reload())
-}
-
-func (g *Guard) reloadTLS() error {
-	if g.tls == nil {
-		return nil
-	}
-	return g.files.Note(certificateFiles, g.tls.Reload())
-}
+func (g *Guard) Reload() error { return errors.Join(g.clients.Reload(), g.tls.Reload()) }
 
 func (g *Guard) Run(ctx context.Context) error {
-	parts := []func(context.Context) error{
-		follow.Files(certificateFiles, g.options.TLS.Names(), g.reloadTLS, g.log)}
-	if g.clients != nil {
-		parts = append(parts,
-			follow.Files(clientFiles, []string{g.clients.Name()}, g.reloadClients, g.log))
-	}
-	return lifecycle.Run(ctx, parts...)
+	return lifecycle.Run(ctx, g.clients.Follow(g.log), g.tls.Follow(g.log))
 }

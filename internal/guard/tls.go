@@ -6,18 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"sync/atomic"
+
+	"github.com/penstock-mq/penstock/internal/follow"
 )
 
 // Files of a server: certificate chain, key, and optionally the authorities of client certificates.
 // Zero is no TLS.
 type Files struct{ Cert, Key, ClientCA string }
 
-func (f Files) Names() []string {
-	all := []string{f.Cert, f.Key, f.ClientCA}
-	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
-}
+func (f Files) Names() []string { return []string{f.Cert, f.Key, f.ClientCA} }
 
 func (f Files) Check() error {
 	switch {
@@ -29,23 +26,12 @@ func (f Files) Check() error {
 	return nil
 }
 
-// Keeper holds the last valid files.
-type Keeper struct {
-	files   Files
-	current atomic.Pointer[tls.Config]
-}
+// Keeper holds the last valid files; none if Content is nil.
+type Keeper struct{ *follow.Content[tls.Config] }
 
-func OpenTLS(files Files) (*Keeper, error) {
-	k := &Keeper{files: files}
-	return k, k.Reload()
-}
-
-func (k *Keeper) Reload() error {
-	config, err := k.files.Load()
-	if err == nil {
-		k.current.Store(config)
-	}
-	return err
+func OpenTLS(kind string, files Files, status *follow.Status) (*Keeper, error) {
+	content, err := follow.Open(kind, files.Names(), files.Load, status)
+	return &Keeper{content}, err
 }
 
 func (f Files) Load() (*tls.Config, error) {
@@ -84,7 +70,7 @@ func (k *Keeper) Demanding() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config := k.current.Load().Clone()
+			config := k.Current().Clone()
 			config.NextProtos = nil
 			if config.ClientCAs != nil {
 				config.ClientAuth = tls.RequireAndVerifyClientCert
@@ -99,7 +85,7 @@ func (k *Keeper) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return k.current.Load(), nil
+			return k.Current(), nil
 		},
 	}
 }

@@ -2159,9 +2159,9 @@ func (Synced)`,
 		by: "./admission/access TestAClientIsKnownByTokenOrCertificate",
 	},
 	{
-		name: "a-bad-file-of-clients-counts", file: "admission/access/file.go",
-		old: "if err == nil {\n\t\tf.clients.Store(clients)",
-		new: "if clients != nil || err != nil {\n\t\tf.clients.Store(clients)",
+		name: "a-bad-file-of-clients-counts", file: "internal/follow/follow.go",
+		old: "if err == nil {\n\t\tc.current.Store(read)",
+		new: "if read != nil || err != nil {\n\t\tc.current.Store(read)",
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{

@@ -84,11 +84,11 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 	var of reader
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	for number := 1; ; number++ {
-		text, err := readLine(buffered)
+		text, err := ReadLine(buffered, mostLine)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil && !errors.Is(err, errTooLong) {
+		if _, long := errors.AsType[TooLong](err); err != nil && !long {
 			return nil, err
 		}
 		if number == 1 {
@@ -154,23 +154,28 @@ func guess(text []byte) string {
 	return CSV
 }
 
-var errTooLong = fmt.Errorf("is longer than %d bytes", mostLine)
+// TooLong is how many bytes a line may have that has more.
+type TooLong int
 
-// readLine truncates a line that is too long.
-func readLine(in *bufio.Reader) (text []byte, err error) {
+func (most TooLong) Error() string { return fmt.Sprintf("is longer than %d bytes", int(most)) }
+
+// ReadLine reads a line, which is valid until the next read. Of one that is [TooLong] it returns a
+// part.
+func ReadLine(in *bufio.Reader, most int) (text []byte, err error) {
 	for {
 		piece, err := in.ReadSlice('\n')
-		if len(text) <= mostLine {
+		if len(text) <= most {
 			if text == nil && err == nil {
-				return piece, nil
+				text = piece
+			} else {
+				text = append(text, piece...)
 			}
-			text = append(text, piece...)
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case err == nil, errors.Is(err, io.EOF) && len(text) > 0:
-			if len(text) > mostLine {
-				return text[:mostText], errTooLong
+			if len(text) > most {
+				return text, TooLong(most)
 			}
 			return text, nil
 		default:
