@@ -152,15 +152,18 @@ func TestManageOneBucket(t *testing.T) {
 			return job.Answer{Bucket: &job.BucketState{Key: q.Key, Depth: 7, Waiting: 4, Delayed: 2,
 				Running: 1, Rate: 2.5,
 				Paused: true, ThrottledMS: 100, HeadAgeMS: 1500}}
-		case q.Op == job.OpPurge && q.Key == job.Key(key):
-			return job.Answer{Removed: 6}
+		case q.Op == job.OpPurge && q.Key == job.Key(key) && len(q.Jobs) == 0:
+			return job.Answer{Removed: 6, More: 40}
+		case q.Op == job.OpPurge && q.Key == job.Key(key) && q.Jobs[0] == 40:
+			return job.Answer{Removed: 2, More: 39}
 		}
 		return job.Answer{Error: "no such question"}
 	})
 	i.expect("GET", "/v1/buckets/stripe/"+key, "", 200,
 		fmt.Sprintf(`{"key":%q,"partition":3,"depth":7,"waiting":4,"delayed":2,`+
 			`"running":1,"rate":2.5,"paused":true,"throttled_ms":100,"head_age_ms":1500,"eta_ms":null}`, key))
-	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":6}`, key))
+	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":8,"more":true}`,
+		key))
 	i.expect("POST", "/v1/purge/stripe", "", 400, `a whole policy is not purged at once`)
 	i.expect("POST", "/v1/purge/nobody/x", "", 404)
 	i.expect("GET", "/v1/purge/stripe/"+key, "", 405)

@@ -273,10 +273,11 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 type Purged struct {
 	Key     string `json:"key"`
 	Removed int    `json:"removed"`
+	More    bool   `json:"more,omitempty"` // time was up
 }
 
-// Purge drops a bucket's jobs that do not run, without dead letters; without an owner all that it
-// can in time. After ErrNoDrainer some may have been dropped.
+// Purge drops a bucket's jobs that do not run, without dead letters, or all that it can in time.
+// After ErrNoDrainer some may have been dropped.
 func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -285,22 +286,31 @@ func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, 
 		return Purged{}, err
 	}
 	began := time.Now()
-	removed, err := s.purge(ctx, entry.Policy, key)
+	removed, more, err := s.purge(ctx, entry.Policy, key)
 	if err != nil {
 		return Purged{}, err
 	}
-	s.Note(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "took",
-		time.Since(began))
-	return Purged{key.Raw(), removed}, nil
+	s.Note(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "more",
+		more, "took", time.Since(began))
+	return Purged{key.Raw(), removed, more}, nil
 }
 
 func (s *Service) purge(ctx context.Context, p policy.Policy,
-	key job.Key) (removed int, err error) {
+	key job.Key) (removed int, more bool, err error) {
 	partition := s.partitionOf(p, key)
-	a, err := s.ask(ctx, p.Name, partition, job.Question{Op: job.OpPurge, Key: key})
-	if errors.Is(err, errNobody) {
-		removed, err := s.broker.DropBucket(ctx, p.Name, partition, key)
-		return removed, translate(err)
+	q := job.Question{Op: job.OpPurge, Key: key}
+	for end, _ := ctx.Deadline(); ; {
+		a, err := s.ask(ctx, p.Name, partition, q)
+		removed += a.Removed
+		switch {
+		case errors.Is(err, errNobody):
+			n, err := s.broker.DropBucket(ctx, p.Name, partition, key)
+			return removed + n, ctx.Err() != nil, translate(err)
+		case err != nil && removed == 0:
+			return 0, false, err
+		case err != nil, a.More == 0, time.Until(end) < s.options.Timeout/2:
+			return removed, err != nil || a.More > 0, nil
+		}
+		q.Jobs = []uint64{a.More}
 	}
-	return a.Removed, err
 }

@@ -96,7 +96,7 @@ func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, e
 	}
 	var n atomic.Int64
 	each(purgesAtOnce, slices.Collect(maps.Keys(depths)), func(key job.Key) {
-		if got, err := s.purge(ctx, p, key); err == nil {
+		if got, _, err := s.purge(ctx, p, key); err == nil {
 			n.Add(int64(got))
 		}
 	})

@@ -119,10 +119,22 @@ run are left alone. A whole policy is not purged at once.`,
 			return exactly(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: path("purge", a.policy, key)}, func(purged manage.Purged) error {
+			all := manage.Purged{Key: key, More: true}
+			for all.More {
+				var some manage.Purged
+				if _, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
+					path: path("purge", a.policy, key)}, &some); err != nil {
+					return err
+				}
+				all.Removed, all.More = all.Removed+some.Removed, some.More
+			}
+			answer, err := json.Marshal(all)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
 				return a.printf("%s: %s dropped\n", bucketName(a.policy, key, true),
-					count(purged.Removed, "job", "jobs"))
+					count(all.Removed, "job", "jobs"))
 			})
 		},
 	})

@@ -43,7 +43,8 @@ const MaxExpected = 512
 type Question struct {
 	V  int    `json:"v"` // set by AskValve
 	Op string `json:"op"`
-	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs
+	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs;
+	// OpPurge: the last one to be dropped, or none
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// OpRoom, OpBucket, OpPurge, OpCall, OpSettle
 	Key Key `json:"key,omitempty"`
@@ -101,4 +102,6 @@ type Answer struct {
 	Turn   *Turn `json:"turn,omitempty"`
 	// OpCancel, OpPurge: jobs dropped
 	Removed int `json:"removed,omitempty"`
+	// OpPurge: it goes on; ask again with this number for the rest
+	More uint64 `json:"more,omitempty"`
 }

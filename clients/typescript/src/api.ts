@@ -581,8 +581,8 @@ export interface paths {
         put?: never;
         /**
          * Drop what waits in a bucket permanently, without dead letters.
-         * @description Where no drainer owns the partition, the admitter drops them itself, for at most 5 s: repeat while `removed`
-         *     is not 0. A drainer that owns it and does not answer is 503.
+         * @description The answer comes within 5 s: repeat while it has `more`. A drainer goes on dropping meanwhile; where none owns
+         *     the partition the admitter drops them itself, and stops. A drainer that owns it and does not answer is 503.
          */
         post: operations["purge"];
         delete?: never;
@@ -3381,6 +3381,8 @@ export interface operations {
                     "application/json": {
                         key: string;
                         removed: number;
+                        /** @description time was up */
+                        more?: boolean;
                     };
                 };
             };

@@ -22,10 +22,11 @@ type question struct {
 	newest uint64 // of its jobs
 	starts []job.ExpectedStart
 
-	states  []job.State // of OpJobs
-	purged  []*heldJob  // of OpPurge: still to be dropped
-	removed int         // by OpPurge
-	unnoted int         // dropped jobs whose ends are not recorded
+	states  []job.State  // of OpJobs
+	purged  []*heldJob   // of OpPurge: still to be dropped
+	removed int          // by OpPurge, since the last answer
+	tellBy  pace.Instant // of OpPurge: an answer before the end; Never: given
+	unnoted int          // dropped jobs whose ends are not recorded
 }
 
 type work = func(now pace.Instant) progress
@@ -46,6 +47,8 @@ const (
 	// mostWalks bounds a partition's walks, each of which holds all buckets.
 	mostWalks  = 8
 	purgePiece = 256
+	// purgeFor and notePatience are together less than the caller waits for an answer.
+	purgeFor = 500 * time.Millisecond
 	// mostPurging bounds the unacknowledged jobs before more deep ones are dropped; purgePause
 	// precedes the next look.
 	mostPurging = 20_000
@@ -94,7 +97,13 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 	case job.OpBucket:
 		q.work = q.bucket
 	case job.OpPurge:
-		q.work = q.purge
+		for _, w := range qs.waiting {
+			if w.Op == job.OpPurge && w.part == p && w.Key == q.Key && w.tellBy == pace.Never {
+				w.reply, w.tellBy = reply, now.Add(purgeFor)
+				return
+			}
+		}
+		q.work, q.tellBy = q.purge, now.Add(purgeFor)
 	case job.OpRoom:
 		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
 			StartMS: p.tail(q.Question, now), Waits: p.waitsAs(q.Key, q.Unique)})
@@ -268,11 +277,18 @@ func (q *question) edit(now pace.Instant) progress {
 
 func (q *question) purge(now pace.Instant) progress {
 	last := q.part.highest
+	if len(q.Jobs) > 0 {
+		last = min(last, q.Jobs[0])
+	}
 	q.purged = q.part.purges(q.Key, last)
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
+		if now >= q.tellBy { // it goes on
+			q.reply(job.Answer{Removed: q.removed, More: last})
+			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
+		}
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
 			if q.part.stages[stageAcking] >= mostPurging {
 				q.until = now.Add(purgePause)

@@ -117,7 +117,13 @@ function actions(name, key, b, override, page) {
       if (await confirm(`Purge ${shown}?`, `${plural(waits, "job")} that wait are dropped for good, without dead letters. ` +
         `${b.running ? plural(b.running, "job") + " that run go on. " : ""}This cannot be undone.`,
       `Drop ${plural(waits, "job")}`)) {
-        await page.does(() => ask("POST", path("purge", name, key)), ({ removed }) => `${plural(removed, "job")} of ${shown} dropped.`);
+        await page.does(async () => {
+          for (let removed = 0; ;) {
+            const some = await ask("POST", path("purge", name, key));
+            removed += some.removed;
+            if (!some.more) return { removed };
+          }
+        }, ({ removed }) => `${plural(removed, "job")} of ${shown} dropped.`);
       }
     }, { why: why || (waits > 0 ? "" : "nothing waits"), danger: true, id: "purge" }),
   ];
