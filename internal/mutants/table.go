@@ -967,9 +967,15 @@ func (Synced)`,
 	},
 	{
 		name: "crash-clock-always-believed", file: "workers/internal/valve/inherit.go",
-		old: "time.Microsecond)) <= now {",
-		new: "time.Microsecond)) <= 0 {",
+		old: "if notBefore <= now.Add(in.Fence) {",
+		new: "if notBefore <= 0 {",
 		by:  "./workers/internal/valve TestAPossiblyOutdatedClockIsNotBelieved",
+	},
+	{
+		name: "crash-clock-believed-before-the-fence", file: "workers/internal/valve/inherit.go",
+		old: "if notBefore <= now.Add(in.Fence) {",
+		new: "if notBefore <= now {",
+		by:  "./workers/internal/valve TestAClockDueBeforeTheFenceWaitsAnInterval",
 	},
 	{
 		name: "elapsed-doubled", file: "workers/internal/core/takeover.go",

@@ -186,7 +186,7 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 }
 
 // wind sets a clock from a record. After a crash the clock also waits an interval from the
-// takeover, unless nothing can have started since. Waits use the least elapsed time, so that none
+// fence, unless nothing can start before it. Waits use the least elapsed time, so that none
 // ends early; possible starts use the most, so that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
@@ -201,7 +201,8 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	if in.Crashed {
 		then := now.Add(-max(in.Age, in.Elapsed))
 		noted(&first, then, then)
-		if max(p.Next(&first), then.Add(time.Duration(left.Cool)*time.Microsecond)) <= now {
+		notBefore := max(p.Next(&first), then.Add(time.Duration(left.Cool)*time.Microsecond))
+		if notBefore <= now.Add(in.Fence) {
 			due, tat = max(due, c.Due), max(tat, c.Tat)
 		}
 	}

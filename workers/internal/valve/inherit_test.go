@@ -38,6 +38,26 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	}
 }
 
+// A live owner that has not noticed the loss of its record may start what becomes due before its
+// fence.
+func TestAClockDueBeforeTheFenceWaitsAnInterval(t *testing.T) {
+	p := leaky("api", "6/m")
+	old := newValveBench(t, p)
+	old.arrive("a")
+	old.done(old.start()[0])
+	h := old.at(second).p.Handover(old.now, ms)
+
+	b := unownedValve(t, p).at(8 * second).inheritFrom(Inheritance{
+		Crashed: true, Owner: "old", Elapsed: 7 * second, Age: 7 * second, Fence: 5 * second,
+		Handover: h,
+	})
+	b.arrive("a")
+	starts := b.until(time.Minute, b.done)
+	if len(starts) != 1 || starts[0] < 23*second || starts[0] > 24*second {
+		t.Errorf("the next job started at %v, want 10 s after the fence at 13 s", starts)
+	}
+}
+
 // A bucket that the crashed owner may have started just before waits one interval, also after
 // another handover.
 func TestCrashIsRememberedOverAPlannedHandover(t *testing.T) {
