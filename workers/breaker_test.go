@@ -52,7 +52,7 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 		t.Errorf("told:\n%s", text)
 	}
 	out.Reset()
-	for range 2 * lettersEvery / (100 * ms) {
+	for range 2 * outagesEvery / (100 * ms) {
 		tell(0)
 	}
 	if text := out.String(); strings.Count(text, "\n") != 1 ||

@@ -1,10 +1,11 @@
 package workers
 
 import (
+	"log/slog"
+
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
-	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
@@ -16,7 +17,6 @@ type letters struct {
 	backlogs  *backlogs
 	gate      *gate
 	callbacks *callbacks
-	tallies   *tallies
 }
 
 // Bury stores a dead letter, while the lease lasts: later another process may own the job and have
@@ -67,10 +67,15 @@ func (l *letters) Bury(u valve.Burial) {
 		discarded += n
 		return err
 	}, func() core.Event {
+		l.seldom.Log("letter "+letter.Policy, slog.LevelWarn, "dead letter", "policy",
+			letter.Policy, "job", end.Job, "key", u.Key.Raw(), "reason", u.Reason, "error",
+			u.Detail)
 		if discarded > 0 {
 			l.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
+			l.seldom.Log("discarded "+letter.Policy, slog.LevelWarn,
+				"the oldest dead letters are discarded: they take what the policy's may", "policy",
+				letter.Policy, "letters", discarded)
 		}
-		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
 		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
 			l.broker.PublishResult(letter.Header, end)
 		}

@@ -42,7 +42,6 @@ type Drainer struct {
 	lender    *lender
 	questions *questions
 	performer performer
-	tallies   *tallies
 	outages   *outages
 	proof     *proof
 	*unreadable
@@ -117,7 +116,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 			gone: map[string]time.Time{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},
-		tallies:   &tallies{log: o.Logger},
 		outages:   &outages{loop: l, policies: map[string]*outage{}},
 		proof:     &proof{loop: l, patient: o.Lease},
 	}
@@ -141,7 +139,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Results(),
 			catalog: d.catalog, backlogs: d.backlogs},
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
-			callbacks: owed, tallies: d.tallies},
+			callbacks: owed},
 		d.questions,
 		&teller{loop: l, outages: d.outages, broker: broker}}
 	return d, nil
@@ -234,6 +232,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.every(noticeEvery, func(now pace.Instant) {
 		d.tellLimits(now)
 		d.outages.look(now)
+		d.seldom.Flush(false)
 		d.remote.workerless.look(now)
 		d.lender.look(now)
 		d.look(d.newerRecords())
@@ -321,7 +320,7 @@ func (d *Drainer) drain() (err error) {
 	d.spawn(d.bell.Run)
 	defer d.bell.Stop()
 	defer d.backlogs.closeAll()
-	defer func() { d.tallies.tell(d.now(), true) }()
+	defer d.seldom.Flush(true)
 	if err := d.bell.Set(0, d.now); err != nil {
 		return err
 	}
@@ -407,7 +406,6 @@ func (d *Drainer) turn(now pace.Instant) {
 	d.core.Ponder(d.now)
 	d.core.Perform(d.performer)
 
-	d.tallies.tell(now, false)
 	d.proof.look(d.core, now)
 	if !d.ready && d.core.Ready(now) {
 		d.ready = true

@@ -65,14 +65,7 @@ func (j *journal) NoteEnd(e valve.Ending) {
 }
 
 func (j *journal) Forget(f valve.Forgotten) {
-	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
-		err := j.attempts.Delete(j.life, f.AttemptKey(), f.Revision)
-		if err != nil {
-			j.log.Debug("attempt record not deleted", "job", job.ID(f.Part.Policy, f.Seq), "error",
-				err)
-		}
-		return err
-	})
+	j.delete(purpose{f.Part.Policy, "delete attempt"}, j.attempts, f.AttemptKey(), f.Revision)
 }
 
 func (j *journal) write(ctx context.Context, s *valve.Save) error {

@@ -72,10 +72,14 @@ func (r *records) Read(p core.Put) {
 }
 
 func (r *records) Delete(p core.Put) {
-	r.call(r.life, purpose{what: "delete record"}, func() error {
-		err := r.table(p.Table).Delete(r.life, p.Key, p.Revision)
+	r.delete(purpose{what: "delete record"}, r.table(p.Table), p.Key, p.Revision)
+}
+
+func (c *calls) delete(p purpose, from *kv.Table, key string, revision uint64) {
+	c.call(c.life, p, func() error {
+		err := from.Delete(c.life, key, revision)
 		if err != nil {
-			r.log.Debug("record not deleted", "record", p.Key, "error", err)
+			c.log.Debug("record not deleted", "record", key, "error", err)
 		}
 		return err
 	})

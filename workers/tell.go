@@ -73,62 +73,13 @@ func (t *teller) TellLost() {
 	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
 }
 
-// tallies logs dead letters: a line per policy and lettersEvery, with their number and the last
-// reason.
-type tallies struct {
-	log      *slog.Logger
-	policies map[string]*tally // with unreported letters, or reported recently
-}
-
-type tally struct {
-	untold    int
-	discarded uint64 // to make room
-	last      queue.DeadLetter
-	toldAt    pace.Instant // 0: never
-}
-
-const lettersEvery = 5 * time.Second
-
-func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
-	if t.policies == nil {
-		t.policies = map[string]*tally{}
-	}
-	y := t.policies[letter.Policy]
-	if y == nil {
-		y = &tally{}
-		t.policies[letter.Policy] = y
-	}
-	y.untold++
-	y.discarded += discarded
-	y.last = letter
-	y.last.Header, y.last.Body = nil, nil
-}
-
-func (t *tallies) tell(now pace.Instant, end bool) {
-	for name, y := range t.policies {
-		if y.toldAt != 0 && now.Since(y.toldAt) < lettersEvery && !end {
-			continue
-		}
-		if y.untold == 0 {
-			delete(t.policies, name)
-			continue
-		}
-		t.log.Warn("dead letters", "policy", name, "letters", y.untold,
-			"last_job", job.ID(name, y.last.Seq), "last_key", y.last.Key.Raw(), "last_reason",
-			y.last.Reason, "last_error", y.last.Error)
-		if y.discarded > 0 {
-			t.log.Warn("the oldest dead letters were discarded: they take what the policy's may",
-				"policy", name, "letters", y.discarded)
-		}
-		y.untold, y.discarded, y.toldAt = 0, 0, now
-	}
-}
-
-// outages reports targets that go down and recover, with a log line per policy and lettersEvery.
+// outages reports targets that go down and recover, with a log line per policy and outagesEvery.
 type outages struct {
 	*loop
 	policies map[string]*outage // with an open breaker, or reported recently
 }
+
+const outagesEvery = 5 * time.Second
 
 var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	Begin: "target is down: no attempts count, and jobs start one by one to see whether it is back",
@@ -162,7 +113,7 @@ func (o *outages) changed(policy string, b valve.Breakers, now pace.Instant) {
 
 func (o *outages) look(now pace.Instant) {
 	for name, p := range o.policies {
-		if p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery {
+		if p.toldAt != 0 && now.Since(p.toldAt) < outagesEvery {
 			continue
 		}
 		down, args := p.Open() > 0, []any{"after", now.Since(p.since)}

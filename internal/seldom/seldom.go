@@ -13,8 +13,8 @@ const (
 	most  = 1000
 )
 
-// Log writes a line about a subject once in ten seconds, with the number of lines left out. It is
-// safe for concurrent use.
+// Log writes a line about a subject once in ten seconds, with the number of lines left out since.
+// It is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 
@@ -25,6 +25,13 @@ type Log struct {
 type told struct {
 	at      time.Time
 	leftOut int
+	last    line // left out
+}
+
+type line struct {
+	level   slog.Level
+	message string
+	args    []any
 }
 
 func New(log *slog.Logger) *Log { return &Log{log: log, told: map[string]*told{}} }
@@ -43,14 +50,30 @@ func (l *Log) Log(about string, level slog.Level, message string, args ...any) {
 		t = &told{}
 		l.told[about] = t
 	}
-	now := time.Now()
-	if now.Sub(t.at) < every {
+	if t.last = (line{level, message, args}); time.Since(t.at) < every {
 		t.leftOut++
 		return
 	}
+	l.write(t)
+}
+
+func (l *Log) write(t *told) {
 	if t.leftOut > 0 {
-		args = append(args, "left_out", t.leftOut)
+		t.last.args = append(t.last.args, "left_out", t.leftOut)
 	}
-	l.log.Log(context.Background(), level, message, args...)
-	t.at, t.leftOut = now, 0
+	l.log.Log(context.Background(), t.last.level, t.last.message, t.last.args...)
+	*t = told{at: time.Now()}
+}
+
+// Flush writes the last line that was left out of each subject whose ten seconds are over, or at
+// the end of all.
+func (l *Log) Flush(end bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.told {
+		if t.leftOut > 0 && (end || time.Since(t.at) >= every) {
+			t.leftOut--
+			l.write(t)
+		}
+	}
 }

@@ -31,3 +31,34 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 		}
 	})
 }
+
+// The last line of a subject is written late, and with the number of the others.
+func TestTheLastLineIsNotLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := seldom.New(slog.New(slog.NewTextHandler(&out, nil)))
+		says := func(want string) {
+			t.Helper()
+			var got []string
+			for line := range strings.Lines(out.String()) {
+				_, line, _ = strings.Cut(line, "msg=")
+				got = append(got, strings.TrimSpace(line))
+			}
+			if out.Reset(); strings.Join(got, "; ") != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		for i := range 1500 {
+			l.Log("api", slog.LevelWarn, "letter", "job", i)
+		}
+		l.Flush(false)
+		says("letter job=0")
+		time.Sleep(10 * time.Second)
+		l.Flush(false)
+		l.Flush(true)
+		says("letter job=1499 left_out=1498")
+		l.Log("api", slog.LevelWarn, "letter", "job", 1500)
+		l.Flush(true)
+		says("letter job=1500")
+	})
+}
