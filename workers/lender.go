@@ -33,7 +33,7 @@ type lender struct {
 	inbox        string // of replies to claims
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
-	apart        []string                // policies that count looks at even if they rest
+	apart        []string                // policies for count even if they rest
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// noticeEvery is how often to check conditions that cause no event.
+// noticeEvery is the interval of checks of conditions that cause no event.
 const noticeEvery = time.Second
 
 // Conditions that silently prevent progress.
@@ -68,7 +68,7 @@ type workerless struct {
 
 type missing struct{ since, last pace.Instant } // offers without response
 
-// missingFor is how long workers must be missing before that is logged.
+// missingFor is how long workers are missing before that is logged.
 const missingFor = 3 * time.Second
 
 // offered handles an offer's result. local: there are workers here, all busy.

@@ -202,7 +202,6 @@ func told(j Job, o record.Outcome) (t job.Result, ended bool) {
 	return t, true
 }
 
-// attempts logs attempts and dead letters at level debug.
 type attempts struct{ log *slog.Logger }
 
 // Take implements [queue.Sink].
@@ -225,11 +224,11 @@ func (a attempts) Take(e queue.Event) {
 	}
 }
 
-// gate decides the final check. The loop sets it; workers ask it.
+// gate has the fence for final checks. The loop sets it; workers ask it.
 type gate struct {
 	clock *timepiece.Timepiece
 	fence atomic.Int64  // jobs may start before …
-	heard atomic.Uint64 // … if the core has seen this many jumps of the clock
+	heard atomic.Uint64 // … and if the core has seen this many jumps of the clock
 }
 
 // set writes the fence first, and check reads it last: it counts only if the core knew of every

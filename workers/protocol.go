@@ -33,9 +33,8 @@ const (
 	headerRetryAfter = "Penstock-Retry-After"
 	// headerUnavailable marks a job whose target is down.
 	headerUnavailable = "Penstock-Unavailable"
-	// headerKept marks a job whose reply a history keeps.
-	headerKept = "Penstock-Kept"
-	// headerReply describes the payload of an outcome: a [job.Reply].
+	headerKept        = "Penstock-Kept"
+	// headerReply has an outcome's [job.Reply], without its body.
 	headerReply = "Penstock-Reply"
 )
 

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// questions answers questions to this drainer's valves, and asks other valves.
 type questions struct {
 	*calls
 	broker *queue.Broker

@@ -38,8 +38,8 @@ func (d *Drainer) watchConnection() {
 	})
 }
 
-// watch reports records, policies and overrides to the loop, and when all existing ones were
-// reported.
+// watch passes records, policies and overrides to the loop, and reports when all existing ones
+// were.
 func (d *Drainer) watch() {
 	watches := map[string]func(synced func()) error{
 		"overrides": func(synced func()) error {

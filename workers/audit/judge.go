@@ -20,13 +20,13 @@ const (
 	settling = 5 * time.Second
 	// period is how long the worst window is kept, and once more.
 	period = time.Hour
-	// apart is by how much drainers' clocks may differ, judged by the delay of messages.
+	// apart is the difference of drainers' clocks, by the delay of messages, that is tolerated.
 	apart = 10 * time.Millisecond
 	// mostRunning bounds a bucket's starts that can be settled.
 	mostRunning = 10_000
 )
 
-// Judge keeps the fullest windows of all active buckets. It forgets the longest idle ones first.
+// Judge keeps the fullest windows of active buckets. It forgets the longest idle ones first.
 type Judge struct {
 	most     int // approximately
 	policies map[string]*audited
@@ -224,7 +224,6 @@ func totals(p policy.Policy) []spec {
 	return specs
 }
 
-// Heard handles an event, and returns the limits that it breaks.
 func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	a := j.policies[name]
 	if a == nil || !a.policy.Paced() {
@@ -307,7 +306,6 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	return b
 }
 
-// inStream is the bits of a job's sequence in a start's number.
 const inStream = 48
 
 func (b *bucket) number(policy string, seq uint64) uint64 {

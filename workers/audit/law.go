@@ -15,7 +15,7 @@ type start struct {
 }
 
 // law is a limit on a bucket's starts, with its state. Starts may be reported out of order. A law
-// never overcounts, so none is reported as broken that was kept.
+// never overcounts.
 type law interface {
 	// add counts a start, and returns the fullest known window with it.
 	add(s start) view
@@ -103,7 +103,7 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	// A zone differs each time that it is read, and must not be compared.
+	// a zone differs each time it is read, and must not be compared
 	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
@@ -167,7 +167,7 @@ func (l *rateLaw) add(s start) view {
 	return fullest
 }
 
-// settle counts the difference at the last start, when it can be known.
+// settle counts the difference at the last start.
 func (l *rateLaw) settle(_ start, diff int64) {
 	if n := len(l.recent); n > 0 {
 		l.insert(start{at: l.recent[n-1].at, units: diff})

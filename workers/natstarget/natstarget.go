@@ -1,17 +1,12 @@
 // Package natstarget runs jobs as NATS requests to the subject of the policy's target, a NATS micro
-// service or any other responder. The reply decides the attempt.
+// service or any other responder. A micro service's error (Nats-Service-Error,
+// Nats-Service-Error-Code) means the same as that status over HTTP; any other reply means done: see
+// docs/guide.md, "Targets".
 //
-// A reply means done, with two exceptions. The first is a micro service's error
-// (Nats-Service-Error, Nats-Service-Error-Code), which means the same as that status over HTTP:
-// 429, and 503 with a Retry-After header, throttle the whole bucket; any other 4xx except 408 makes
-// the job a dead letter; everything else is a failed attempt, as is a missing reply within the
-// timeout. A timeout and 5xx also mark the target as down: see [workers.Unavailable]. Without a
-// listener no attempt counts, and the bucket retries every second.
-//
-// The second is JetStream's refusal of a message whose subject a stream captures. So policies can
-// be chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job
-// of that bucket, with its forwarded headers. While that is full, the bucket of the job pauses for
-// a second, and no attempt counts. A message that is too large becomes a dead letter; any other
+// A reply may also be JetStream's, to a subject that a stream captures. So policies can be chained:
+// with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of that
+// bucket, with its forwarded headers. While that is full, the bucket of the job pauses for a
+// second, and no attempt counts. A message that is too large becomes a dead letter; any other
 // refusal is a failed attempt. All attempts of a job and of its replay have one Nats-Msg-Id, so
 // none is stored twice within the duplicate window.
 package natstarget

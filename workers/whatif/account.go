@@ -41,13 +41,12 @@ type KeyFigures struct {
 	Figures
 }
 
-// Figures are results of requests. For a whole policy, Depth and Worst are maximums over buckets.
+// Figures are results of requests. For a policy, Depth and Worst are maximums over buckets.
 type Figures struct {
 	Requests int64 `json:"requests"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Started counts accepted requests that started or went ahead; Stale counts dead letters by
-	// age.
+	// Started counts requests that started or went ahead; Stale counts dead letters by age.
 	Started int64 `json:"started"`
 	Stale   int64 `json:"stale"`
 	// Wait is from request to start, of those that started.
@@ -64,7 +63,7 @@ func (f Figures) RefusedShare() float64 {
 	return float64(f.Refused) / float64(max(f.Requests, 1))
 }
 
-// StaleShare is the part that was accepted and became stale, 0 to 1.
+// StaleShare is the stale part of the requests, 0 to 1.
 func (f Figures) StaleShare() float64 { return float64(f.Stale) / float64(max(f.Requests, 1)) }
 
 // Waits are quantiles, by the nearest-rank method.

@@ -42,8 +42,8 @@ type Options struct {
 	memory int64 // of jobs in memory, in bytes; 0: as in production
 }
 
-// Play simulates requests, in order of time, and continues until all accepted ones have ended or
-// nothing more happens. Shared limits are private here.
+// Play simulates requests, in order of time, until all accepted ones have ended or nothing more
+// happens. Shared limits are private here.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -98,7 +98,7 @@ type world struct {
 	account *account
 }
 
-// departure is an allowed request of a meter that proceeds later.
+// departure is a meter's allowed request that proceeds later.
 type departure struct {
 	at, came int64
 	of       *keyAccount

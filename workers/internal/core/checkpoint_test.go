@@ -87,7 +87,6 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	}
 }
 
-// A checkpoint that is being gathered is dropped with its partition.
 func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	c, part, now := slowBuckets(t, 2*mostGathered)
 	c.Checkpoint(now)
@@ -103,7 +102,7 @@ func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	}
 }
 
-// The result of a checkpoint begun before a partition was lost is ignored once it is owned again.
+// A checkpoint begun before a partition was lost is ignored in its next tenure.
 func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c, part, now := slowBuckets(t, 10)
 	c.Checkpoint(now)

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// ownerBench is a core that owns "api.0", and the instant.
 func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 	t.Helper()
 	c := coreBench(t, leaky("api", "10/s"))
@@ -19,7 +18,6 @@ func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 	return c, part, now
 }
 
-// delivers lets a job arrive, which starts.
 func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) valve.Run {
 	t.Helper()
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
@@ -34,13 +32,12 @@ func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Insta
 	return r
 }
 
-// heir is another drainer that can have what this one leaves.
+// heir is another drainer.
 func heir(c *Core, now pace.Instant) {
 	heardOf(c, "heir", uint64(now),
 		record.Lease{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
 }
 
-// A returned job would be handed over as running.
 func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)

@@ -75,7 +75,6 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	}
 }
 
-// A recreated stream counts from 1 again.
 func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true,

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// putFor takes the core's write for a reason out of its actions.
 func putFor(t *testing.T, c *Core, why reason) Put {
 	t.Helper()
 	i := slices.IndexFunc(c.out.puts, func(p Put) bool { return p.Why == why })
@@ -24,7 +23,6 @@ func putFor(t *testing.T, c *Core, why reason) Put {
 	return p
 }
 
-// renewal returns the next renewal, when it is due.
 func renewal(t *testing.T, c *Core) Put {
 	t.Helper()
 	c.advance(c.Lease.renewAt)
@@ -177,7 +175,6 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 	}
 }
 
-// heardOf makes a core know a drainer by a lease of a revision.
 func heardOf(c *Core, id string, revision uint64, r record.Lease, now pace.Instant) {
 	r.V = record.Version
 	c.Handle(Watched{TableDrainers, id, Record{Exists: true, Revision: revision,
@@ -213,7 +210,6 @@ func TestAPeerIsDeclaredDeadAfterItsWholeLease(t *testing.T) {
 	}
 }
 
-// A lease of another format version is not ours to judge.
 func TestAStrangeLeaseIsLeftAlone(t *testing.T) {
 	c := coreBench(t)
 	c.Handle(Watched{TableDrainers, "peer",

@@ -59,7 +59,6 @@ func TestALeaseOfAllPoliciesHasTheSameSize(t *testing.T) {
 	}
 }
 
-// What rests has no deliveries that could be lost with the connection.
 func TestAReconnectReopensBacklogsThatDoNotRest(t *testing.T) {
 	for _, rests := range []bool{false, true} {
 		c := coreBench(t, leaky("api", "10/s"))
@@ -161,7 +160,6 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 	}
 }
 
-// Whoever meets a record of a newer format stands back.
 func TestRecordsOfAnotherVersionAreLeftAlone(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	strange := Record{Exists: true, Revision: 20, Stored: time.Unix(1, 0),

@@ -53,7 +53,6 @@ func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
 	}
 }
 
-// A line goes to who may own most of it.
 func TestALineGoesToTheDrainerThatMayOwnMostOfIt(t *testing.T) {
 	c := &Core{}
 	_, c.lines = withShared([]QueuePolicy{sharingPolicy("a", 5, 1, "x"),

@@ -23,12 +23,12 @@ type account struct {
 	crashed span // owners that crashed while it ran
 	// drainers that gave it to a worker and may still crash
 	under    map[*drainer]bool
-	hopeless bool          // a run said that no attempt can succeed
+	hopeless bool          // its run was permanent
 	rests    time.Duration // it backs off, until when at least
 	snoozed  bool          // it snoozes, which no record holds yet
 	// its record is of the same sequence in another stream
 	muddled   bool
-	at        *partition    // whose owner it was delivered to last
+	at        *partition    // its last delivery's owner
 	idle      *partition    // whose owner heard how its last run ended …
 	idleUntil time.Duration // … after which it backs off until then at most
 }
@@ -49,14 +49,14 @@ const (
 	surelyNoted = 2 * simulatedLease
 )
 
-// urge remembers a job that may go before others of another priority.
+// urge remembers a job that may precede others of another priority.
 func (w *world) urge(f *fate) {
 	if f.priority > 0 || w.has(prioritySteps) {
 		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
 	}
 }
 
-// precedes reports whether a job goes before another by priority and age.
+// precedes compares by priority and age.
 func (f *fate) precedes(g *fate, step time.Duration) bool {
 	if step == 0 || f.priority == g.priority {
 		return f.priority > g.priority
@@ -65,7 +65,6 @@ func (f *fate) precedes(g *fate, step time.Duration) bool {
 		Before(g.message.Stored.Add(-time.Duration(g.priority) * step))
 }
 
-// give checks that a job may start when a valve gives it to a worker.
 func (w *world) give(s *stint) {
 	f := s.fate
 	id, wall := job.ID(f.policy, f.seq), w.wall()
@@ -153,7 +152,6 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	}
 }
 
-// asksToRecord checks the owner's knowledge when it asks for an attempt record.
 func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	w.settles(d, s.Ref)
@@ -199,7 +197,6 @@ func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	}
 }
 
-// letter checks a dead letter's reason when it is stored.
 func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f := w.fateNamed(u.Ref)
 	f.dead = string(u.Reason)
@@ -222,7 +219,6 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	}
 }
 
-// forgets drops what only a dead process knew.
 func (w *world) forgets(d *drainer) {
 	for s := range w.stints() {
 		if s.d == d && !d.alive && s.part.Owned() && w.noted(s) {
@@ -279,7 +275,6 @@ func (w *world) noted(s *stint) bool {
 		max(s.d.cut, s.d.frozen) <= s.slot.at
 }
 
-// arrives is called when jobs are delivered to an owner.
 func (w *world) arrives(p *partition, jobs []job.Arrived) {
 	for i := range jobs {
 		w.fateOf(p.Policy, &jobs[i]).at = p

@@ -4,7 +4,6 @@ import "time"
 
 // Some crashes are aimed at critical moments: shortly after a start, and around a claim.
 
-// aim is at what the next crash is aimed.
 type aim uint8
 
 const (
@@ -13,7 +12,6 @@ const (
 	atAClaim
 )
 
-// aims picks when crashes are aimed, in half of the worlds.
 func (w *world) aims(until time.Duration) {
 	w.poison = w.chance(0.1)
 	if w.chance(0.5) {
@@ -32,7 +30,6 @@ func (w *world) aimed(d *drainer, what aim, within time.Duration) {
 	}
 }
 
-// crash ends a process, within a time. Mostly another comes.
 func (w *world) crash(d *drainer, within time.Duration) {
 	w.after(w.between(0, within), func() {
 		if d.alive {

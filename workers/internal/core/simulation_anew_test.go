@@ -24,7 +24,6 @@ func newStream(created time.Time) *stream {
 	}
 }
 
-// makeStreamAnew deletes a stream; soon there is another of its name.
 func (w *world) makeStreamAnew() {
 	name := w.policies[w.rng.IntN(len(w.policies))].Name
 	if w.streams[name].missing {
@@ -53,7 +52,6 @@ func (w *world) deleteStream(name string) {
 	w.streams[name].missing = true
 }
 
-// createStream makes a stream that was deleted, which counts from 1 again.
 func (w *world) createStream(name string) {
 	s := w.streams[name]
 	if s.missing {
@@ -61,7 +59,6 @@ func (w *world) createStream(name string) {
 	}
 }
 
-// remove lets somebody else remove a job from its stream.
 func (w *world) remove(f *fate) {
 	f.removed, f.forgiven, f.excepted = true, true, true
 	f.stream.depth[f.key]--
@@ -78,12 +75,10 @@ func (w *world) remove(f *fate) {
 	}
 }
 
-// retirement is what drainers are told of a policy that goes.
 type retirement struct {
 	gone bool // there is no such policy any more
 }
 
-// retire lets a policy go, and come back.
 func (w *world) retire() {
 	name := w.policies[w.rng.IntN(len(w.policies))].Name
 	if w.set.retired[name] != nil || w.streams[name].missing {

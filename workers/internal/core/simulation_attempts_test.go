@@ -43,14 +43,12 @@ func (d *drainer) save(s *valve.Save) {
 	})
 }
 
-// saved tells the core that an attempt record is stored.
 func (d *drainer) saved(s *valve.Save) {
 	if d.w.sabotage != savedForgotten || s.Record.Crashes == 0 {
 		d.core.Handle(Saved{*s}, d.clock())
 	}
 }
 
-// deleteAttempt leaves the marker of a deletion.
 func (w *world) deleteAttempt(f valve.Forgotten) {
 	key := f.AttemptKey()
 	if f.Revision == 0 || w.attempts[key].Revision == f.Revision {

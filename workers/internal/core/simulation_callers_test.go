@@ -13,7 +13,6 @@ import (
 // Callers: the messages of docs/workers-protocol.md about calls, as in package permits. Messages
 // are lost, late and reordered; callers give up, fall silent, forget to settle and ask again.
 
-// caller waits for a start, and makes one call.
 type caller struct {
 	w      *world
 	policy string
@@ -135,7 +134,6 @@ func (c *caller) ask() {
 	c.again(n, c.w.between(time.Second, 2*time.Second))
 }
 
-// again asks once more, unless something else was asked before.
 func (c *caller) again(n int, in time.Duration) {
 	c.w.after(in, func() {
 		if c.asked == n && !c.over && !c.begun {
@@ -211,7 +209,6 @@ func (c *caller) settle(status string, used map[string]int64) {
 	c.send(q, func(job.Turn, *slot) {})
 }
 
-// grant makes the last check of a call.
 func (d *drainer) grant(r valve.Run) {
 	w := d.w
 	w.decisions++
@@ -260,7 +257,6 @@ func (d *drainer) granted(r valve.Run, s *slot, most int, previous *valve.Ticket
 	})
 }
 
-// checkConcurrency counts a bucket's jobs, and the calls that its owner knows.
 func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most int) {
 	calls := 0
 	for _, c := range w.callers {
@@ -291,7 +287,6 @@ func TestSimulationOfCalls(t *testing.T) {
 	}
 }
 
-// starts returns the starts of all buckets, of jobs and of calls.
 func (w *world) starts() (buckets, totals map[string][]slot) {
 	buckets, totals = map[string][]slot{}, map[string][]slot{}
 	for _, f := range w.fates() {

@@ -84,7 +84,6 @@ func (d *drainer) costs() {
 	d.busy = w.now + w.between(0, most)
 }
 
-// tell reports an outcome to whoever owns the partition now.
 func (d *drainer) tell(r record.Report) {
 	w := d.w
 	w.after(w.latency(), func() {
@@ -99,7 +98,6 @@ func (d *drainer) tell(r record.Report) {
 	})
 }
 
-// reported passes an outcome to the owner, if there is one.
 func (w *world) reported(r record.Report) bool {
 	for _, d := range w.drainers {
 		if d.reachable() && d.core.reported(r.Policy, r.Partition, r.Outcome, d.clock()) {
@@ -121,10 +119,8 @@ func (w *world) reported(r record.Report) bool {
 	return false
 }
 
-// reachable reports whether a drainer answers questions.
 func (d *drainer) reachable() bool { return d.alive && d.frozen <= d.w.now && d.cut <= d.w.now }
 
-// readLegacy reads what the former owners of a partition left.
 func (w *world) readLegacy(found *Opened) {
 	p := found.Part
 	if r := w.records[TablePartitions][record.ShareKey(p.Policy, p.Number)]; r != nil &&

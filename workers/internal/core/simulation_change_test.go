@@ -18,7 +18,6 @@ import (
 // Operators: policies and overrides that change while jobs wait and run, pauses, cancelled and
 // changed jobs, purged buckets.
 
-// settings is what operators have said, as the world knows it.
 type settings struct {
 	paused     map[string]time.Duration // by policy or bucket: since when
 	overrides  map[string]map[job.Key]policy.Override
@@ -71,7 +70,6 @@ func (w *world) repeak(p *policy.Policy) {
 	p.Peak, p.PeakTotal = somePeak(w, p.Outflow), somePeak(w, p.OutflowTotal)
 }
 
-// vary draws a total outflow, weights, and policies without local workers.
 func (w *world) vary(p *policy.Policy) {
 	if w.chance(0.3) {
 		p.Partitions, p.OutflowTotal = 1, someRate(w)
@@ -170,7 +168,7 @@ var operations = []func(w *world, p *policy.Policy){
 	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
 }
 
-// resize changes a capacity; one below what a bucket holds is refused.
+// resize may go below what a bucket holds, which is refused.
 func (w *world) resize(p *policy.Policy) {
 	capacity := 10 + w.rng.Int64N(50)
 	for _, depth := range w.streams[p.Name].depth {
@@ -197,7 +195,6 @@ func (w *world) pause(p *policy.Policy) {
 	})
 }
 
-// override gives a key numbers of its own, some of them or all.
 func (w *world) override(p *policy.Policy) {
 	var o policy.Override
 	if w.chance(0.4) {
@@ -246,7 +243,6 @@ func (w *world) pauseKey(name string, key job.Key) {
 	})
 }
 
-// asks lets an operator's question reach the owner of a partition.
 func (w *world) asks(name string, number int, do func(d *drainer, p *partition)) {
 	w.after(w.latency(), func() {
 		for _, d := range w.drainers {
@@ -281,7 +277,6 @@ func (w *world) cancelSome(name string) {
 	})
 }
 
-// purge drops what a bucket holds and does not run.
 func (w *world) purge(name string, key job.Key) {
 	w.asks(name, partitionOf(key, w.policyOf(name).Partitions), func(d *drainer, p *partition) {
 		b := d.ask(p, job.Question{Op: job.OpBucket, Key: key}).Bucket
@@ -302,7 +297,6 @@ func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
 	return a
 }
 
-// drop lets an operator drop jobs, and returns how many.
 func (d *drainer) drop(p *partition, q job.Question) int {
 	before := len(d.core.out.Cancelled)
 	d.ask(p, q)
@@ -313,7 +307,6 @@ func (d *drainer) drop(p *partition, q job.Question) int {
 	return len(dropped)
 }
 
-// tellAll sends the settings to the drainers, to disconnected ones later.
 func (w *world) tellAll() {
 	for i := range w.policies {
 		w.valid(w.policies[i])
@@ -323,7 +316,6 @@ func (w *world) tellAll() {
 	}
 }
 
-// hearSettings tells a drainer everything as it is now.
 func (d *drainer) hearSettings() {
 	w := d.w
 	now := d.clock()
@@ -368,14 +360,12 @@ func (d *drainer) hearSettings() {
 	}
 }
 
-// told is a policy as a drainer heard of it last.
 type told struct {
 	policy.Policy
 	overrides map[job.Key]policy.Override
 	paused    bool
 }
 
-// note remembers a drainer's settings, and when a rate changed.
 func (d *drainer) note(now *told) {
 	w := d.w
 	before := d.told[now.Name]
@@ -395,7 +385,6 @@ func (d *drainer) note(now *told) {
 	w.hold(d)
 }
 
-// own is what paces a key's bucket.
 func (t *told) own(key job.Key) pacing {
 	o := t.overrides[key]
 	rate, burst := t.Outflow, max(t.Burst, 1)
@@ -411,7 +400,6 @@ func (t *told) own(key job.Key) pacing {
 	return pacing{rate.PerSecond(), rate.PerSecond() * o.PeakRatio(t.Policy), burst}
 }
 
-// total is what paces all buckets together.
 func (t *told) total() pacing {
 	if t.OutflowTotal.IsZero() {
 		return unpaced
@@ -434,7 +422,6 @@ func (t *told) weight(key job.Key) int64 {
 	return 1
 }
 
-// pacing is a rate per second and a burst.
 type pacing struct {
 	rate  float64 // starts per second
 	peak  float64 // likewise

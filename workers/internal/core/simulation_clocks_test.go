@@ -6,8 +6,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// What clocks do in the simulation, in worlds that have such hazards.
-
 const (
 	// the host stops a process with its clocks, and then sets its wall clock
 	stoppedClocks hazard = "stopped-clocks"
@@ -48,7 +46,6 @@ func (d *drainer) gate() (fence, now pace.Instant) {
 	return d.core.Fence(), d.clock()
 }
 
-// hearJumps tells the core that the clocks jumped.
 func (d *drainer) hearJumps() {
 	if d.jumps != d.heard && d.w.sabotage != jumpsUnheard {
 		d.core.Handle(Jumped{}, d.clock())
@@ -67,7 +64,6 @@ func (w *world) holdCheckpoints() {
 	w.orphaned[name] = max(w.orphaned[name], w.held)
 }
 
-// heldUp is called for a checkpoint that is under way then.
 func (d *drainer) heldUp(apply func()) {
 	w := d.w
 	w.after(w.held-w.now, apply)
@@ -76,7 +72,6 @@ func (d *drainer) heldUp(apply func()) {
 	}
 }
 
-// stepServers changes the leaders of owner and attempt records, or their clocks.
 func (w *world) stepServers() {
 	for _, name := range []string{tableNames[TablePartitions], attemptsName} {
 		if w.chance(0.5) {
@@ -91,7 +86,6 @@ func (w *world) stamp(name string) time.Time { return w.wall().Add(w.skews[name]
 // hosted is a process's wall clock, right where the servers' are wrong.
 func (d *drainer) hosted() time.Time { return d.w.wall().Add(d.wrong) }
 
-// pickHostClock makes a process's wall clock wrong, or not.
 func (d *drainer) pickHostClock() {
 	if w := d.w; w.has(hostClocks) && !w.has(serverClocks) {
 		d.wrong = w.between(-20*365*24*time.Hour, 20*365*24*time.Hour)

@@ -130,13 +130,11 @@ func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 	}
 }
 
-// owns reports whether a process has taken a partition.
 func (d *drainer) owns(policy string, number int) bool {
 	share := d.core.shares[record.ShareKey(policy, number)]
 	return share != nil && share.part != nil
 }
 
-// startedFrom is how many runs began from an instant on.
 func (s *story) startedFrom(begin time.Duration) (n int) {
 	for _, f := range s.accepted {
 		for _, slot := range f.slots {

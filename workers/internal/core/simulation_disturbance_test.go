@@ -22,7 +22,6 @@ func (w *world) unplanned(d *drainer) {
 	}
 }
 
-// buried is called when a tombstone is written over a lease.
 func (w *world) buried(id string) {
 	if d := w.named(id); d != nil {
 		w.unplanned(d)
@@ -38,7 +37,6 @@ func (w *world) disturbances(until time.Duration) {
 	}
 }
 
-// targetsFail makes targets of policies and buckets fail at times.
 func (w *world) targetsFail(until time.Duration) {
 	if w.chance(0.5) {
 		return

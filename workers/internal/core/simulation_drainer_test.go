@@ -28,24 +28,24 @@ type drainer struct {
 	alive    bool
 	frozen   time.Duration // until when
 	busy     time.Duration // its loop, until when
-	mute     time.Duration // renewals of its lease do not arrive, until when
+	mute     time.Duration // its renewals are lost until then
 	hindered time.Duration // a call of it failed, which delays it at most until then
-	inbox    []func()      // what came while it was frozen
+	inbox    []func()      // while it was frozen
 	leaving  bool
-	lost     time.Duration // when it crashed or was declared dead last
+	lost     time.Duration // last crash or declared death
 	cut      time.Duration // from NATS, until when
-	// of a watched record's delivery: changes of one key stay in order
+	// by watched key: changes stay in order
 	lastAt map[string]time.Duration
-	// decisions when a checkpoint was begun that is not yet put together
+	// decisions before unfinished checkpoints began
 	gathered map[*valve.Gathering]int
 	latest   map[bucketAt]*valve.Ticket // given to a worker
-	wakeup   int                        // number of the newest wake-up; older ones are void
+	wakeup   int                        // of the newest wake-up
 
 	told map[string]*told // by policy
-	// jobs that its own valves have given to its workers, by policy
+	// jobs of its own valves at its workers, by policy
 	local    map[string]int
-	lends    map[string]*lendingProcess // its workers as others see them, by policy
-	promises map[string]*promise        // workers elsewhere that wait for a job
+	lends    map[string]*lendingProcess // its workers for others, by policy
+	promises map[string]*promise
 	tokens   int
 	disowned map[string]bool // policies whose valves it may not own
 }
@@ -68,7 +68,6 @@ func (d *drainer) receive(do func()) {
 	}
 }
 
-// thaw hands over what came meanwhile, in the order in which it came.
 func (d *drainer) thaw() {
 	if until := max(d.frozen, d.busy); d.alive && until > d.w.now {
 		d.w.after(until-d.w.now, d.thaw)
@@ -83,7 +82,6 @@ func (d *drainer) thaw() {
 
 const mostDrift = 1e-4
 
-// clock reads the drainer's own monotonic clock.
 func (d *drainer) clock() pace.Instant {
 	return pace.Instant(float64(d.w.now)*(1+d.drift)) + pace.Instant(d.offset)
 }
@@ -129,7 +127,6 @@ func (w *world) join() {
 	})
 }
 
-// named returns the process that a lease is of.
 func (w *world) named(id string) *drainer {
 	for _, d := range w.drainers {
 		if name, _, _ := strings.Cut(id, "-"); name == d.core.options.Name {
@@ -147,7 +144,6 @@ func (d *drainer) watched(t Table, key string, r Record) {
 	}
 }
 
-// opened takes the success of an opening.
 func (d *drainer) opened(found Opened) {
 	w := d.w
 	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
@@ -171,7 +167,6 @@ func (d *drainer) opened(found Opened) {
 
 func shareOf(p handle.Partition) string { return record.ShareKey(p.Policy, p.Number) }
 
-// step lets a drainer act, and sets its next wake-up.
 func (d *drainer) step() {
 	w := d.w
 	now := d.clock()
@@ -218,7 +213,7 @@ func (d *drainer) noteGathered() {
 	}
 }
 
-// tamper is sabotage of what a core believes.
+// tamper sabotages a core's state.
 func (d *drainer) tamper() {
 	switch d.w.sabotage {
 	case noFence:
@@ -240,7 +235,7 @@ func (d *drainer) tamper() {
 	}
 }
 
-// garble is sabotage of what is delivered.
+// garble sabotages deliveries.
 func (w *world) garble(a *job.Arrived) {
 	switch w.sabotage {
 	case costIgnored:

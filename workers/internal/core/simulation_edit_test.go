@@ -11,13 +11,12 @@ import (
 
 // Changed jobs. A confirmed change holds for every later owner; an unconfirmed one may or may not.
 
-// edited is how an operator wanted a job to differ.
 type edited struct {
 	job.Edit
 	answered bool // by its owner, that this is in force and stored
 }
 
-// editSome changes one of the jobs that are stored, each at most once.
+// editSome changes stored jobs, each at most once.
 func (w *world) editSome(name string) {
 	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
 	if len(stored) == 0 {
@@ -54,7 +53,6 @@ func (w *world) editSome(name string) {
 	})
 }
 
-// keepsEdit checks that whoever starts a job knows how it was changed.
 func (w *world) keepsEdit(s *stint) {
 	e := s.fate.edit
 	if e == nil || !e.answered {
@@ -68,7 +66,6 @@ func (w *world) keepsEdit(s *stint) {
 	}
 }
 
-// deadlines are those of which one is in force.
 func (f *fate) deadlines() []time.Time {
 	switch e := f.edit; {
 	case e == nil || e.Deadline == nil:
@@ -95,7 +92,6 @@ func (f *fate) mayHaveEnded() bool {
 	return f.edit != nil && !f.edit.answered && f.edit.Deadline != nil
 }
 
-// forgetEdits is sabotage of what an owner is told by its predecessors.
 func forgetEdits(found *Opened, before *record.Owner) {
 	found.Checkpoint.Edits, before.Edits = nil, nil
 }

@@ -48,7 +48,7 @@ type proposal struct {
 	ended   bool
 }
 
-// promise is a worker that claimed, and then the job that it runs.
+// promise is a claiming worker, and then its job.
 type promise struct {
 	from  *lendingProcess
 	turn  valve.NextTurn // that it was asked for
@@ -58,13 +58,11 @@ type promise struct {
 	ended bool
 }
 
-// lend starts a process that only lends.
 func (w *world) lend(name string) {
 	w.lenders = append(w.lenders,
 		&lendingProcess{w: w, policy: name, workers: 2 + w.rng.IntN(12), keys: map[job.Key]int{}})
 }
 
-// killLender ends a process that only lends; another comes.
 func (w *world) killLender() {
 	if len(w.lenders) == 0 {
 		return
@@ -120,7 +118,6 @@ func (w *world) lender(name string) *lendingProcess {
 // propose offers a job.
 func (d *drainer) propose(name string) { (&proposal{d: d, policy: name}).ask() }
 
-// ask sends the offer to one of the workers.
 func (p *proposal) ask() {
 	w, d := p.d.w, p.d
 	p.asked++
@@ -252,7 +249,6 @@ func (w *world) crowded(d *drainer, name string, key job.Key) {
 	}
 }
 
-// giveBack ends a promise; the worker is free again.
 func (c *promise) giveBack() {
 	if c.ended {
 		return
@@ -269,7 +265,6 @@ func (c *promise) giveBack() {
 	}
 }
 
-// claimed takes a claim, for the core when it comes in time.
 func (p *proposal) claimed(c *promise, n int) {
 	d := p.d
 	if p.ended || p.asked != n {
@@ -289,7 +284,6 @@ func (p *proposal) claimed(c *promise, n int) {
 	d.core.Handle(Offered{p.policy, valve.OfferClaimed}, d.clock())
 }
 
-// promised returns the worker whose claim the core names.
 func (d *drainer) promised(token string) *promise {
 	c := d.promises[token]
 	delete(d.promises, token)
@@ -319,7 +313,6 @@ func (s *stint) send() {
 	}
 }
 
-// wait gives the worker a time-out to be heard of.
 func (s *stint) wait() {
 	s.patience++
 	n := s.patience
@@ -333,7 +326,6 @@ func (s *stint) wait() {
 	})
 }
 
-// hear takes an outcome, the first one.
 func (s *stint) hear(o record.Outcome) {
 	if !s.over {
 		s.over = true
@@ -390,7 +382,6 @@ func (c *promise) told(s *stint) {
 	c.from.after(took, func() { c.ends(s, o) })
 }
 
-// say tells now and then that the job goes on.
 func (c *promise) say(s *stint, every time.Duration, hangs bool) {
 	c.from.after(every, func() {
 		if c.ended || hangs {
@@ -401,14 +392,12 @@ func (c *promise) say(s *stint, every time.Duration, hangs bool) {
 	})
 }
 
-// stop ends a job that nobody waits for.
 func (c *promise) stop(s *stint) {
 	if c.run == s {
 		c.ends(s, record.Outcome{Seq: s.Seq, Kind: record.OutcomeUncounted})
 	}
 }
 
-// ends frees the worker and tells how the job ended.
 func (c *promise) ends(s *stint, o record.Outcome) {
 	if !c.ended && !c.from.gone() {
 		c.giveBack()

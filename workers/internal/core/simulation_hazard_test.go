@@ -93,7 +93,6 @@ func (w *world) pickHazards(seed uint64) {
 
 func (w *world) has(h hazard) bool { return slices.Contains(w.hazards, h) }
 
-// hazardsStrike lets what a world has happen now and then.
 func (w *world) hazardsStrike(until time.Duration) {
 	for _, h := range hazards {
 		if h.strike == nil || !w.has(h.name) {
@@ -116,7 +115,6 @@ func (w *world) alive() (alive []*drainer) {
 	return alive
 }
 
-// someDrainer picks one that lives, nil when there is none.
 func (w *world) someDrainer() *drainer {
 	alive := w.alive()
 	if len(alive) == 0 {
@@ -144,14 +142,12 @@ func (w *world) headless(name string) bool {
 	return w.orphaned[name] > w.now || s != nil && s.missing
 }
 
-// muteLease lets no renewal of a process arrive for longer than its lease.
 func (w *world) muteLease() {
 	if d := w.someDrainer(); d != nil {
 		d.mute = max(d.mute, w.now+w.between(simulatedLease/2, 3*simulatedLease))
 	}
 }
 
-// removeSome lets somebody else remove jobs from a stream.
 func (w *world) removeSome() {
 	name := w.policies[w.rng.IntN(len(w.policies))].Name
 	s := w.streams[name]
@@ -210,7 +206,6 @@ func (w *world) damage() {
 	w.write(t, key, Record{Exists: true, Value: []byte("garbage"), Revision: w.revision})
 }
 
-// ownOthers lets a drainer begin or cease to own a policy.
 func (w *world) ownOthers() {
 	if d := w.someDrainer(); d != nil {
 		name := w.policies[w.rng.IntN(len(w.policies))].Name
@@ -219,7 +214,6 @@ func (w *world) ownOthers() {
 	}
 }
 
-// ownAll lets a drainer own all policies again.
 func (d *drainer) ownAll() {
 	clear(d.disowned)
 	d.w.to(d, d.w.latency(), d.hearSettings)

@@ -11,8 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What JetStream stores and delivers in the simulation: streams, consumers, records.
-
 type stream struct {
 	missing   bool // it is deleted, and not made again yet
 	created   time.Time
@@ -150,7 +148,6 @@ func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.
 
 func (d *drainer) ack(a handle.Ref) { d.ackSeq(a.Part, a.Seq) }
 
-// ackSeq acknowledges until it is confirmed or the backlog is closed.
 func (d *drainer) ackSeq(p handle.Partition, seq uint64) {
 	w := d.w
 	s := w.streams[p.Policy]
@@ -183,7 +180,6 @@ func (d *drainer) ackSeq(p handle.Partition, seq uint64) {
 	}
 }
 
-// write changes a record and tells everyone who watches.
 func (w *world) write(t Table, key string, r Record) {
 	r.Stored = w.stamp(tableNames[t])
 	w.records[t][key] = &r
@@ -389,7 +385,6 @@ func (w *world) consume(d *drainer, p *partition,
 	return c, stored
 }
 
-// consumes reports whether a partition's deliveries come to a drainer.
 func (d *drainer) consumes(p handle.Partition) bool {
 	return slices.ContainsFunc(d.w.streams[p.Policy].consumers[p.Number], func(c *consumer) bool {
 		return c.owner == d && c.part.Partition == p && !c.closed

@@ -21,17 +21,14 @@ func identityOf(policy string, a *job.Arrived) identity {
 	return identity{policy, a.Seq, a.Stored.UnixNano()}
 }
 
-// fateOf returns what became of a job that was delivered.
 func (w *world) fateOf(policy string, a *job.Arrived) *fate {
 	return w.accepted[identityOf(policy, a)]
 }
 
-// fateNamed returns what became of a job that an owner speaks of.
 func (w *world) fateNamed(r handle.Ref) *fate {
 	return w.accepted[identity{r.Part.Policy, r.Seq, r.Stamp}]
 }
 
-// fate is what the world saw of one accepted job.
 type fate struct {
 	policy    string
 	bucket    string
@@ -58,7 +55,6 @@ type fate struct {
 	forgiven bool
 }
 
-// final reports whether nothing may start the job any more.
 func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled || f.removed }
 
 // overdue reports whether a new owner with a fast clock may have given up waiting for the outcome.
@@ -66,7 +62,6 @@ func (f *fate) overdue(now, timeout time.Duration) bool {
 	return f.handed && now-f.heard >= timeout-timeout/1000
 }
 
-// publishers send bursts to a few buckets.
 func (w *world) publishers(until time.Duration) {
 	for range 2 + w.rng.IntN(3) {
 		name := w.policies[w.rng.IntN(len(w.policies))].Name

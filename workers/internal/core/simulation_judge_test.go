@@ -28,13 +28,11 @@ type takeover struct {
 	noted int
 }
 
-// change is that a drainer heard of another rate, peak or burst.
 type change struct {
 	at time.Duration
 	to pacing
 }
 
-// judge checks the laws that are about whole histories.
 func (w *world) judge() {
 	type class struct {
 		bucket   string
@@ -61,7 +59,6 @@ func (w *world) judge() {
 	w.judgeRates()
 }
 
-// judgeRates checks law 2 for each bucket and for each total outflow.
 func (w *world) judgeRates() {
 	buckets, totals := w.starts()
 	for _, p := range w.policies {
@@ -83,7 +80,6 @@ func (w *world) judgeRates() {
 	}
 }
 
-// fates are those of all accepted jobs, in their order.
 func (w *world) fates() []*fate {
 	return slices.SortedFunc(maps.Values(w.accepted), func(a, b *fate) int {
 		return cmp.Or(cmp.Compare(a.policy, b.policy), a.message.Stored.Compare(b.message.Stored),

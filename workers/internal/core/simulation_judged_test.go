@@ -32,7 +32,6 @@ func newHeirs() *heirs {
 	return h
 }
 
-// stintOf is a run of the job by the next owner.
 func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	w, f := h.w, h.fate
 	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}

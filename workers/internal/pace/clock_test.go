@@ -26,9 +26,8 @@ type slot struct {
 	cost int64
 }
 
-// driven plays one bucket's clock: jobs come in batches with idleness between, cost what they like,
-// are decided late, and are on their way to their workers for a while, so that many may be under
-// way at once. It returns the starts.
+// driven plays one bucket's clock: jobs come in batches, have costs, are decided late, and take a
+// while to their workers, so that many may be under way. It returns the starts.
 func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs bool) (starts []slot) {
 	var c Clock
 	var flights []flight
@@ -79,7 +78,7 @@ var clockRates = []string{"1/w", "10/d", "7/h", "1/s", "7/10s", "10/s", "48/s", 
 // peaks are multiples of the rate: nothing is made up, the default, and more.
 var peaks = []float64{1, 1.003, policy.DefaultPeak, 1.04, 1.5}
 
-// exceeds judges by law 2 in slots, of which the last start of a window counts as one.
+// exceeds judges by law 2 in slots, of which a window's last start counts as one.
 func exceeds(starts []slot, peak float64, burst int64) string {
 	for i, from := range starts {
 		taken := int64(0)
@@ -115,8 +114,7 @@ func TestClockKeepsLaw2(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsRefittedKeepsLaw2: by the fastest of its paces, however often and whenever it
-// gets another one.
+// By the fastest of its paces, however often it gets another one.
 func TestAClockThatIsRefittedKeepsLaw2(t *testing.T) {
 	rate := algorithms.Rate{Count: 50, Per: time.Second}
 	for seed := range uint64(100) {
@@ -169,8 +167,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 	})
 }
 
-// TestClockLongRunRate: on average a bucket runs at its rate, whatever keeps its starts, as far as
-// the peak is made for it.
+// On average a bucket keeps its rate despite delays, as far as its peak can make up for them.
 func TestClockLongRunRate(t *testing.T) {
 	type lateness func(rng *rand.Rand, now Instant) time.Duration
 	upTo := func(most time.Duration) lateness {
@@ -178,7 +175,7 @@ func TestClockLongRunRate(t *testing.T) {
 			return time.Duration(rng.Int64N(int64(most)))
 		}
 	}
-	// A stall of 50 ms in every two seconds, whenever something is to be decided then.
+	// a stall of 50 ms in every two seconds
 	stalls := func(_ *rand.Rand, now Instant) time.Duration {
 		return max(0, 50*time.Millisecond-time.Duration(now)%(2*time.Second))
 	}
@@ -222,7 +219,7 @@ func TestClockLongRunRate(t *testing.T) {
 	}
 }
 
-// With a peak equal to the rate nothing is made up but what a timer is late: the starts are a comb.
+// With a peak equal to the rate only timers' lateness is made up.
 func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
 	p := New(algorithms.Rate{Count: 100, Per: time.Second}, 1, 1)
 	var c Clock
@@ -242,9 +239,8 @@ func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
 	}
 }
 
-// How long a start was on its way does not matter: what counts is when it begins. Ten that were
-// decided one interval apart and begin together are one clump, of which the tolerance lets some
-// pass, and the rest come back.
+// A start counts when it begins. Ten that were decided an interval apart and begin together are one
+// clump, of which the tolerance passes some, and the rest are returned.
 func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 	p := New(algorithms.Rate{Count: 200, Per: time.Second}, policy.DefaultPeak, 1)
 	var c Clock
@@ -306,8 +302,7 @@ func TestClockExtremes(t *testing.T) {
 	}
 }
 
-// At 1,000,000/s the interval is a whole number of nanoseconds; at 7,000/s it is not, and nothing
-// is lost by that.
+// At 7,000/s the interval is no whole number of nanoseconds.
 func TestClockLosesNoFraction(t *testing.T) {
 	for _, count := range []int64{3, 7_000, 600_000, 999_999, 1_000_000} {
 		p := New(algorithms.Rate{Count: count, Per: time.Second}, 1, 1)

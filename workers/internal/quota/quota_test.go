@@ -21,7 +21,7 @@ type arrival struct {
 	units map[string]int64 // by limit
 }
 
-// wall is what the clock of the windows says when a process's own says 0.
+// wall is the windows' clock when a process's own shows 0.
 var wall = time.Date(2026, 3, 28, 23, 59, 0, 0, time.UTC)
 
 func at(t time.Duration) quota.Now { return quota.Now{Own: t, Wall: wall.Add(t)} }
@@ -39,8 +39,7 @@ func drawReading(rng *rand.Rand) reading {
 	return reading{off, rand64(rng, 2*off) - off}
 }
 
-// overfull is an independent count of what arrived, limit by limit: every window, every stretch of
-// time, in the words of the rule's own bound.
+// overfull counts arrivals independently, in every window, in the words of each rule's own bound.
 func overfull(p policy.Policy, all []arrival) string {
 	slices.SortFunc(all, func(a, b arrival) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {
@@ -155,9 +154,9 @@ func unitsOf(p policy.Policy, c quota.Cost) map[string]int64 {
 	return units
 }
 
-// TestNoLimitIsEverBroken: a bucket with a backlog and with pauses, under limits of all
-// kinds, whose starts arrive up to a guard after they were decided. Some do not happen, some have
-// used less than was thought, and owners hand over, and crash at any moment.
+// A bucket with a backlog and pauses, under limits of all kinds, whose starts arrive up to a guard
+// after the decision. Some do not happen, some have used less, and owners hand over, and crash at
+// any moment.
 func TestNoLimitIsEverBroken(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -299,8 +298,8 @@ func TestABacklogUsesTheTightestLimit(t *testing.T) {
 	}
 }
 
-// A record built just after the edge of a window may seem to be from before it. After a crash, the
-// window before that edge still holds what the record says.
+// A record built just after the edge of a window may seem older. After a crash, the window before
+// that edge still holds its usage.
 func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
 		Algorithm: policy.SlidingCounter, Limit: 10, Window: policy.Duration(time.Minute)}}},
@@ -321,7 +320,7 @@ func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 	})
 }
 
-// What may have started before a crash counts in the window that may have begun by then.
+// Possible starts before a crash count in the window that may have begun by then.
 func TestACrashCountsByTheLatestPossibleClock(t *testing.T) {
 	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
 		Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)}}},
