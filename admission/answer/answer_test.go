@@ -253,6 +253,12 @@ Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
 			`"title":"Temporarily reduced capacity","status":503,"reason":"stopping"}`, ""},
+		{"gone publisher", fmt.Errorf("%w: %w", admission.ErrUnavailable, context.Canceled), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"stopping"}`, ""},
 		{"anything else", errors.New("a secret"), `
 500
 Content-Type: application/problem+json

@@ -187,11 +187,11 @@ func (e *Errors) Answer(err error) Answer {
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn leaves out reasons that are logged elsewhere.
+// warn leaves out reasons that are logged elsewhere, and clients that went away.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
 	if reason == admission.ReasonStore || reason == admission.ReasonDrainer ||
-		errors.Is(err, queue.ErrNotSent) {
+		errors.Is(err, queue.ErrNotSent) || errors.Is(err, context.Canceled) {
 		return
 	}
 	e.seldom.Log(reason, slog.LevelWarn, "requests are refused for now", "reason", reason, "error",
