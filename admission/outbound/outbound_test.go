@@ -55,6 +55,9 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 		{"other.test", "/openaix", ""},
 		{"stripe.test", "/v1/../admin", ""},
 		{"stripe.test", "/v1/%2e%2E/admin", ""},
+		{"stripe.test", "/v1/x%2F..%2Fadmin", ""},
+		{"stripe.test", "/v1/%252e%252e%5Cadmin", ""},
+		{"stripe.test", "/v1/..;x/admin", ""},
 	} {
 		response := w.ask("GET", c.path, "", "Host: "+c.host)
 		if got := text(t, response); c.want != "" && got != c.want {

@@ -175,12 +175,14 @@ func below(path, prefix string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// dotted reports whether a path has segments "." or "..".
-func dotted(escaped string) bool {
-	for segment := range strings.SplitSeq(escaped, "/") {
-		segment = strings.ReplaceAll(strings.ToLower(segment), "%2e", ".")
-		if segment == "." || segment == ".." {
+// dotted reports whether a path has segments "." or "..", also for servers that decode twice.
+func dotted(path string) bool {
+	for range 3 { // as it is, and after each time
+		if job.DotSegment(path) != "" {
 			return true
+		}
+		if decoded, err := url.PathUnescape(path); err == nil {
+			path = decoded
 		}
 	}
 	return false

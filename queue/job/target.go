@@ -103,8 +103,7 @@ func ContentType(given string, body []byte) string {
 }
 
 // ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, below the URL to which it
-// is appended. No segment is "." or "..", even for servers that decode twice, take a backslash for
-// a slash, or drop text after a semicolon or control character.
+// is appended. It has no [DotSegment], even for servers that decode twice.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,
@@ -123,11 +122,8 @@ func ParsePath(value string) (*url.URL, error) {
 		if strings.ContainsFunc(decoded, isControlOr(`\`)) {
 			return nil, fmt.Errorf("%q: holds a control character or a backslash", value)
 		}
-		for segment := range strings.SplitSeq(decoded, "/") {
-			name, _, _ := strings.Cut(segment, ";")
-			if name = strings.TrimSpace(name); name == "." || name == ".." {
-				return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
-			}
+		if segment := DotSegment(decoded); segment != "" {
+			return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
 		}
 		twice, err := url.PathUnescape(decoded)
 		if err != nil || twice == decoded {
@@ -136,6 +132,23 @@ func ParsePath(value string) (*url.URL, error) {
 		decoded = twice
 	}
 	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
+}
+
+// DotSegment returns a segment of a path that is "." or "..", also for servers that take a
+// backslash for a slash, or drop text after a semicolon or control character; or "".
+func DotSegment(path string) string {
+	for _, segment := range strings.FieldsFunc(path, func(r rune) bool {
+		return r == '/' || r == '\\'
+	}) {
+		name := segment
+		if i := strings.IndexFunc(segment, isControlOr(";")); i >= 0 {
+			name = segment[:i]
+		}
+		if name = strings.TrimSpace(name); name == "." || name == ".." {
+			return segment
+		}
+	}
+	return ""
 }
 
 func isControlOr(others string) func(rune) bool {
