@@ -54,16 +54,13 @@ func Run[S any](t *testing.T, rule algorithms.Rule[S],
 	for seed := range *histories {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { history(t, rule, open, seed) })
 	}
-	t.Run("costs", func(t *testing.T) { costs(newPair(t, rule, open)) })
-	t.Run("partial grants", func(t *testing.T) { partialGrants(newPair(t, rule, open)) })
-	t.Run("refunds", func(t *testing.T) { refunds(newPair(t, rule, open)) })
-	t.Run("waits", func(t *testing.T) { waits(newPair(t, rule, open)) })
-	t.Run("clock steps back", func(t *testing.T) { clockStepsBack(newPair(t, rule, open)) })
-	t.Run("keys apart", func(t *testing.T) { keysApart(newPair(t, rule, open)) })
-	t.Run("many keys at once", func(t *testing.T) { manyKeysAtOnce(t, rule, open) })
-	t.Run("many keys expire", func(t *testing.T) { manyKeys(t, rule, open) })
-	t.Run("callers at once", func(t *testing.T) { callersAtOnce(t, rule, open) })
-	t.Run("impossible costs", func(t *testing.T) { impossibleCosts(t, rule, open) })
+	for name, check := range map[string]func(*pair[S]){"costs": costs[S],
+		"partial grants": partialGrants[S], "refunds": refunds[S], "waits": waits[S],
+		"clock steps back": clockStepsBack[S], "keys apart": keysApart[S],
+		"many keys": manyKeys[S], "callers at once": callersAtOnce[S],
+		"impossible costs": impossibleCosts[S]} {
+		t.Run(name, func(t *testing.T) { check(newPair(t, rule, open)) })
+	}
 }
 
 type clock struct {
@@ -243,10 +240,9 @@ func cost(random *rand.Rand, most int64) int64 {
 
 // manyKeys checks that keys have separate states, and that forgotten keys are as good as new.
 // Callers use distinct keys, and the clock stands still meanwhile.
-func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
-	open func(t *testing.T, now func() time.Time) Limiter) {
+func manyKeys[S any](all *pair[S]) {
 	const callers, keys = 15, 6
-	all := newPair(t, rule, open)
+	t, rule := all.t, all.rule
 	var pairs []*pair[S]
 	for range callers {
 		p := *all
@@ -272,7 +268,9 @@ func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 			reset time.Duration
 		)
 		each(func(p *pair[S], key string, i int) {
-			p.take(key, 1+int64(i)%rule.Most())
+			for range 4 {
+				p.take(key, 1+int64(i)%rule.Most())
+			}
 			d := p.take(key, rule.Most())
 			mu.Lock()
 			defer mu.Unlock()
@@ -291,10 +289,9 @@ func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 
 // callersAtOnce checks that no unit is taken twice. The clock stands still, so the order of calls
 // does not matter.
-func callersAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
-	open func(t *testing.T, now func() time.Time) Limiter) {
+func callersAtOnce[S any](p *pair[S]) {
 	const callers, calls = 8, 25
-	p := newPair(t, rule, open)
+	t, rule := p.t, p.rule
 	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2)) // leaves less than they take
 	var (
 		wait    sync.WaitGroup
@@ -330,9 +327,8 @@ func callersAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 	p.peek("shared", 1)
 }
 
-func impossibleCosts[S any](t *testing.T, rule algorithms.Rule[S],
-	open func(t *testing.T, now func() time.Time) Limiter) {
-	p := newPair(t, rule, open)
+func impossibleCosts[S any](p *pair[S]) {
+	t, rule := p.t, p.rule
 	for _, n := range []int64{0, -1, math.MinInt64, rule.Most() + 1, math.MaxInt64} {
 		errs := map[string]error{}
 		_, errs["take"] = p.store.Take(t.Context(), "key", n)
@@ -341,12 +337,17 @@ func impossibleCosts[S any](t *testing.T, rule algorithms.Rule[S],
 			_, errs["take up to"] = p.store.TakeUpTo(t.Context(), "key", n)
 			errs["refund"] = p.store.Refund(t.Context(), "key", n)
 		}
-		for what, err := range errs {
-			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n ||
-				cost.Most != rule.Most() {
-				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
-			}
-		}
+		areCostErrors(t, errs, n, rule.Most())
 	}
 	p.peek("key", 1)
+}
+
+func areCostErrors(t *testing.T, errs map[string]error, n, most int64) {
+	t.Helper()
+	for what, err := range errs {
+		if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n ||
+			cost.Most != most {
+			t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
+		}
+	}
 }

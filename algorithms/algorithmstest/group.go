@@ -2,7 +2,6 @@ package algorithmstest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -251,12 +250,7 @@ func groupImpossibleCosts(t *testing.T, open func(*testing.T, func() time.Time, 
 		if n < 1 {
 			errs["refund"] = group.Refund(t.Context(), keys, n)
 		}
-		for what, err := range errs {
-			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n ||
-				cost.Most != groupRules.Token.Capacity {
-				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
-			}
-		}
+		areCostErrors(t, errs, n, groupRules.Token.Capacity)
 	}
 	if d, _, err := group.Peek(t.Context(), keys, 1); err != nil ||
 		d.Remaining != groupRules.Token.Capacity {

@@ -3,11 +3,7 @@ package algorithmstest
 import (
 	"fmt"
 	"math"
-	"sync"
-	"testing"
 	"time"
-
-	"github.com/penstock-mq/penstock/algorithms"
 )
 
 func costs[S any](p *pair[S]) {
@@ -134,30 +130,4 @@ func keysApart[S any](p *pair[S]) {
 	for _, key := range keys {
 		p.take(key, 1)
 	}
-}
-
-// manyKeysAtOnce checks concurrent calls for different keys. The clock stands still, so their order
-// does not matter.
-func manyKeysAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
-	open func(t *testing.T, now func() time.Time) Limiter) {
-	const callers, calls = 16, 40
-	p := newPair(t, rule, open)
-	var wait sync.WaitGroup
-	for caller := range callers {
-		wait.Go(func() {
-			var s S
-			for i := range calls {
-				n := 1 + int64(caller*i)%rule.Most()
-				var want algorithms.Decision
-				s, want = rule.Take(s, p.clock.read(), n)
-				if got, err := p.store.Take(t.Context(), fmt.Sprint("caller ", caller), n); err !=
-					nil || got != want {
-					t.Errorf("caller %d, call %d: the store answers %+v, %v; want %+v", caller, i,
-						got, err, want)
-					return
-				}
-			}
-		})
-	}
-	wait.Wait()
 }

@@ -91,47 +91,35 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 	return true
 }
 
+// encode writes the pairs of requests, equal ones as one.
 func encode(t terms, requests []*request) any {
-	n, times := t.pair(requests[0])
-	if len(requests) == 1 {
-		switch times {
-		case 0:
-			if n == 0 {
-				return n
-			}
-		case 1:
-			return n
+	type pair struct{ n, times int64 }
+	var few [4]pair
+	pairs := few[:0]
+	for _, r := range requests {
+		n, times := t.pair(r)
+		last := len(pairs) - 1
+		switch {
+		case n == 0:
+		case n > 0 && times > 0 && last >= 0 && pairs[last].n == n && pairs[last].times > 0:
+			pairs[last].times += times
+		default:
+			pairs = append(pairs, pair{n, times})
 		}
+	}
+	switch {
+	case len(pairs) == 0:
+		return int64(0)
+	case len(pairs) == 1 && pairs[0].times == 1:
+		return pairs[0].n
 	}
 	var text []byte
-	add := func() {
-		if n == 0 {
-			return
-		}
-		if text != nil {
-			text = append(text, ' ')
-		}
-		text = strconv.AppendInt(text, n, 10)
+	for _, p := range pairs {
+		text = strconv.AppendInt(text, p.n, 10)
+		text = strconv.AppendInt(append(text, ' '), p.times, 10)
 		text = append(text, ' ')
-		text = strconv.AppendInt(text, times, 10)
 	}
-	for _, r := range requests[1:] {
-		next, nextTimes := t.pair(r)
-		if next == n && n > 0 && times > 0 && nextTimes > 0 {
-			times += nextTimes
-			continue
-		}
-		add()
-		n, times = next, nextTimes
-	}
-	if text == nil && times == 1 {
-		return n
-	}
-	add()
-	if text == nil {
-		return int64(0)
-	}
-	return text
+	return text[:len(text)-1]
 }
 
 func (c *Client) dispatch(calls []*call) {
