@@ -112,7 +112,6 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 	})
 }
 
-// Ended is how a job ended.
 type Ended = answer.Ended
 
 // Cancel drops a job that has not started. Errors: [admission.ErrConflict] if it runs,

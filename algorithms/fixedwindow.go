@@ -87,7 +87,6 @@ func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, end, t, n int64
 	return s
 }
 
-// Take takes n units if the window has room for all of them.
 func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustPass(n, f.Limit)
@@ -97,7 +96,6 @@ func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	return s, d
 }
 
-// TakeUpTo takes up to n units, as many as the window has room for.
 func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustBePositive(n, f.Limit)
@@ -107,7 +105,6 @@ func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	return s, d
 }
 
-// Peek reports whether the window has room for n units.
 func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
@@ -121,7 +118,6 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 	return d
 }
 
-// Refund returns n units that were taken in the current window.
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
 	s, _ = f.load(s, unixMicros(now))
@@ -129,7 +125,6 @@ func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWin
 	return s
 }
 
-// Clamp moves a window back to at most one ahead.
 func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	if t := unixMicros(now); s.Start > t {
 		s, _ = f.load(s, t)
@@ -137,10 +132,8 @@ func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	return s
 }
 
-// Most returns the limit.
 func (f FixedWindow) Most() int64 { return f.Limit }
 
-// Validate returns an error that lists the invalid parameters.
 func (f FixedWindow) Validate() error {
 	err := checkWindow(f.Window)
 	if f.Zone != nil && f.Window%day != 0 && f.Window%Month != 0 {

@@ -48,7 +48,6 @@ func (b LeakingBucket) delay(emptyAt exact, t int64) time.Duration {
 	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - t)
 }
 
-// Take admits n units if the bucket has room for all of them.
 func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -59,7 +58,6 @@ func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
-// TakeUpTo admits up to n units, as many as the bucket has room for.
 func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -86,7 +84,6 @@ func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) Leak
 	return LeakingBucketState{at.us, at.frac}
 }
 
-// Clamp limits the level to the capacity.
 func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.EmptyAt > latest.us {
 		return LeakingBucketState{latest.us, latest.frac}
@@ -94,10 +91,8 @@ func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketS
 	return s
 }
 
-// Most returns the capacity.
 func (b LeakingBucket) Most() int64 { return b.Capacity }
 
-// Validate returns an error that lists the invalid parameters.
 func (b LeakingBucket) Validate() error {
 	err := b.meter().validate("outflow")
 	switch {

@@ -70,7 +70,6 @@ func (r Rate) Validate() error {
 	return nil
 }
 
-// IsZero reports whether r is the zero rate.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
 // Interval returns the time between two events, rounded up to a nanosecond: too coarse for pacing.
@@ -81,7 +80,6 @@ func (r Rate) Interval() time.Duration {
 	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
 }
 
-// PerSecond returns the rate in events per second.
 func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
 
 // String formats the rate as [ParseRate] reads it: "96/s", "3/10s". The zero rate is empty.
@@ -97,10 +95,8 @@ func (r Rate) String() string {
 	return strconv.FormatInt(r.Count, 10) + "/" + per
 }
 
-// MarshalText implements [encoding.TextMarshaler].
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate].
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	parsed := Rate{}
 	if len(text) > 0 {

@@ -112,7 +112,6 @@ func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState, t, n,
 	return s
 }
 
-// Take takes n units if the estimate leaves room for all of them.
 func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustPass(n, c.Limit)
@@ -122,7 +121,6 @@ func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
-// TakeUpTo takes up to n units, as many as the estimate leaves room for.
 func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustBePositive(n, c.Limit)
@@ -133,7 +131,6 @@ func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
-// Peek reports whether the estimate leaves room for n units.
 func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) (d Decision) {
 	mustPass(n, c.Limit)
 	t := unixMicros(now)
@@ -157,7 +154,6 @@ func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) Sl
 	return s
 }
 
-// Clamp moves a window back to at most one ahead.
 func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCounterState {
 	if t := unixMicros(now); s.Start > t {
 		s = c.load(s, t)
@@ -165,10 +161,8 @@ func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCount
 	return s
 }
 
-// Most returns the limit.
 func (c SlidingCounter) Most() int64 { return c.Limit }
 
-// Validate returns an error that lists the invalid parameters.
 func (c SlidingCounter) Validate() error {
 	return errors.Join(checkLimit("limit", c.Limit, MaxLimit), checkWindow(c.Window))
 }

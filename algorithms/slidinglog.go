@@ -102,14 +102,12 @@ func (l SlidingLog) decide(times []int64, t, n int64) Decision {
 	return d
 }
 
-// Take records n units, and lets them pass if the window has room for all of them.
 func (l SlidingLog) Take(s SlidingLogState, now time.Time, n int64) (SlidingLogState, Decision) {
 	mustPass(n, l.Limit)
 	t := unixMicros(now)
 	return l.take(l.load(s, t), t, n, n)
 }
 
-// TakeUpTo records n units, and lets as many pass as the window has room for.
 func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	n int64) (SlidingLogState, Decision) {
 	mustBePositive(n, l.Limit)
@@ -150,7 +148,6 @@ func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLog
 	return l.state(times[:max(0, int64(len(times))-n)])
 }
 
-// Clamp moves times ahead of now to now.
 func (l SlidingLog) Clamp(s SlidingLogState, now time.Time) SlidingLogState {
 	if t := unixMicros(now); len(s.Times) > 0 && s.Times[len(s.Times)-1] > t {
 		return l.state(l.load(s, t))
@@ -158,10 +155,8 @@ func (l SlidingLog) Clamp(s SlidingLogState, now time.Time) SlidingLogState {
 	return s
 }
 
-// Most returns the limit.
 func (l SlidingLog) Most() int64 { return l.Limit }
 
-// Validate returns an error that lists the invalid parameters.
 func (l SlidingLog) Validate() error {
 	return errors.Join(checkLimit("limit", l.Limit, MaxLogLimit), checkWindow(l.Window))
 }

@@ -30,33 +30,28 @@ var _ Rule[TokenBucketState] = TokenBucket{}
 
 func (b TokenBucket) meter() meter { return meter{most: b.Capacity, rate: b.Refill} }
 
-// Take takes n tokens if the bucket holds enough.
 func (b TokenBucket) Take(s TokenBucketState, now time.Time,
 	n int64) (_ TokenBucketState, d Decision) {
 	at := b.meter().take(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
-// TakeUpTo takes up to n tokens, as many as the bucket holds.
 func (b TokenBucket) TakeUpTo(s TokenBucketState, now time.Time,
 	n int64) (_ TokenBucketState, d Decision) {
 	at := b.meter().takeUpTo(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
-// Peek reports whether the bucket holds n tokens.
 func (b TokenBucket) Peek(s TokenBucketState, now time.Time, n int64) (d Decision) {
 	b.meter().peek(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return d
 }
 
-// Refund puts n tokens back, up to the capacity.
 func (b TokenBucket) Refund(s TokenBucketState, now time.Time, n int64) TokenBucketState {
 	at := b.meter().refund(exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}
 }
 
-// Clamp limits the debt to Capacity tokens.
 func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.FullAt > latest.us {
 		return TokenBucketState{latest.us, latest.frac}
@@ -64,8 +59,6 @@ func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
 	return s
 }
 
-// Most returns the capacity.
 func (b TokenBucket) Most() int64 { return b.Capacity }
 
-// Validate returns an error that lists the invalid parameters.
 func (b TokenBucket) Validate() error { return b.meter().validate("refill") }

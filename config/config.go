@@ -76,7 +76,6 @@ type ServerTLS struct {
 	ClientCA string `json:"client_ca"` // empty: no client certificates
 }
 
-// Guard returns the protection of the listener.
 func (h HTTP) Guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
@@ -94,7 +93,6 @@ type Envoy struct {
 	OnStoreError string `json:"on_store_error"`
 }
 
-// Guard returns the protection of the listener.
 func (e Envoy) Guard(h HTTP) guard.Options {
 	o := h.Guard()
 	o.Listen = e.Listen
@@ -111,7 +109,6 @@ type Outbound struct {
 	Routes   []outbound.Route `json:"routes"`
 }
 
-// Guard returns the protection of the listener.
 func (o Outbound) Guard(h HTTP) guard.Options {
 	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
 		Insecure: o.Insecure}
@@ -154,7 +151,6 @@ type Sync struct {
 	Always bool
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *Sync) UnmarshalText(text []byte) error {
 	if string(text) == "always" {
 		*s = Sync{Always: true}
@@ -168,7 +164,6 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Guard returns the protection of the listener.
 func (e Embedded) Guard() guard.Options {
 	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}
@@ -205,7 +200,6 @@ type Redis struct {
 	Timeout time.Duration `json:"timeout"`
 }
 
-// TLS secures a connection.
 type TLS struct {
 	Enabled bool   `json:"enabled"` // use TLS
 	CA      string `json:"ca"`      // file of trusted certificates; empty: the system's
@@ -235,7 +229,6 @@ type Targets struct {
 // Networks are networks in CIDR notation, or single addresses.
 type Networks []netip.Prefix
 
-// UnmarshalTexts parses a list of networks.
 func (n *Networks) UnmarshalTexts(texts []string) error {
 	*n = nil
 	for _, text := range texts {
@@ -255,7 +248,6 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 	return nil
 }
 
-// Log configures the log.
 type Log struct {
 	Level  string `json:"level"`  // debug, info, warn or error
 	Format string `json:"format"` // text or json

@@ -6,10 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// String returns the shortest text, such as "1m30s" or "2w".
 func (d Duration) String() string { return algorithms.FormatDuration(time.Duration(d)) }
 
-// MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It refuses numbers without a unit.

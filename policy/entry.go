@@ -24,7 +24,6 @@ type LastChange struct {
 	Changed Changes   `json:"changed"` // at most [MaxTold] fields
 }
 
-// MaxTold bounds a [LastChange].
 const MaxTold = 10
 
 // Next returns the last change once a policy becomes another, or c if they are equal.
@@ -37,10 +36,8 @@ func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
-// Entries has all policies by name.
 type Entries map[string]Entry
 
-// Sources of a policy's content.
 const (
 	SourceAPI  = "api" // or a program
 	SourceFile = "file"

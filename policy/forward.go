@@ -29,7 +29,6 @@ func NeverForwarded(name string) bool {
 		})
 }
 
-// Allows reports whether a producer may forward a header.
 func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
@@ -99,7 +98,6 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 	}
 }
 
-// Method is the default method of jobs.
 func (t *HTTPTarget) Method() string {
 	if len(t.Methods) > 0 {
 		return t.Methods[0]

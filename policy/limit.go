@@ -46,7 +46,6 @@ func (p Policy) together() int {
 // KeyGlobal is the [Limit.Key] that counts all keys together.
 const KeyGlobal = "global"
 
-// Placeholders of [Limit.Key].
 const (
 	PlaceholderKey = "{key}"
 	PlaceholderIP  = "{ip}"
@@ -65,14 +64,12 @@ func (p Policy) AllLimits() Limits {
 	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
 }
 
-// Enforced returns the limits except shadows.
 func (p Policy) Enforced() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shadow || p.Shadow
 	})
 }
 
-// Candidates returns the shadow limits.
 func (p Policy) Candidates() Limits {
 	of := p.Limits
 	if p.Door() || p.Meter() {
@@ -107,7 +104,6 @@ func (l Limit) Most() int64 {
 	return l.Limit
 }
 
-// Takes returns the units that a job takes.
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	if n, given := costs[l.Cost]; given && l.Cost != "" {
 		return n
@@ -132,7 +128,6 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	return "", "", 0
 }
 
-// Expand returns the counted key of a request.
 func (l Limit) Expand(key, ip string) string {
 	if l.Key == PlaceholderKey {
 		return key
@@ -140,7 +135,6 @@ func (l Limit) Expand(key, ip string) string {
 	return strings.NewReplacer(PlaceholderKey, key, PlaceholderIP, ip).Replace(l.Key)
 }
 
-// ByIP reports whether the limit needs the client's address.
 func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
 
 // Share returns an n-th of the limit, at least 1 unit, for n processes that decide alone.

@@ -6,7 +6,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// MaxWeight bounds the weight of a key or policy.
 const MaxWeight = 1000
 
 // Override has the settings of one key. Nil fields follow the policy.
@@ -23,7 +22,6 @@ type Override struct {
 	Paused bool   `json:"paused,omitempty"` // by an operator
 }
 
-// PeakRatio returns the key's peak as a multiple of its outflow.
 func (o Override) PeakRatio(p Policy) float64 {
 	if o.Peak == nil {
 		return p.PeakRatio()
@@ -38,13 +36,10 @@ func (o Override) outflow(p Policy) algorithms.Rate {
 	return p.Outflow
 }
 
-// IsZero reports whether nothing is overridden.
 func (o Override) IsZero() bool { return o == Override{} }
 
-// ParseOverride reads an override like [Parse].
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
-// Validate reports the problems of the override for a key of the policy.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {

@@ -28,7 +28,6 @@ func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T,
 	return parse(merge(before, patch))
 }
 
-// merge applies a merge patch (RFC 7396).
 func merge(document, patch json.RawMessage) json.RawMessage {
 	var changes, members map[string]json.RawMessage
 	if json.Unmarshal(patch, &changes) != nil || changes == nil {

@@ -8,10 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Algorithm names one of the five rate-limiting algorithms.
 type Algorithm string
 
-// The five algorithms.
 const (
 	TokenBucket    Algorithm = "token_bucket"
 	LeakingBucket  Algorithm = "leaking_bucket"
@@ -163,7 +161,6 @@ type NATSTarget struct {
 // CallbackURL is the URL of a target whose jobs are callbacks.
 const CallbackURL = "{callback}"
 
-// Calls reports whether the jobs are callbacks.
 func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL == CallbackURL }
 
 // HTTPTarget is the base URL of requests.
@@ -176,9 +173,8 @@ type HTTPTarget struct {
 	// Sign proves the origin and time of requests.
 	Sign *Signing `json:"sign,omitempty"`
 	// OAuth2 adds an access token, in Authorization.
-	OAuth2 *OAuth2 `json:"oauth2,omitempty"`
-	// TLS of connections to the target.
-	TLS ClientTLS `json:"tls,omitzero"`
+	OAuth2 *OAuth2   `json:"oauth2,omitempty"`
+	TLS    ClientTLS `json:"tls,omitzero"`
 
 	// CostFromResponse is where an answer reports the actual costs, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
@@ -222,7 +218,6 @@ type ClientTLS struct {
 	Key  string `json:"key,omitempty"`
 }
 
-// AdaptiveRate configures how buckets learn their target's limit.
 type AdaptiveRate struct {
 	// default: a hundredth of the outflow
 	Min algorithms.Rate `json:"min,omitzero"`
@@ -230,7 +225,6 @@ type AdaptiveRate struct {
 
 const DefaultAdaptiveMin = 0.01
 
-// Dead bounds a policy's dead letters.
 type Dead struct {
 	// MaxBytes bounds the letters; the oldest go first. Default: a share of the store, or 1GiB if
 	// its size is unknown.

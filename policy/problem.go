@@ -8,7 +8,6 @@ type Problem struct {
 	Reason string
 }
 
-// String returns "field: reason".
 func (p Problem) String() string {
 	if p.Field == "" {
 		return p.Reason
@@ -19,7 +18,6 @@ func (p Problem) String() string {
 // InvalidError has all problems of a policy or a change.
 type InvalidError struct{ Problems []Problem }
 
-// Error lists the problems in one line.
 func (e *InvalidError) Error() string {
 	texts := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -28,7 +26,6 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Invalid returns an [*InvalidError], or nil.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 )
 
-// MarshalJSON writes false, or {"capacity": N}.
 func (q Queue) MarshalJSON() ([]byte, error) {
 	if q.Off {
 		return []byte("false"), nil
@@ -16,7 +15,6 @@ func (q Queue) MarshalJSON() ([]byte, error) {
 	}{q.Capacity})
 }
 
-// UnmarshalJSON undoes MarshalJSON.
 func (q *Queue) UnmarshalJSON(data []byte) error {
 	type fields Queue
 	switch {
@@ -43,7 +41,6 @@ func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue
 // Meter reports whether checks are answered with a delay: a leaking bucket without a queue.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
 // QueueCapacity is the most jobs in a bucket; 0: no queue.
@@ -58,7 +55,6 @@ func (p Policy) QueueCapacity() int64 {
 	}
 }
 
-// DefaultJobs is the default of MaxJobs.
 const DefaultJobs = 1_000_000
 
 // QueueJobs is the most jobs in all buckets; 0: no queue.

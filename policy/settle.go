@@ -27,7 +27,6 @@ func (s CostFromResponse) check(c *checker, limits Limits) {
 	}
 }
 
-// Check reports problems of the place, by field.
 func (r ResponseCost) Check(add func(field, format string, args ...any)) {
 	switch {
 	case (r.Header == "") == (r.JSON == ""):

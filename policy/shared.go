@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// CheckAsShared reports why a limit cannot be shared.
 func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
@@ -24,14 +23,12 @@ func (l Limit) CheckAsShared() []Problem {
 	return c.problems
 }
 
-// SharedLimits returns the limits that policies share.
 func (p Policy) SharedLimits() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shared == "" || !p.Paced()
 	})
 }
 
-// Alone returns the policy without sharing.
 func (p Policy) Alone() Policy {
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {

@@ -11,7 +11,6 @@ import (
 // Size is a number of bytes, with text in binary units ("64MiB"). 0 means "not given".
 type Size int64
 
-// Units of a [Size].
 const (
 	KiB Size = 1 << (10 * (iota + 1))
 	MiB
@@ -43,7 +42,6 @@ func ParseSize(text string) (Size, error) {
 	return 0, fmt.Errorf("%s: want a size such as 64MiB or 10GiB, or bytes", quote(text))
 }
 
-// String uses the largest unit without a fraction.
 func (s Size) String() string {
 	for _, unit := range sizeUnits {
 		if s%unit.bytes == 0 && s != 0 {
@@ -53,10 +51,8 @@ func (s Size) String() string {
 	return "0"
 }
 
-// MarshalText implements [encoding.TextMarshaler].
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalJSON reads text for [ParseSize] or a number.
 func (s *Size) UnmarshalJSON(data []byte) error {
 	text := string(bytes.TrimSpace(data))
 	if unquoted, err := strconv.Unquote(text); err == nil {

@@ -42,7 +42,6 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-// IsName reports whether a policy may have this name.
 func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
 
 func CheckSet(name string) error {

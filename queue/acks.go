@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	// ackWindow bounds the unconfirmed acknowledgements.
 	ackWindow = 16384
 	// ackRepeat is the time after which a lost acknowledgement is sent again.
 	ackRepeat = 2 * time.Second
@@ -118,9 +117,9 @@ func (a *acks) take(now time.Time) []uint64 {
 	return batch
 }
 
-// overdue marks and returns the acknowledgements to send again. The server confirms in order, so
-// one is lost if a later one was confirmed, or if nothing is confirmed at all. Repeating on age
-// alone would double the work of a slow server.
+// overdue returns the acknowledgements to send again. The server confirms in order, so one is lost
+// if a later one was confirmed, or if none is. Repeating by age alone would double a slow server's
+// work.
 func (a *acks) overdue(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,14 +20,13 @@ const (
 	lookEvery    = 5 * time.Second
 )
 
-// BacklogOptions select a partition.
 type BacklogOptions struct {
 	Policy     string
 	Partition  int
 	Partitions int    // must equal the number in the stream
 	Epoch      uint64 // revision of the ownership record
-	// Holds bounds the bytes of jobs held in memory, 512 MiB by default. A larger stream delivers
-	// its stored jobs without bodies. Then unpaced jobs start at half the rate.
+	// Holds bounds the bytes of jobs in memory, by default 512 MiB. A larger stream delivers stored
+	// jobs without bodies; unpaced ones then start at half the rate.
 	Holds int64
 	// Wake is called when a resting backlog may have jobs again, and must not block for long. Nil:
 	// the backlog never rests.
@@ -69,10 +68,10 @@ type Backlog struct {
 	isBroken  chan struct{}
 }
 
-// OpenBacklog takes over a partition's deliveries: it deletes every other consumer of the partition
-// and creates this epoch's. From then on the former owner's acknowledgements have no effect.
-// Opening the same epoch again starts over. It returns [ErrConflict] if a newer epoch has a
-// consumer, [ErrNoStream], and [*ImmutableError] if the number of partitions differs.
+// OpenBacklog takes over a partition's deliveries: it replaces all consumers of the partition by
+// this epoch's, so that the former owner's acknowledgements have no effect. The same epoch can be
+// opened again. Errors: [ErrConflict] if a newer epoch has a consumer, [ErrNoStream], and
+// [*ImmutableError] if the number of partitions differs.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
 	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
 	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {
@@ -180,11 +179,9 @@ type Update struct {
 	Idle bool
 }
 
-// Next waits for the next update. A single goroutine must call it until the backlog is closed.
-//
-// Next returns an error once when deliveries may have been lost. After that it returns only
-// confirmations; close the backlog and open it again to get every job once more. After Close it
-// returns [ErrClosed].
+// Next waits for the next update. A single goroutine must call it until the backlog is closed. It
+// returns an error once when deliveries may have been lost, and then only confirmations: open the
+// backlog again to get every job once more. After Close it returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil
@@ -211,7 +208,6 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	}
 }
 
-// report hands an update to Next, unless the backlog stops or breaks.
 func (l *Backlog) report(u Update) bool {
 	select {
 	case l.updates <- u:
@@ -237,7 +233,6 @@ func (l *Backlog) Born(stored time.Time) time.Time {
 	return born
 }
 
-// StreamCreated is the creation time of the policy's stream.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
 
 // Done acknowledges a finished job until the server confirms it. It never blocks.
@@ -339,9 +334,9 @@ func (l *Backlog) look(ctx context.Context) {
 	}
 }
 
-// Close stops pulling and waits up to 5 seconds for confirmations. The error gives the number of
-// unconfirmed acknowledgements, whose jobs the next owner gets again. After a break it waits only
-// until they are sent. The consumer stays for the next owner to delete.
+// Close stops pulling and waits up to 5 seconds for confirmations, after a break only until
+// acknowledgements are sent. The error gives the number of unconfirmed ones, whose jobs the next
+// owner gets again. The next owner deletes the consumer.
 func (l *Backlog) Close(ctx context.Context) (err error) {
 	defer annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
 	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)

@@ -59,8 +59,8 @@ type Broker struct {
 	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage], until it is called with nil. Use it
-// when JetStream cannot write, which it shows only by not answering.
+// Refuse makes every Publish fail at once with [ErrStorage], until it is called with nil: JetStream
+// does not answer when it cannot write.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -70,8 +70,8 @@ func (b *Broker) Refuse(reason error) {
 	b.refusal.Store(&reason)
 }
 
-// NewBroker returns a broker and does no I/O. The connection should reconnect without limit and
-// ping every few seconds. Its Timeout, 2 s by default, bounds each request to JetStream.
+// NewBroker does no I/O. The connection should reconnect without limit and ping every few seconds.
+// Its Timeout, 2 s by default, bounds each request to JetStream.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)
 	if err != nil {
@@ -110,7 +110,6 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Tables are the KV tables of an installation.
 type Tables struct {
 	Drainers   *kv.Table
 	Admitters  *kv.Table // see [kv.Roster]
@@ -128,13 +127,10 @@ func (t Tables) all() []*kv.Table {
 		t.ended, t.done}
 }
 
-// Conn returns the broker's connection.
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
-// Names returns this installation's subjects, streams and buckets.
 func (b *Broker) Names() Names { return b.names }
 
-// Tables returns the installation's KV tables.
 func (b *Broker) Tables() Tables { return b.tables }
 
 // Setup creates the KV buckets that all policies share. It is idempotent. It returns

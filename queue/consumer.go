@@ -113,7 +113,7 @@ func leaderOf(cluster *jetstream.ClusterInfo) string {
 }
 
 // dress turns bodies off when messages have become large, and on when every job stored at the
-// opening has come without. A consumer accepts that while it delivers.
+// opening has come. A consumer accepts that while it delivers.
 func (l *Backlog) dress(ctx context.Context, state jetstream.StreamState) {
 	l.lean = l.lean || isLean(state) && state.Bytes > manyBytes
 	bare := l.lean || l.bare.Load() && !l.current.Load()

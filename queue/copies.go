@@ -31,7 +31,6 @@ type Lack struct {
 	Jobs   uint64 // at least
 }
 
-// Lacks returns the servers that were passed over because they lack jobs.
 func (l *Backlog) Lacks() []Lack { return l.lacks }
 
 func (l *Backlog) lack(server string, jobs uint64) {
@@ -142,7 +141,7 @@ const (
 )
 
 // lead makes the stream's leader lead the new consumer. JetStream may elect a server that has just
-// restarted and for some seconds delivers its old state (seen on three nodes: 10,000 came of 35,000
+// restarted and delivers its old state for some seconds (seen on three nodes: 10,000 came of 35,000
 // stored, half of them gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {

@@ -62,7 +62,6 @@ type DeadLetter struct {
 	Bodyless bool
 }
 
-// StoredLetter is a dead letter as stored.
 type StoredLetter struct {
 	DeadLetter
 	ID     uint64 // in the stream of dead letters
@@ -91,9 +90,9 @@ func (b *Broker) recordConfig(name, subject, holds string,
 }
 
 // Bury stores a dead letter and the job's end (see [Results]); only then may the job be
-// acknowledged. Within 10 minutes a repetition stores no second letter, so repeat Bury on any
-// error. If there is no room, Bury discards the policy's oldest letters and returns their number. A
-// letter that is too large is stored without its body.
+// acknowledged. Repeat it on any error: within 10 minutes that stores no second letter. Without
+// room, it discards the policy's oldest letters and returns their number. A letter that is too
+// large is stored without its body.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
@@ -181,7 +180,6 @@ func readLetter(m jsapi.Message) StoredLetter {
 	return l
 }
 
-// createMissing is createBounded that accepts an existing stream.
 func (b *Broker) createMissing(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	err := b.createBounded(ctx, policy, config)

@@ -50,7 +50,6 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 	return depths, nil
 }
 
-// BucketDepth returns the number of jobs in a bucket, or [ErrNoStream].
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
 	defer annotate(&err, "depth of bucket %s.%s", policy, k)
@@ -65,7 +64,6 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	return info.State.Subjects[subject], nil
 }
 
-// Stream describes a policy's stream.
 type Stream struct {
 	Name       string
 	Jobs       uint64

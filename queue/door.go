@@ -45,9 +45,8 @@ const (
 	settleWaitReplicated = 100 * time.Millisecond
 )
 
-// settled waits, with the door closed, until every job that came through it is stored or refused,
-// which the reply to a later message proves. Looking twice covers messages still on their way
-// inside the server.
+// settled waits until every job that came through the closed door is stored or refused, which the
+// reply to a later message proves. Looking twice covers messages on their way inside the server.
 func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamState, error) {
 	wait := settleWait
 	if b.replicas > 1 {
@@ -90,14 +89,13 @@ type PolicyInUseError struct {
 	Jobs   uint64
 }
 
-// Error gives the number of jobs.
 func (e *PolicyInUseError) Error() string {
 	return fmt.Sprintf("policy %s holds %d jobs", e.Policy, e.Jobs)
 }
 
-// CloseQueue closes the door of a policy's queue and then calls mark, which records that the policy
-// ends. If mark fails, the door is opened again. If the queue holds jobs, it fails with
-// [*PolicyInUseError] unless even is set; the caller must then drop the jobs.
+// CloseQueue closes the door of a policy's queue and calls mark, which records that the policy
+// ends; if mark fails, it opens the door again. If the queue holds jobs, it fails with
+// [*PolicyInUseError], unless even says that the caller drops them.
 func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	mark func(context.Context) error) error {
 	return b.locked(ctx, name, func(ctx context.Context) (err error) {
@@ -132,8 +130,8 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	})
 }
 
-// Retire closes the door of a policy's stream; waiting jobs still run. Call it periodically: it
-// returns true once the stream is gone, which it deletes when it is empty.
+// Retire closes the door of a policy's stream, and deletes it when it is empty; waiting jobs still
+// run. Call it until it returns true: the stream is gone.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
 	defer annotate(&err, "retire policy %s", name)
 	b.sees(name, jetstream.StreamConfig{})

@@ -32,8 +32,7 @@ var (
 	ErrNotSent = errors.New("not sent")
 	// ErrOtherPayload: the Idempotency-Key was used with a different payload.
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
-	// ErrClosed: a backlog was closed.
-	ErrClosed = errors.New("backlog closed")
+	ErrClosed       = errors.New("backlog closed")
 )
 
 // CapacityInUseError refuses to lower a capacity below a bucket's depth: JetStream would delete the
@@ -45,7 +44,6 @@ type CapacityInUseError struct {
 	Capacity int64 // that was requested
 }
 
-// Error names the deepest bucket.
 func (e *CapacityInUseError) Error() string {
 	return fmt.Sprintf("policy %s: capacity %d refused: bucket %s holds %d jobs", e.Policy,
 		e.Capacity, e.Key, e.Depth)
@@ -58,7 +56,6 @@ type EndedError struct {
 	job.Ended
 }
 
-// Error names the job and its end.
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("its Idempotency-Key is that of job %s, which is %s",
 		job.ID(e.Policy, e.Seq), e.How)
@@ -71,7 +68,6 @@ type ImmutableError struct {
 	Have, Want string
 }
 
-// Error names the immutable field.
 func (e *ImmutableError) Error() string {
 	return fmt.Sprintf("policy %s: %s is %s and cannot become %s: use a new name", e.Policy,
 		e.Field, e.Have, e.Want)
@@ -86,8 +82,8 @@ func annotate(err *error, format string, args ...any) {
 
 const firstErrCode = 10000
 
-// PublishRefusal parses the reply to a message that a stream may have captured. It returns why
-// JetStream did not store it, and nil for any other reply.
+// PublishRefusal returns why JetStream did not store a message, according to a reply; nil for any
+// other reply.
 func PublishRefusal(reply []byte) error {
 	var a jsapi.PubAck
 	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {

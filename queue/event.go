@@ -116,7 +116,6 @@ const (
 	EventGateways = "gateways"
 )
 
-// EventTypes are the published types.
 var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone, EventFailed,
 	EventThrottled, EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
 	EventLimitBroken, EventScheduleRefused, EventScheduleMissed, EventCallbackLost}
@@ -125,16 +124,13 @@ var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone,
 // which bounds the number of metric series.
 type Sink interface{ Take(Event) }
 
-// SinkFunc is a function as a [Sink].
 type SinkFunc func(Event)
 
-// Take implements [Sink].
 func (f SinkFunc) Take(e Event) { f(e) }
 
 // Sinks passes events on to several sinks, which may be nil.
 type Sinks []Sink
 
-// Take implements [Sink].
 func (s Sinks) Take(e Event) {
 	for _, one := range s {
 		if one != nil {
@@ -151,11 +147,10 @@ func Whether(is bool) int64 {
 	return 0
 }
 
-// Event is something that happened, mostly a step of a job. [EventTypes] are published on
-// penstock.event.<policy>.<key>, in core NATS: a client that does not listen misses them, and a
-// crash may lose some. For counts use metrics. A process that publishes more than 1,000 events a
-// second of one policy omits the rest while there is no listener, and notices one within half a
-// second.
+// Event is mostly a step of a job. [EventTypes] are published on penstock.event.<policy>.<key>, in
+// core NATS: only listeners get them, and a crash may lose some. For counts use metrics. Above
+// 1,000 events a second of one policy, a process omits the rest while there is no listener, and
+// notices one within half a second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
@@ -178,7 +173,7 @@ type Event struct {
 	All bool `json:"all,omitempty"`
 
 	// At is the time of the last check before a start, by the drainer's clock, Cost and Costs are
-	// the start's where not 1, and Used what the attempt reported.
+	// the start's where not 1, Used are those that the attempt reported.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
@@ -186,8 +181,8 @@ type Event struct {
 	// Shadow has the milliseconds by which shadow limits would have delayed the start.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
-	// Not published. Accepted is when the job was stored, Reply its run's, Trace the id of its
-	// sampled trace, For how late it started. The types describe the others.
+	// Not published. Accepted is when the job was stored, Trace the id of its sampled trace, For
+	// how late it started. The types describe the others.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`
@@ -210,7 +205,7 @@ func (n Names) Event(policy string, k job.Key) string {
 }
 
 // events makes publishing cheap without listeners: the first event of a period is a request, which
-// the server refuses at once if its subject has no subscriber.
+// the server refuses at once without a subscriber.
 type events struct {
 	once    sync.Once
 	inbox   string // a policy's name follows

@@ -64,8 +64,8 @@ type kept struct {
 	opened atomic.Bool
 }
 
-// KeepHistory makes [Broker.PublishEvent] add ended jobs to the policy's history for that long; 0
-// stops it. lost, which may be nil, is called for each lost entry.
+// KeepHistory makes [Broker.PublishEvent] keep ended jobs of the policy for that long; 0: no
+// longer. lost, which may be nil, is called for each lost entry.
 func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
 	if keep == 0 {
 		b.chronicle.policies.Delete(policy)
@@ -146,8 +146,8 @@ func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 	}
 }
 
-// openHistory creates a history. Each message has its own subject, by which a job is found, and its
-// own time to live, which a policy may change.
+// Each message has its own subject, by which a job is found, and its own time to live, which a
+// policy may change.
 func (b *Broker) openHistory(ctx context.Context, policy string) error {
 	return b.createMissing(ctx, policy, b.recordConfig(b.names.historyStream(policy),
 		b.names.history(policy, ">"), "jobs of policy "+policy+" that have ended",
@@ -161,10 +161,8 @@ type History struct {
 	policy string
 }
 
-// History returns the history of a policy.
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
-// Read returns an ended job, or [ErrNotFound].
 func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
 	defer annotate(&err, "history of job %s", job.ID(h.policy, seq))
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
@@ -182,9 +180,9 @@ func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err e
 	return past, nil
 }
 
-// List returns at most limit ended jobs, newest first, of the bucket k (empty: of all) before the
-// ID before (0: from the newest). Pass next as before for more, until it is 0. A call searches a
-// bounded range, so it may return fewer jobs, even none.
+// List returns at most limit ended jobs, newest first, of the bucket k (empty: of all) before an ID
+// (0: from the newest). Pass next as before for more, until it is 0. A call searches a bounded
+// range, so it may return fewer, even none.
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []HistoryEntry, next uint64, err error) {
 

@@ -62,5 +62,4 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	return kept, leftOut, nil
 }
 
-// Replicas returns the number of servers that keep each stream.
 func (b *Broker) Replicas() int { return b.replicas }

@@ -27,7 +27,6 @@ type Letters struct {
 // Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
-// LetterCount counts the dead letters of a policy.
 type LetterCount struct {
 	Policy         string
 	Letters        uint64

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	// mostInFlight bounds a producer's unconfirmed publishes.
 	mostInFlight = 4096
 	// doorPatience is how long a missing stream may be a closed door or an election.
 	doorPatience = time.Second
@@ -45,13 +44,12 @@ const (
 type ProducerOptions struct {
 	// Timeout bounds a Publish without a deadline, by default 5 times the connection's: 10 s.
 	Timeout time.Duration
-	// FailFast makes a Publish fail at once while NATS does not answer: the connection has been
-	// lost for 250 ms, or five attempts in a row for the policy's stream were unanswered; then one
-	// publish a second tries again.
+	// FailFast makes a Publish fail at once when the connection has been lost for 250 ms, or five
+	// attempts in a row for the policy's stream were unanswered; then one publish a second tries
+	// again.
 	FailFast bool
 }
 
-// Submission is one job to be queued.
 type Submission struct {
 	Policy   string
 	Key      job.Key
@@ -63,7 +61,6 @@ type Submission struct {
 	IdempotencyKey string
 }
 
-// Receipt says where a job was stored.
 type Receipt struct {
 	Seq       uint64 // in the policy's stream
 	Partition int    // -1: unknown
@@ -105,16 +102,15 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 }
 
 // Publish stores a job and waits for JetStream's confirmation. An unanswered publish is repeated
-// until the context ends, which stores the job once. The errors: [ErrFull] the bucket is full;
-// [ErrStreamFull] the policy's stream is full; [ErrTooLarge]; [ErrNoStream] the policy has no queue
-// or retires; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated]; [ErrUnavailable] no
-// answer came, and the job may be stored unless the error is also [ErrNotSent].
+// until the context ends, which stores the job once. Errors: [ErrFull], [ErrStreamFull],
+// [ErrTooLarge], [ErrNoStream]; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated];
+// [ErrUnavailable]: the job may be stored, unless the error is also [ErrNotSent].
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
 
-// Send sends the job and returns the second half of [Producer.Publish], which must be called. Jobs
-// of one goroutine are stored in order, except those sent again.
+// Send sends the job; the second half of [Producer.Publish] must be called. Jobs of one goroutine
+// are stored in order, except those sent again.
 func (p *Producer) Send(ctx context.Context,
 	s Submission) (wait func(context.Context) (Receipt, error)) {
 	return p.send(ctx, &s, storedHeader(s))
@@ -307,7 +303,6 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	return err
 }
 
-// partitions returns the number of a policy's partitions, 0 if unknown.
 func (p *Producer) partitions(ctx context.Context, policy string) int {
 	f := p.facts(policy)
 	f.mu.Lock()

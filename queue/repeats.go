@@ -12,8 +12,8 @@ import (
 const maxReplays = 16
 
 // Repeated looks up the job that a submission repeats. It returns the receipt of a job that waits,
-// runs or is done, perhaps a replay of the first one's dead letter; an [*EndedError] for another
-// end; and [ErrOtherPayload] if the payloads differ. A job without any record counts as done.
+// runs or is done, perhaps a replay of the first one's dead letter, or [*EndedError] or
+// [ErrOtherPayload]. A job without any record counts as done.
 func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Receipt, error) {
 	r.Duplicate = true
 	sum := job.PayloadSum(s.Header, s.Body)

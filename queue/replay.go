@@ -27,11 +27,9 @@ const lettersPage = 500
 // Replay submits a dead letter as a new job of its bucket, past a door policy's limiter, and
 // deletes the letter when the job is stored. The job keeps its headers and the Idempotency-Key of
 // its runs. A past deadline is dropped; a deadline given as a duration counts from now, a
-// Penstock-Not-Before from the first acceptance.
-//
-// Repeating it within the policy's duplicate window creates one job. After an error of
-// [Producer.Publish] the letter stays. Others are [ErrNotFound], and [ErrUnfit] for a malformed
-// job.
+// Penstock-Not-Before from the first acceptance. Within the policy's duplicate window, repeating it
+// creates one job. Errors are those of [Producer.Publish], after which the letter stays,
+// [ErrNotFound], and [ErrUnfit] for a malformed job.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
 	admitted, err := p.admitted(ctx, policy)
 	var receipt Receipt
@@ -120,16 +118,15 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	return h, nil
 }
 
-// Replayed counts what [Producer.ReplaySome] did.
 type Replayed struct {
 	Replayed int // became jobs
 	Full     int // stayed: their buckets are full
 	Unfit    int // stayed: see ErrUnfit
 }
 
-// ReplaySome replays, in order, the selected dead letters that exist now; a job that fails at once
-// would otherwise be replayed forever. It skips the rest of a full bucket. After an error the
-// result covers the work done.
+// ReplaySome replays, in order, the selected dead letters that exist now, so that a job that fails
+// at once is not replayed forever. It skips the rest of a full bucket. After an error the result
+// covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
 	some DeadLetterFilter) (r Replayed, err error) {
 	defer annotate(&err, "replay the dead letters of %s", policy)

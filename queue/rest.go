@@ -75,8 +75,8 @@ func (l *Backlog) hush() {
 	l.b.resting.Delete(l)
 }
 
-// idles reports whether the backlog may rest: at the second look without jobs. With its door closed
-// it stays awake, because a publisher would take its subscription for a stream.
+// idles reports whether the backlog may rest: at the second look without jobs, and not with a
+// closed door, where a publisher would take its subscription for a stream.
 func (l *Backlog) idles(info *jetstream.StreamInfo) bool {
 	r := &l.rest
 	r.mu.Lock()
@@ -141,7 +141,6 @@ func (l *Backlog) Resume() (resumed bool, err error) {
 	return true, l.begin(nil)
 }
 
-// Rests reports whether the backlog rests.
 func (l *Backlog) Rests() bool {
 	l.rest.mu.Lock()
 	defer l.rest.mu.Unlock()

@@ -38,7 +38,6 @@ const (
 	MaxScheduledBody = 64 << 10
 )
 
-// Headers of a stored schedule.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
@@ -97,7 +96,6 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 		Paused: words[0] == scheduleOff}, true
 }
 
-// SetUpSchedules creates the stream of schedules if it is missing.
 func (b *Broker) SetUpSchedules(ctx context.Context) error {
 	err := b.js.Ensure(ctx, jetstream.StreamConfig{
 		Name: b.names.schedules(), Description: "Penstock: schedules of jobs",
@@ -275,8 +273,8 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 // ticksWait is how long a process may hold a tick.
 const ticksWait = 30 * time.Second
 
-// Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may call
-// it: each tick goes to one at a time, and again after the returned time unless done.
+// Ticks calls take for each tick, one at a time, until ctx ends. Each tick goes to one process at a
+// time, and again after the returned time unless done.
 func (b *Broker) Ticks(ctx context.Context,
 	take func(Tick) (again time.Duration, done bool)) error {
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
@@ -365,7 +363,6 @@ type AppliedFile struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
-// AppliedFile reads the list of a set, which may be empty.
 func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	m, err := b.lastSchedule(ctx, b.filed(set))
 	if errors.Is(err, ErrNotFound) {

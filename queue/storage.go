@@ -41,7 +41,6 @@ type Fill struct {
 	Max  int64 // 0: not bounded
 }
 
-// High reports whether at least four fifths are used.
 func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }
 
 type Storage struct {
@@ -93,10 +92,9 @@ func current(stream *jetstream.StreamInfo) int {
 // Ration sets the bounds in bytes of every policy's streams: the policy's own, or, if the store's
 // size is known, a share. Jobs and letters each have a part of the store, shared equally by
 // policies without own numbers, in powers of two, so that another policy usually changes no bound;
-// numbers that do not fit are reduced. Lowering a bound deletes no job: the stream refuses more
-// until it holds less. Call it before the streams of many policies are created, with these, and
-// periodically, because shares grow as streams drain. If only a bound could not be set, the result
-// is valid.
+// numbers that do not fit are reduced. A stream above its bound keeps its jobs and refuses more.
+// Call it before many policies' streams are created, with these, and periodically, because shares
+// grow as streams drain. If only a bound could not be set, the result is valid.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -229,7 +227,7 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	return s, b.rebound(ctx, append(jobs, letters...))
 }
 
-// lacks compares the account's limits with what the policies may need: a stream each for jobs, dead
+// lacks compares the account's limits with the policies' needs: a stream each for jobs, dead
 // letters and history, a consumer per partition (counted by stream), and their bytes.
 func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
 	histories []string) string {
@@ -275,8 +273,7 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 }
 
 // divide shares a part of the store. Own numbers come first, but leave each other policy a quarter
-// of an equal share. A stream that holds too much keeps its jobs, so others get less until it has
-// drained.
+// of an equal share. While a stream holds too much, others get less.
 func divide(part int64, streams []*bounded) share {
 	least := part / int64(4*max(1, len(streams)))
 	var owned float64
@@ -422,7 +419,6 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	return jobs, letters, foreign, nil
 }
 
-// metaNumber reads a number from metadata; 0: none.
 func metaNumber(metadata map[string]string, key string) int64 {
 	n, _ := strconv.ParseInt(metadata[key], 10, 64)
 	return n

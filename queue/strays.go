@@ -11,9 +11,9 @@ import (
 
 const straysAtOnce = 512
 
-// strays are jobs published with wildcards as tokens. Subject transforms do not apply to them, so
-// they are stored outside all partitions. A second filter would slow a consumer down: the owner of
-// partition 0 reads and deletes them by sequence.
+// strays are jobs published with wildcards as tokens, which subject transforms leave outside all
+// partitions. A second filter would slow a consumer down: the owner of partition 0 reads and
+// deletes them by sequence.
 type strays struct {
 	filter string // empty: none are possible here
 	next   uint64 // smaller ones are known

@@ -28,7 +28,6 @@ func NewNames(prefix string) (Names, error) {
 	return Names{lower: prefix, upper: strings.ToUpper(prefix)}, nil
 }
 
-// Prefix is the lower-case prefix of all subjects.
 func (n Names) Prefix() string { return n.lower }
 
 // Jobs is the subject to which clients publish jobs of a queue policy.
@@ -47,8 +46,8 @@ func (n Names) Queue(policy string, partition int, k job.Key) string {
 }
 
 // ParseQueue returns the partition and key of a stored job. If the tail is no encoded key, it
-// returns [job.ErrInvalidKey] and a unique substitute that is safe in subjects. Jobs with a literal
-// "*" or ">", which the server does not transform, count as partition 0's.
+// returns [job.ErrInvalidKey] and a unique substitute, safe in subjects. Jobs with a literal "*" or
+// ">", which the server does not transform, count as partition 0's.
 func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) {
 	rest, ours := strings.CutPrefix(subject, n.lower+".")
 	kind, rest, _ := strings.Cut(rest, ".")
@@ -75,7 +74,6 @@ func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) 
 	return partition, k, nil
 }
 
-// Stream is the stream of a policy's jobs.
 func (n Names) Stream(policy string) string { return n.upper + "_" + policy }
 
 // Consumer is the consumer of a partition's owner in one epoch.
@@ -91,12 +89,10 @@ func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool)
 	return partition, epoch, ours && err == nil && noEpoch == nil
 }
 
-// Dead is the subject of a bucket's dead letters.
 func (n Names) Dead(policy string, k job.Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
 
-// DeadStream is the stream of a policy's dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
 // history joins policy, sequence and key.

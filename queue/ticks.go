@@ -15,8 +15,7 @@ import (
 )
 
 // A killed server forgets the message ids of ended jobs and may repeat a schedule's last tick. So
-// that tick is noted: by the admitter once its job is stored, and by the drainer before it
-// acknowledges the job.
+// the admitter notes it once its job is stored, and the drainer before it acknowledges the job.
 
 // tickPrefix begins the Idempotency-Key of a tick's job: "schedule <name> <when> <next time>".
 const tickPrefix = "schedule "
@@ -54,7 +53,6 @@ func (b *Broker) TickNoted(ctx context.Context, t Tick) (bool, error) {
 	return noted == t.ID, err
 }
 
-// lastTick returns the last noted tick of the schedule, or "".
 func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	id string) (string, error) {
 	record, err := b.tables.ended.Read(ctx, tickKey(policy, k, id))

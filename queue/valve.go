@@ -52,9 +52,9 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 	return true, nil
 }
 
-// ServeValve calls answer for each question to a partition's owner, one at a time, in a goroutine
-// shared by all partitions: it must not block. Call reply once, at any time. Questions that already
-// arrived may follow stop.
+// ServeValve calls answer, which must not block, for each question to a partition's owner, one at a
+// time for all partitions. Call reply once, at any time. Questions that already arrived may follow
+// stop.
 func (b *Broker) ServeValve(policy string, partition int,
 	answer func(q job.Question, reply func(job.Answer))) (stop func(), err error) {
 	calls := b.names.Calls(policy, partition)

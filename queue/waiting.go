@@ -18,7 +18,7 @@ func (n Names) Outcome(token string) string { return n.lower + ".outcome." + tok
 // headerTold holds the end of a job; the message's body is the reply's.
 const headerTold = "Penstock-Outcome"
 
-// PublishResult publishes a job's end once, on core NATS, if its header names a waiter. A plain
+// PublishResult publishes a job's end once, on core NATS, if its header names a waiter. Any
 // producer may have written that header, so it goes only to [Names.Outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
@@ -61,7 +61,6 @@ func (b *Broker) Await() (*Waiting, error) {
 	return &Waiting{token, sub, outcome}, nil
 }
 
-// Outcome waits for the job's end.
 func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	var m *nats.Msg
 	select {
@@ -79,5 +78,4 @@ func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	return t, nil
 }
 
-// Leave ends the waiting.
 func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() }

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Member is a [Store] as part of a [Group].
 type Member interface {
 	most() int64
 	clock() time.Time
@@ -80,7 +79,6 @@ func (g *Group) Take(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Peek is Take without taking.
 func (g *Group) Peek(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)

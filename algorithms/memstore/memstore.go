@@ -41,7 +41,6 @@ const (
 	mostEvicted  = 8
 )
 
-// Option changes a setting of [New].
 type Option func(*options)
 
 type options struct {
@@ -62,7 +61,6 @@ func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
 
-// Clock replaces the machine's wall clock.
 func Clock(now func() time.Time) Option {
 	return func(o *options) { o.now = now }
 }
@@ -114,7 +112,6 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
-// Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
 // Len counts keys, perhaps expired ones.
@@ -157,7 +154,6 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	return d, nil
 }
 
-// Peek is Take without taking.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -173,7 +169,6 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
-// Refund returns n unused units of key.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
 	if n < 1 {

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Member is a [Store] as part of a [Group].
 type Member interface {
 	nameSuffix() string
 	current() member
@@ -78,7 +77,6 @@ func (g *Group) decide(ctx context.Context, kind kind, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), kind, n)
 }
 
-// Peek is Take without taking.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	return g.decide(ctx, peek, keys, n)

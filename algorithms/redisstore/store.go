@@ -46,7 +46,6 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
-// Rule returns the current rule.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
 // Take takes n units of key, or none. Errors: [*algorithms.CostError] if n can never pass, the
@@ -77,7 +76,6 @@ func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithm
 	return d, err
 }
 
-// Peek is Take without taking.
 func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
 		return algorithms.Decision{}, err
@@ -86,7 +84,6 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// Refund returns n unused units of key.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

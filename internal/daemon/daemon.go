@@ -33,7 +33,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Exit statuses.
 const (
 	exitStopped = 0
 	exitFailed  = 1

@@ -203,7 +203,6 @@ func (c *briefConn) request() *http.Request {
 // Header implements [http.ResponseWriter].
 func (c *briefConn) Header() http.Header { return c.header }
 
-// WriteHeader implements [http.ResponseWriter].
 func (c *briefConn) WriteHeader(status int) { c.status = status }
 
 // Write implements [http.ResponseWriter].

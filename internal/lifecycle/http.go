@@ -144,7 +144,6 @@ type statusWriter struct {
 	answered func(status int)
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *statusWriter) WriteHeader(status int) {
 	w.answered(status)
 	w.ResponseWriter.WriteHeader(status)

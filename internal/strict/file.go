@@ -128,7 +128,6 @@ func set(n *yaml.Node, path []string, text string) *yaml.Node {
 	return &changed
 }
 
-// Decode reads the file into a struct.
 func (f *File) Decode(into any) { f.decode("", f.root, into) }
 
 func (f *File) Field(name string, into any) {

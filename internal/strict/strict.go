@@ -457,7 +457,6 @@ func shown(n *yaml.Node) string {
 	return cmp.Or(shorten(n.Value), "null")
 }
 
-// Quote quotes a text for a message, shortened.
 func Quote(text string) string { return strconv.Quote(shorten(text)) }
 
 func shorten(text string) string {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 )
 
-// NewLogger makes a logger of text or json.
 func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {

@@ -24,7 +24,6 @@ type File struct {
 	Policies []policy.Policy
 }
 
-// FileResult is the result of [Store.PutFile].
 type FileResult struct {
 	Written []FileChange // the others are unchanged, or changed by the API
 	Absent  []string     // in the set, not in the file: they stay
@@ -36,7 +35,6 @@ type FileResult struct {
 	Differing []error
 }
 
-// FileChange is a policy written by a file.
 type FileChange struct {
 	After    policy.Policy
 	Before   *policy.Policy // nil: new, or unreadable

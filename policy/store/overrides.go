@@ -21,7 +21,6 @@ type overrideRecord struct {
 	Override json.RawMessage `json:"override"`
 }
 
-// Override is a stored override.
 type Override struct {
 	Key      job.Key
 	Override policy.Override
@@ -108,7 +107,6 @@ func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (O
 	return o, nil
 }
 
-// DeleteOverride removes a key's override, if it exists.
 func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) error {
 	name, err := overrideName(policyName, key)
 	if err == nil {

@@ -34,7 +34,6 @@ const (
 	lastName = "complete.json"
 )
 
-// Contents describes a backup.
 type Contents struct {
 	V       int       `json:"v"`
 	Made    time.Time `json:"made"`
@@ -45,7 +44,6 @@ type Contents struct {
 	LeftOut []string `json:"left_out"`
 }
 
-// Stream is one stream of a backup.
 type Stream struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
@@ -53,7 +51,6 @@ type Stream struct {
 	SHA256   string `json:"sha256"` // of its entries
 }
 
-// Write writes a backup of the broker's installation.
 func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error) {
 	kept, leftOut, err := b.Kept(ctx)
 	if err != nil {
@@ -172,7 +169,6 @@ func summed(out *tar.Writer, sum hash.Hash, name string, text []byte) error {
 	return entry(out, name, text)
 }
 
-// ErrCut: the input is not a whole backup.
 var ErrCut = errors.New("this is no whole backup: it was cut off, or changed")
 
 // Read checks that a backup is whole. It reads to the end.

@@ -22,8 +22,8 @@ import (
 // unknown is how long servers of a cluster may not know each other's subscriptions.
 const unknown = 5 * time.Second
 
-// Restore recreates an installation where none with its prefix exists, all of it or, on failure,
-// nothing. No admitter or drainer may run there. The broker's number of replicas applies.
+// Restore recreates an installation where none with its prefix exists, completely or not at all,
+// with the broker's number of replicas. No admitter or drainer may run there.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {

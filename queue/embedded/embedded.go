@@ -46,9 +46,9 @@ type Options struct {
 	Sync time.Duration
 	// SyncAlways syncs every write before its acknowledgement, 20 to 40 times slower.
 	SyncAlways bool
-	// MaxStore bounds JetStream's storage in bytes as it counts them: messages plus about 30 bytes
-	// each. Files can take twice as much. 0: half of the free disk space plus Dir's size. The
-	// stored data plus a seventh is always allowed.
+	// MaxStore bounds JetStream's storage as it counts bytes: messages plus about 30 each. Files
+	// can take twice as much. 0: half of the free disk space plus Dir's size. The stored data plus
+	// a seventh is always allowed.
 	MaxStore int64
 	// Users may connect to Listen; none: anyone may, with all permissions.
 	Users []User
@@ -62,7 +62,6 @@ type Options struct {
 
 func (o Options) prefix() string { return cmp.Or(o.Prefix, "penstock") }
 
-// Server is a running nats-server.
 type Server struct {
 	server    *server.Server
 	removeDir string // or empty
@@ -79,9 +78,9 @@ type Server struct {
 	sync  sync.WaitGroup
 }
 
-// ownSync is the interval of the server's own syncs (its default) if one call syncs all streams
-// instead. The server opens a file of each stream: for a thousand idle streams every second that
-// takes 3 % of a core, one call 0.3 %.
+// ownSync is the interval of the server's own syncs if one call syncs all streams instead. The
+// server opens a file of each stream: every second, a thousand idle streams take 3 % of a core, one
+// call 0.3 %.
 const ownSync = 2 * time.Minute
 
 // Start starts a server and waits until it is ready.
@@ -252,8 +251,8 @@ var ErrBroken = errors.New("the NATS server's files are broken until it is start
 const probeBytes = 64 << 10
 
 // Check reports whether messages can be stored, by a small file next to the server's and by write
-// errors in its log. [ErrBroken] means that the disk is writable, but the server gave up on some
-// files, or writes to deleted ones; any other error that the disk is full or not writable.
+// errors in its log. [ErrBroken]: the server gave up on some files, or writes to deleted ones. Any
+// other error: the disk is full or not writable.
 func (s *Server) Check() error {
 	if s.lock.gone() {
 		return fmt.Errorf("%w: %s was deleted or replaced while the server ran", ErrBroken,
@@ -340,7 +339,7 @@ func (s *Server) release() {
 }
 
 // bridge forwards the server's log, each warning at most once in ten seconds. Failed starts and
-// writes show only there, or in the health, which takes 2 ms for a thousand streams.
+// writes show only there, or in the health, which takes 2 ms per thousand streams.
 type bridge struct {
 	lines  *seldom.Log
 	fatal  chan string

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// User is a client with permissions.
 type User struct {
 	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`

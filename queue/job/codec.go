@@ -17,13 +17,10 @@ const Encoding = "penstock-codec"
 
 const contentEncoding = "Content-Encoding"
 
-// ErrNoCodec: a payload is encoded, and the Codec has no Decode.
 var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
 
-// IsEncoded reports whether a header says [Encoding].
 func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
 
-// Seal encodes a payload, and sets its header.
 func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []byte, error) {
 	if c.Encode == nil {
 		return h, body, nil
@@ -42,7 +39,6 @@ func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []
 	return h, encoded, nil
 }
 
-// Open decodes a payload if it is encoded.
 func (c Codec) Open(h map[string][]string, body []byte) ([]byte, error) {
 	switch {
 	case !IsEncoded(h):

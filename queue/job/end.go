@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// End says how a job ended.
 type End string
 
 // EndReplayed: another job was made from the dead letter.
@@ -22,7 +21,6 @@ const (
 	EndReplayed  End = "replayed"
 )
 
-// Ended is the end of a job.
 type Ended struct {
 	V      int    `json:"v"`
 	How    End    `json:"how"`
@@ -49,9 +47,9 @@ func encode(v any) []byte {
 	return data
 }
 
-// PayloadSum tells whether two jobs with one Idempotency-Key are the same: a sum of body,
-// [HeaderMethod] and [HeaderPath], or the [HeaderSum] of a stored job. It omits encoded bodies,
-// which encryption makes differ.
+// PayloadSum is a sum of body, [HeaderMethod] and [HeaderPath], or the [HeaderSum] of a stored job,
+// which jobs with one Idempotency-Key have in common. It omits encoded bodies, which encryption
+// makes differ.
 func PayloadSum(h map[string][]string, body []byte) string {
 	if sum := HeaderValue(h, HeaderSum); sum != "" {
 		return sum
@@ -91,6 +89,5 @@ const (
 	ReasonCrashed   Reason = "crashed" // its drainer, three times
 )
 
-// Reasons lists all of them.
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
 	ReasonCrashed}

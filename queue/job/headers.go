@@ -44,7 +44,6 @@ const (
 	HeaderSum = "Penstock-Sum"
 )
 
-// HeaderPrefix begins all Penstock headers.
 const HeaderPrefix = "Penstock-"
 
 // Headers of a run. No stored job has them.
@@ -145,7 +144,6 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	}
 }
 
-// Tags returns the tags in a job's headers.
 func Tags(h map[string][]string) (tags []string) {
 	for name, values := range h {
 		if !strings.EqualFold(name, HeaderTag) {
@@ -172,7 +170,6 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// CheckTag refuses an invalid tag.
 func CheckTag(tag string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
 	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
@@ -329,7 +326,6 @@ func headerError(header string, cause error) error {
 
 func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
 
-// Unwrap returns the cause, such as [ErrVersion].
 func (e *HeaderError) Unwrap() error { return e.cause }
 
 // SampledTrace returns the id of a job's trace (W3C Trace Context) if it is sampled, or "".
@@ -366,7 +362,6 @@ func ParseInstant(value string, from time.Time, least time.Duration) (time.Time,
 	return t, nil
 }
 
-// HasPrefixFold is strings.HasPrefix, ignoring case.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -38,10 +38,8 @@ type Arrived struct {
 	Lean   bool // Body was left out: see Backlog.Bodies
 }
 
-// ID returns a job's public id, "policy:sequence".
 func ID(policy string, seq uint64) string { return policy + ":" + strconv.FormatUint(seq, 10) }
 
-// ParseID splits an id; false: invalid.
 func ParseID(id string) (policy string, seq uint64, ok bool) {
 	policy, digits, _ := strings.Cut(id, ":")
 	seq, err := strconv.ParseUint(digits, 10, 64)

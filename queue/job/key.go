@@ -33,7 +33,6 @@ const (
 // ErrInvalidKey: not UTF-8, too long, or not a form that [EncodeKey] produces.
 var ErrInvalidKey = errors.New("invalid key")
 
-// KeyError is an [ErrInvalidKey] with its reason.
 type KeyError struct{ Reason string }
 
 func (e *KeyError) Error() string { return ErrInvalidKey.Error() + ": " + e.Reason }
@@ -44,9 +43,9 @@ func invalidKey(format string, args ...any) error {
 	return &KeyError{fmt.Sprintf(format, args...)}
 }
 
-// EncodeKey returns the subject form of a key: "." separates tokens, other bytes that a token
-// cannot contain (space, "*", ">", "%", control and non-ASCII) become %XX, an empty token "%", the
-// empty key "_" and the key "_" "%5F". Distinct keys have distinct forms.
+// EncodeKey returns the subject form of a key, one to one: "." separates tokens, other bytes that a
+// token cannot contain (space, "*", ">", "%", control and non-ASCII) become %XX, an empty token
+// "%", the empty key "_" and the key "_" "%5F".
 func EncodeKey(raw string) (Key, error) {
 	switch {
 	case len(raw) > MaxKeyBytes:

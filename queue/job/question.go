@@ -33,7 +33,6 @@ const (
 	ByRefused = "refused"
 )
 
-// BucketOrders lists all of them.
 var BucketOrders = []string{ByDepth, ByAge, ByLate, ByRefused}
 
 // MaxExpected bounds the Jobs of OpExpect and OpJobs: no job starts while it is answered.
@@ -73,7 +72,6 @@ type Edit struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
-// Answer is the owner's answer.
 type Answer struct {
 	V int `json:"v"` // set by ServeValve
 	// OpExpect: in the order of the question

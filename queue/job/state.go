@@ -37,7 +37,6 @@ const LateByProcessor = "processor"
 // LateByLimit: a limit on starts, while the outflow would allow them.
 const LateByLimit = "limit"
 
-// BucketState is the state of a bucket at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
 	Depth int `json:"depth"` // all jobs

@@ -28,8 +28,8 @@ func checkForwarded(name string) error {
 	return nil
 }
 
-// CheckTarget returns a [*HeaderError] if the policy's target does not accept a header to forward,
-// the method or the path. A nil t only refuses headers that are never forwarded.
+// CheckTarget returns a [*HeaderError] if the target does not accept a header to forward, the
+// method or the path. A nil t only refuses headers that are never forwarded.
 func CheckTarget(t *policy.Target, h map[string][]string) error {
 	if t == nil {
 		t = &policy.Target{}
@@ -87,8 +87,8 @@ func BelongsToBody(name string) bool {
 	return slices.ContainsFunc(unchanged, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// ContentType returns the type of a job's body: application/json for an object or list without a
-// type or with the form type that curl -d sends, else the given one.
+// ContentType returns the given type of a body, but application/json for an object or list without
+// a type or with the form type that curl -d sends.
 func ContentType(given string, body []byte) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&

@@ -20,8 +20,8 @@ type Roster struct {
 	changed func(live int)
 }
 
-// NewRoster returns a roster. The lease should be the same everywhere, at least 1 s. Run calls
-// changed whenever the number of live processes changes; it starts at 1.
+// NewRoster: the lease should be the same everywhere, at least 1 s. Run calls changed whenever the
+// number of live processes, at first 1, changes.
 func NewRoster(table *Table, lease time.Duration, changed func(live int)) *Roster {
 	return &Roster{table: table, id: jsapi.NewID(), lease: lease, live: 1, changed: changed}
 }

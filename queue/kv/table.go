@@ -38,7 +38,6 @@ const (
 	headerMarker           = "Nats-Marker-Reason" // written by the server
 )
 
-// Record is one value of a [Table].
 type Record struct {
 	Key      string
 	Value    []byte
@@ -113,8 +112,7 @@ func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 }
 
 // Put writes a value if the key still has the given revision (0: no value), and returns the new
-// one. It returns [ErrConflict] if the revision differs. After any other error the write may have
-// been applied.
+// one, or [ErrConflict]. After any other error the write may have been applied.
 func (t *Table) Put(ctx context.Context, key string, value []byte,
 	revision uint64) (uint64, error) {
 	return t.put(ctx, key, value, revision, nil)
@@ -266,7 +264,6 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// Created returns when the table was created, by the server's clock.
 func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -282,7 +279,6 @@ func ValidKey(key string) bool {
 		!strings.ContainsFunc(key, invalid)
 }
 
-// Holds reports whether a key may contain a byte.
 func Holds(c byte) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='

@@ -13,7 +13,7 @@ import (
 // Watch calls changed for every record that matches filter, deleted ones included, then synced
 // once, then changed for every change, from one goroutine, until the context ends; it returns nil.
 // After a lost connection it reads everything again, reports missing keys as Deleted, and may skip
-// all but the last change of a key. It reports no revision twice or after a newer one.
+// all but a key's last change. Reported revisions of a key grow.
 func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
 	synced func()) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
@@ -75,8 +75,8 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
 	// The leader decides when every stored record has come: the consumer's counts are wrong while a
-	// server catches up. A record written meanwhile comes last instead of the one it replaced, so
-	// the leader is asked when the consumer has no more.
+	// server catches up. It is asked when the consumer has no more, because a record written
+	// meanwhile comes last.
 	sync := func() error {
 		if last == 0 {
 			info, err := t.js.StreamInfo(ctx, t.stream, "")
@@ -183,8 +183,8 @@ func (w *watch) report(r Record) {
 	w.changed(r)
 }
 
-// finish ends the reading of all values. The leader is asked about known keys that did not come,
-// because a restarted server may not have shown all.
+// finish asks the leader about known keys that did not come, because a restarted server may not
+// have shown all.
 func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
 		if seen[key] {

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Role is a kind of client.
 type Role string
 
 const (
@@ -24,7 +23,6 @@ const (
 	Admitter Role = "admitter" // answers requests; may have a drainer inside
 )
 
-// All lists the roles.
 var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, Admitter}
 
 // Permissions are subjects; all others are denied.
@@ -80,7 +78,6 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 // Inbox is the prefix of a user's reply subjects, for [nats.CustomInboxPrefix].
 func Inbox(user string) string { return "_INBOX." + user }
 
-// Check refuses an invalid combination.
 func Check(role Role, policies []string) error {
 	if !slices.Contains(All, role) {
 		return fmt.Errorf("role %.32q: want one of %v", role, All)

@@ -21,7 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Conn is a NATS connection with its JetStream API.
 type Conn struct {
 	jetstream.JetStream
 	NATS *nats.Conn
@@ -59,7 +58,6 @@ func Instants(metadata map[string]string, key string) []time.Time {
 
 const createTries = 10
 
-// within makes a call with a deadline and translates its error.
 func within[T any](ctx context.Context, timeout time.Duration,
 	call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -82,7 +80,6 @@ func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) 
 	return err
 }
 
-// DeleteStream deletes a stream if it exists.
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 	err := c.Call(ctx, "$JS.API.STREAM.DELETE."+name, struct{}{}, new(struct{}))
 	if errors.Is(err, ErrNoStream) {
@@ -98,7 +95,6 @@ func (c *Conn) CreateConsumer(ctx context.Context, stream string,
 	})
 }
 
-// DeleteConsumer deletes a consumer if it exists.
 func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
 	err := c.Call(ctx, "$JS.API.CONSUMER.DELETE."+stream+"."+name, struct{}{}, new(struct{}))
 	if errors.Is(err, ErrNotFound) {
@@ -117,7 +113,6 @@ func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (PubAck, error) {
 	})
 }
 
-// Pause waits, and returns an error if ctx ends first.
 func Pause(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-time.After(pause):
@@ -128,8 +123,8 @@ func Pause(ctx context.Context, pause time.Duration) error {
 }
 
 // Ensure creates a stream, or updates its replicas and bounds. Its sequences, a table's revisions,
-// begin at the time in µs: if the stream is lost and recreated, they continue above all former
-// ones, because writes stay below a million a second.
+// begin at the time in µs: those of a recreated stream exceed all former ones, as writes stay below
+// a million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
@@ -173,8 +168,8 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// EachStream calls found for every stream with a matching subject ("": all). nats.go's list hands
-// each over on a channel, which takes two switches between goroutines.
+// EachStream calls found for every stream with a matching subject ("": all), without the channel of
+// nats.go's list, which takes two switches of goroutines for each.
 func (c *Conn) EachStream(ctx context.Context, subject string,
 	found func(*jetstream.StreamInfo)) error {
 	type request struct {

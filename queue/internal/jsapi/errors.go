@@ -144,7 +144,6 @@ func IsRefusal(err error) bool {
 	return ok
 }
 
-// HasCode reports whether JetStream answered with one of these codes.
 func HasCode(err error, codes ...int) bool {
 	if ours, is := errors.AsType[*Refusal](err); is {
 		return slices.Contains(codes, ours.ErrCode)

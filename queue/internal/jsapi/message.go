@@ -127,9 +127,9 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages of a subject ("": all) in order from any replica, within about
-// [batchBytes], but at least one if any exists. It omits messages that the replica lacks, and
-// unusual ones.
+// Batch reads up to n messages of a subject ("": all) in order from any replica, of about
+// [batchBytes], but at least one if any exists. It omits those that the replica lacks, and unusual
+// ones.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -181,7 +181,6 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 	}
 }
 
-// Messages is repeated calls of Batch.
 func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
 	n int) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {

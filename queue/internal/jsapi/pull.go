@@ -45,9 +45,8 @@ type Delivery struct {
 	Pending uint64 // later messages for the consumer
 }
 
-// Puller keeps pull requests open on one consumer and checks that no delivery is missing. nats.go
-// silently recovers from exactly the breaks after which an owner must start over. It is for one
-// goroutine.
+// Puller keeps pull requests open on one consumer and checks that no delivery is missing: nats.go
+// silently recovers from the breaks after which an owner must start over. It is for one goroutine.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
@@ -196,8 +195,7 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// heartbeat compares the delivered sequence with the received one. A replicated delivery waits for
-// a quorum and may be overtaken by one heartbeat, not by two.
+// A replicated delivery waits for a quorum and may be overtaken by one heartbeat, not by two.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {
