@@ -9,7 +9,6 @@ const Month = 2_629_746 * time.Second
 // ByCalendar reports whether windows are calendar days or months, which vary in length.
 func (f FixedWindow) ByCalendar() bool { return f.Zone != nil || f.Window%Month == 0 }
 
-// Bounds returns the start and the end of the window that contains now.
 func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
 	from, to := f.window(unixMicros(now))
 	return time.UnixMicro(from), time.UnixMicro(to)

@@ -43,7 +43,6 @@ type Rule[S any] interface {
 	Validate() error
 }
 
-// CostError reports that a cost can never pass under a rule.
 type CostError struct {
 	Cost int64 // the requested cost
 	Most int64 // the largest cost that can ever pass

@@ -49,7 +49,6 @@ func (c SlidingCounter) load(s SlidingCounterState, t int64) SlidingCounterState
 	return s
 }
 
-// free returns the number of units that still fit at t.
 func (c SlidingCounter) free(s SlidingCounterState, t int64) int64 {
 	w := c.Window.Microseconds()
 	weighted, _ := mulDiv(s.Previous, w-max(0, t-s.Start), w)

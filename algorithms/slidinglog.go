@@ -47,7 +47,6 @@ type SlidingLog struct {
 // does. Continue with the returned state only, or keep a [SlidingLogState.Clone].
 type SlidingLogState struct{ Times []int64 }
 
-// Clone returns a copy that shares no memory with s.
 func (s SlidingLogState) Clone() SlidingLogState { return SlidingLogState{slices.Clone(s.Times)} }
 
 var _ Rule[SlidingLogState] = SlidingLog{}

@@ -20,7 +20,6 @@ import (
 // AdmitterListen is the default of http.listen for an admitter.
 const AdmitterListen = "127.0.0.1:8080"
 
-// Config is the configuration of a process.
 type Config struct {
 	HTTP  HTTP  `json:"http"`
 	Envoy Envoy `json:"envoy"`

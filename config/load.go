@@ -40,7 +40,6 @@ func define(set *pflag.FlagSet, without ...string) {
 	}
 }
 
-// FileName returns the file of --config or PENSTOCK_CONFIG.
 func FileName(flags *pflag.FlagSet) string {
 	if f := flags.Lookup(configFlag); f != nil && f.Changed {
 		return f.Value.String()
@@ -48,7 +47,6 @@ func FileName(flags *pflag.FlagSet) string {
 	return os.Getenv(configEnv)
 }
 
-// LoadFile loads the file from [FileName].
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	name := FileName(flags)
 	switch {

@@ -72,7 +72,6 @@ func Changed(before, after Config) (keys []string) {
 	return keys
 }
 
-// unrouted returns listeners without their routes.
 func unrouted(all []Outbound) []Outbound {
 	all = slices.Clone(all)
 	for i := range all {

@@ -19,7 +19,6 @@ import (
 
 var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// leastMemory is the least value of drain.memory.
 const leastMemory = policy.MiB
 
 // room for the records that processes need

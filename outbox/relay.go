@@ -179,7 +179,6 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	return len(keys), tx.Commit(ctx)
 }
 
-// outcome says what became of a key's rows.
 type outcome struct {
 	done  []int64
 	at    int64         // the row that was not submitted; 0: none
@@ -226,7 +225,6 @@ func (r *Relay) submitOne(ctx context.Context, w waiting) error {
 	return err
 }
 
-// never reports whether the job can never be submitted.
 func never(err error) bool {
 	for _, never := range []error{admission.ErrUnknownPolicy, admission.ErrConflict,
 		admission.ErrTooLarge, admission.ErrOtherPayload, admission.ErrDeadlineUnreachable} {

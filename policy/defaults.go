@@ -17,7 +17,6 @@ const DefaultPeak = 1.0125
 // PeakRatio returns the peak as a multiple of the outflow.
 func (p Policy) PeakRatio() float64 { return peakRatio(p.Peak, p.Outflow) }
 
-// PeakTotalRatio is PeakRatio of all buckets together.
 func (p Policy) PeakTotalRatio() float64 { return peakRatio(p.PeakTotal, p.OutflowTotal) }
 
 func peakRatio(peak, outflow algorithms.Rate) float64 {

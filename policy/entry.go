@@ -2,7 +2,6 @@ package policy
 
 import "time"
 
-// Entry is a stored policy with its metadata.
 type Entry struct {
 	Policy   Policy // with defaults
 	Revision uint64 // of the record

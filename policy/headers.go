@@ -17,7 +17,6 @@ type HeaderFile struct {
 	File string `json:"file"` // absolute
 }
 
-// FromFiles returns the given fields that read drainers' files.
 func (t *HTTPTarget) FromFiles() (fields []string) {
 	for _, f := range []struct {
 		name  string

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
-// Limit is a rule and the key it counts by.
 type Limit struct {
 	// Name identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are
 	// several.

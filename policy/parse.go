@@ -46,7 +46,6 @@ func Read(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// given returns the fields that are set, by JSON name.
 func given(document any) map[string]bool {
 	names := map[string]bool{}
 	for field, value := range reflect.ValueOf(document).Fields() {

@@ -126,7 +126,6 @@ const (
 	CountAccepted Count = "accepted"
 )
 
-// OnStoreError is what happens without the store.
 type OnStoreError string
 
 // Closed answers with an error. Local decides in memory, by an equal share of the limit per live
@@ -194,7 +193,6 @@ func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
 	return t.RateLimitHeaders == nil || *t.RateLimitHeaders
 }
 
-// Signing names a key file of the drainer.
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // of at least 16 bytes
 }

@@ -65,7 +65,6 @@ func (p Policy) QueueJobs() int64 {
 	return cmp.Or(p.MaxJobs, max(DefaultJobs, p.QueueCapacity()))
 }
 
-// decider names the deciding part in messages.
 func (p Policy) decider() string {
 	if p.Algorithm == "" && len(p.Limits) > 0 {
 		return "limits"

@@ -56,7 +56,6 @@ const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 // The stream PENSTOCK_dead would clash with PENSTOCK_DEAD on some file systems.
 const reservedName = "dead"
 
-// fields for running jobs
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
 	"duplicate_window", "result_retention", "priority_step", "target", "callbacks", "retry",
 	"max_jobs",
@@ -468,7 +467,6 @@ func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow al
 	}
 }
 
-// drain bounds the time to drain a full bucket.
 func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 	if r.Validate() == nil && float64(n)*float64(r.Per)/float64(r.Count) > float64(longestDrain) {
 		c.add(field, "%s: a full bucket of %d would take more than 100 years", r, n)

@@ -20,7 +20,6 @@ const (
 	mostChangedText   = 128
 )
 
-// Change is an operator's change in the audit list.
 type Change struct {
 	V int `json:"v,omitempty"`
 	// By is the client's name or the file's; empty: no access control.
@@ -39,7 +38,6 @@ type Change struct {
 	At time.Time `json:"at,omitzero"`  // not stored
 }
 
-// Audit adds a change to the installation's audit list.
 func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
 	defer annotate(&err, "audit list")
 	c.V = job.FormatVersion

@@ -28,7 +28,6 @@ const maxAttempts = 200_000
 
 // Options configure a [Broker]. The zero value works.
 type Options struct {
-	// Prefix of all names; see [NewNames].
 	Prefix string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int

@@ -30,7 +30,6 @@ const (
 	deadErrorBytes = 4096
 )
 
-// Headers added to a dead letter's job.
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"   // one word
 	HeaderDeadError     = "Penstock-Dead-Error"    // at most 4 KiB
@@ -44,7 +43,6 @@ const (
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
 )
 
-// DeadLetter is a job that will not be tried again, with the reason.
 type DeadLetter struct {
 	Policy    string
 	Key       job.Key

@@ -71,7 +71,6 @@ type Stream struct {
 	Last       uint64 // sequence of the last job stored
 }
 
-// Stream describes a policy's stream, or returns [ErrNoStream].
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -85,7 +84,6 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	return Stream{info.Config.Name, info.State.Msgs, partitions, info.State.LastSeq}, nil
 }
 
-// Streams returns the policies that have a stream.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// shut closes a door, waits for what came through it, and returns the stream's state.
 func (b *Broker) shut(ctx context.Context, policy string,
 	config jetstream.StreamConfig) (jetstream.StreamState, error) {
 	if !b.isClosed(policy, config) {
@@ -83,7 +82,6 @@ func (b *Broker) barrier(ctx context.Context, policy string) error {
 	return fmt.Errorf("wait for jobs under way: %w", err)
 }
 
-// PolicyInUseError refuses to close the queue of a policy that holds jobs.
 type PolicyInUseError struct {
 	Policy string
 	Jobs   uint64
@@ -207,7 +205,6 @@ func (b *Broker) lower(ctx context.Context, policy string, have,
 	return b.js.UpdateStream(ctx, withSettings(have, want))
 }
 
-// CheckCapacity returns [*CapacityInUseError] if a bucket holds more jobs than p's capacity.
 func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) (err error) {
 	defer annotate(&err, "check the capacity of policy %s", p.Name)
 	return b.checkCapacity(ctx, p.Name, p.QueueCapacity())

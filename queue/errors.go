@@ -49,7 +49,6 @@ func (e *CapacityInUseError) Error() string {
 		e.Capacity, e.Key, e.Depth)
 }
 
-// EndedError refuses to repeat a job that ended without success.
 type EndedError struct {
 	Policy string
 	Seq    uint64
@@ -61,7 +60,6 @@ func (e *EndedError) Error() string {
 		job.ID(e.Policy, e.Seq), e.How)
 }
 
-// ImmutableError refuses a change that would split the buckets of a stream.
 type ImmutableError struct {
 	Policy     string
 	Field      string // "partitions" or "algorithm"

@@ -166,8 +166,7 @@ type Event struct {
 	Progress   string   `json:"progress,omitempty"`
 	// PauseMS is how long the bucket starts nothing: the target throttled (0: without a duration)
 	// or reported an exhausted quota.
-	PauseMS int64 `json:"pause_ms,omitempty"`
-	// Outflow is the adapted rate in starts per second.
+	PauseMS int64   `json:"pause_ms,omitempty"`
 	Outflow float64 `json:"outflow,omitempty"`
 	// All: the breaker covers all buckets of the policy in this drainer.
 	All bool `json:"all,omitempty"`

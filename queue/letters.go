@@ -169,7 +169,6 @@ func bodyless(m jetstream.Msg) (StoredLetter, error) {
 	return l, nil
 }
 
-// Read returns a letter with its body, or [ErrNotFound].
 func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 	stream, err := l.stream()
 	var m jsapi.Message
@@ -185,7 +184,6 @@ func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 	return readLetter(m), nil
 }
 
-// Discard deletes a letter, or returns [ErrNotFound].
 func (l Letters) Discard(ctx context.Context, id uint64) error {
 	_, err := l.Read(ctx, id)
 	if err == nil {

@@ -165,7 +165,6 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.P
 	return b.purgeSchedules(ctx, stale)
 }
 
-// Schedule reads a schedule, or returns [ErrNotFound].
 func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 	name string) (Schedule, error) {
 	s := Schedule{Policy: policy, Key: key, Name: name}
@@ -235,7 +234,6 @@ func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, 
 	return all, nil
 }
 
-// scheduleSubjects lists the subjects of stored schedules, active ones first.
 func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []string, err error) {
 	for _, kind := range []string{scheduleOn, scheduleOff} {
 		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"

@@ -59,7 +59,6 @@ type Storage struct {
 	Made map[string]time.Time
 }
 
-// Copies counts streams that lack copies.
 type Copies struct {
 	Lacking int
 	// of the incomplete stream with the fewest copies

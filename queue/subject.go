@@ -40,7 +40,6 @@ func (n Names) Admitted(policy string, k job.Key) string {
 	return n.lower + ".admitted." + policy + "." + string(k)
 }
 
-// Queue is the subject under which a job is stored.
 func (n Names) Queue(policy string, partition int, k job.Key) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + "." + string(k)
 }
@@ -76,7 +75,6 @@ func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) 
 
 func (n Names) Stream(policy string) string { return n.upper + "_" + policy }
 
-// Consumer is the consumer of a partition's owner in one epoch.
 func (n Names) Consumer(partition int, epoch uint64) string {
 	return "valve-" + strconv.Itoa(partition) + "-" + strconv.FormatUint(epoch, 10)
 }

@@ -32,8 +32,7 @@ type held interface {
 // nothing. Requests are atomic.
 type Group struct {
 	members []Member
-	// order of locks, the same in all groups
-	order []int
+	order   []int
 }
 
 // NewGroup groups distinct stores, which may be in several groups.
@@ -91,7 +90,6 @@ func (g *Group) Peek(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
-// Refund returns n units to each store, like [Store.Refund].
 func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.most())

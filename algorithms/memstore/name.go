@@ -17,7 +17,6 @@ type name struct {
 
 const isLong = 255
 
-// newName copies the key.
 func newName(key string, hash uint64) (n name) {
 	if len(key) <= len(n.short) {
 		copy(n.short[:], key)
@@ -30,7 +29,6 @@ func newName(key string, hash uint64) (n name) {
 	return n
 }
 
-// memory is what n references, in bytes.
 func (n *name) memory() int64 {
 	if n.size != isLong {
 		return 0

@@ -17,14 +17,12 @@ import (
 type terms interface {
 	most() int64
 	program() *script
-	// arguments are the rule's parameters for the script.
 	arguments() []any
 	// pair encodes a request; see common.lua. 0, 0 means nothing.
 	pair(r *request) (n, times int64)
 	// settle sets the decisions of a key's requests from the script's reply at now; sent is on the
 	// client's clock.
 	settle(key, said string, now time.Time, sent time.Duration, requests []*request) error
-	// doubt forgets a key whose state is uncertain.
 	doubt(key string)
 }
 
@@ -91,7 +89,6 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 	return true
 }
 
-// encode writes the pairs of requests, equal ones as one.
 func encode(t terms, requests []*request) any {
 	type pair struct{ n, times int64 }
 	var few [4]pair
@@ -211,7 +208,6 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	}
 }
 
-// isReply reports whether Redis answered one command with the error.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)

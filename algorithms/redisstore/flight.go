@@ -55,7 +55,6 @@ func (r *request) finish(err error) {
 	r.done <- struct{}{}
 }
 
-// bucket is a key with pending requests.
 type bucket struct {
 	lane    *lane
 	key     string

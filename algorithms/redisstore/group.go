@@ -19,11 +19,9 @@ type member interface {
 	most() int64
 	// inGroup returns the name of the script, the number of parameters, and the parameters.
 	inGroup() []any
-	// begin parses the reply for the rule's key.
 	begin(said string, now time.Time) (replay, error)
 }
 
-// replay derives decisions request by request.
 type replay interface {
 	// peek consumes a part of the reply: in a group, call it once for each take and peek.
 	peek(n int64) algorithms.Decision
@@ -31,7 +29,6 @@ type replay interface {
 	take(n int64) algorithms.Decision
 	takeUpTo(n int64) algorithms.Decision // not in a group
 	refund(n int64)
-	// complete reports whether the whole reply was consumed.
 	complete() bool
 }
 

@@ -76,7 +76,6 @@ func (l *replayedLog) until(t int64) time.Duration {
 	return wait
 }
 
-// decide sets RetryAfter for n units that do not fit.
 func (l *replayedLog) decide(n int64) algorithms.Decision {
 	d := algorithms.Decision{Limit: l.Limit, Remaining: l.Limit - l.have}
 	if l.have > 0 {
@@ -88,7 +87,6 @@ func (l *replayedLog) decide(n int64) algorithms.Decision {
 	return d
 }
 
-// pass takes pass of asked units, all or none.
 func (l *replayedLog) pass(asked, pass int64) algorithms.Decision {
 	allowed := l.have+pass <= l.Limit
 	var d algorithms.Decision

@@ -50,7 +50,6 @@ func part(name, source string) string {
 // exact is 2^53, from where Lua's numbers are inexact.
 const exact = 1 << 53
 
-// mirror is a rule with its script.
 type mirror[S any] struct {
 	store      *Store[S]
 	rule       algorithms.Rule[S]
@@ -132,7 +131,6 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 	return nil
 }
 
-// replay decides a key's requests in order.
 func (m *mirror[S]) replay(said string, now time.Time, requests []*request) (outcome[S], error) {
 	o := outcome[S]{at: now}
 	one, err := m.begin(said, now)

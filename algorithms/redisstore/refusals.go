@@ -17,7 +17,6 @@ const (
 	refusalShards = 16
 )
 
-// refusal is a key's state at a refusal, with the rule.
 type refusal[S any] struct {
 	mirror  *mirror[S]
 	outcome outcome[S]

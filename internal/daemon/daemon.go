@@ -48,8 +48,7 @@ type Command struct {
 	Does   string
 	Flags  func(*pflag.FlagSet)
 	Listen string
-	// Check checks a configuration for this command; nil: nothing.
-	Check func(config.Config) error
+	Check  func(config.Config) error
 	// Live are settings that the command itself applies after a reload.
 	Live  []string
 	Serve func(context.Context, *Process) error

@@ -123,7 +123,6 @@ type briefConn struct {
 	out    bytes.Buffer
 }
 
-// renew gives reads and writes their time.
 func (c *briefConn) renew(now time.Time) {
 	if now.Sub(c.renewed) > time.Second {
 		if c.renewed.IsZero() {
@@ -211,7 +210,6 @@ func (c *briefConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// answer returns whether the connection can be used again.
 func (c *briefConn) answer(r *http.Request) bool {
 	clear(c.header)
 	c.status, c.body = http.StatusOK, c.body[:0]

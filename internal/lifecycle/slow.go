@@ -68,7 +68,6 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// crowd counts connections and rejects excess ones.
 type crowd struct {
 	options HTTPOptions
 

@@ -107,7 +107,6 @@ func (w *Watch) report(name, subject string, err error) {
 		subject, "error", err)
 }
 
-// Connected waits for the first connection.
 func Connected(ctx context.Context, nc *nats.Conn) bool {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)

@@ -311,7 +311,6 @@ const (
 	persistLast  = 2 * time.Second
 )
 
-// persist repeats do while NATS is unavailable.
 func (n *Node) persist(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
 		err := do(ctx)

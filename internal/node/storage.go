@@ -45,7 +45,6 @@ var (
 		"store stops all; give them one, or the account a storage limit"}
 )
 
-// storage divides the store among policies, and reports trouble.
 type storage struct {
 	*Node
 

@@ -112,7 +112,6 @@ func (s *streams) failed(policy string, failed bool) {
 		Value: queue.Whether(failed)})
 }
 
-// note records the result of a change.
 func (s *streams) note(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,6 @@ import (
 
 const MaxBytes = 16 << 20
 
-// File is a YAML file with the problems found so far.
 type File struct {
 	name     string
 	root     *yaml.Node

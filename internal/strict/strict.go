@@ -90,7 +90,6 @@ func readValue(in *json.Decoder) (*yaml.Node, error) {
 	return n, err
 }
 
-// Leaf is a scalar of a JSON document.
 type Leaf struct{ Place, Text string }
 
 func Leaves(data []byte) (leaves []Leaf, err error) {
@@ -441,7 +440,6 @@ func Fields(document any) (values []Value) {
 	return values
 }
 
-// isText reports whether a scalar can only be text.
 func isText(n *yaml.Node) bool {
 	switch n.ShortTag() {
 	case "!!int", "!!float", "!!bool", "!!null":

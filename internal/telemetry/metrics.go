@@ -68,7 +68,6 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 // statuses with a series from the start
 var errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
 
-// Admission returns the sink of an admitter and its shared store.
 func (r *Registry) Admission() queue.Sink {
 	admitted := &promsink.Group{Of: []string{queue.EventAdmitted}}
 	checked := &promsink.Group{Of: []string{queue.EventChecked}}
@@ -207,7 +206,6 @@ func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
 	}
 }
 
-// Store returns the sink of the shared store of limits.
 func (r *Registry) Store() queue.Sink {
 	return r.sink(
 		promsink.Metric{Name: "penstock_store_up",
@@ -220,7 +218,6 @@ func (r *Registry) Store() queue.Sink {
 			Labels: []string{"policy", "mode"}, Of: []string{queue.EventFellBack}})
 }
 
-// FileRead returns the setter of penstock_config_last_reload_successful.
 func (r *Registry) FileRead() func(files string, err error) {
 	gauge := r.gauge("penstock_config_last_reload_successful",
 		"1, or 0 while the file as it is now is bad, so that the former one stands: "+

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outbound returns the counter of the proxies for outbound calls.
 func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
 	calls := r.counter("penstock_outbound_requests_total",
 		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (it did "+

@@ -90,7 +90,6 @@ func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
 	return err
 }
 
-// Override returns a key's override, or [queue.ErrNotFound].
 func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (Override, error) {
 	name, err := overrideName(policyName, key)
 	var r kv.Record

@@ -76,7 +76,6 @@ func (r *record) entry(revision uint64) (policy.Entry, error) {
 		Set: r.set(), Last: r.Last}, err
 }
 
-// set returns the set of the last file, or "".
 func (r *record) set() string {
 	if r.File == "" {
 		return ""
@@ -279,7 +278,6 @@ func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
 	})
 }
 
-// stored reads a policy's record, or nil.
 func (s *Store) stored(ctx context.Context, name string) (*record, error) {
 	stored, err := s.table.Read(ctx, name)
 	if err != nil && !errors.Is(err, queue.ErrNotFound) {

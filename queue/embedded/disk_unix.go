@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// halfOfTheDisk returns half of the free space plus the directory's size.
 func halfOfTheDisk(dir string) (int64, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return 0, err

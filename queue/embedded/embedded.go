@@ -83,7 +83,6 @@ type Server struct {
 // call 0.3 %.
 const ownSync = 2 * time.Minute
 
-// Start starts a server and waits until it is ready.
 func Start(o Options) (started *Server, err error) {
 	defer func() {
 		if err != nil {

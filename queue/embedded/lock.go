@@ -11,7 +11,6 @@ import (
 // dirLock keeps a second server out, which would overwrite files unnoticed.
 type dirLock struct{ file *os.File }
 
-// ErrInUse: another server has the directory open.
 var ErrInUse = errors.New("another server uses it")
 
 func lockDir(dir string) (*dirLock, error) {
@@ -29,7 +28,6 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
-// gone reports whether the directory was deleted or replaced.
 func (l *dirLock) gone() bool {
 	ours, err := l.file.Stat()
 	if err != nil {

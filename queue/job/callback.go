@@ -60,7 +60,6 @@ type replyDocument struct {
 	Cut    bool                `json:"body_too_large,omitempty"`
 }
 
-// Document returns the result as JSON, for the waiting submitter or the callback.
 func (t Result) Document() []byte {
 	d := resultDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
 	if r := t.Reply; r != nil {

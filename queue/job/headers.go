@@ -179,7 +179,6 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// CostHeader returns the header of a named cost, "" for the cost.
 func CostHeader(name string) string {
 	if name == "" {
 		return HeaderCost
@@ -293,7 +292,6 @@ func checkDuration(value string, least time.Duration) error {
 	return nil
 }
 
-// MaxAttempts returns a job's own number of failures, at most the policy's.
 func MaxAttempts(h map[string][]string, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(HeaderValue(h, HeaderMaxAttempts)))
 	if err != nil || n < 1 {
@@ -302,7 +300,6 @@ func MaxAttempts(h map[string][]string, most int) int {
 	return min(n, most)
 }
 
-// DurationAtMost returns the duration in a header, at most the policy's.
 func DurationAtMost(most time.Duration, h map[string][]string, name string) time.Duration {
 	if value := strings.TrimSpace(HeaderValue(h, name)); value != "" {
 		if d, err := algorithms.ParseDuration(value); err == nil && d >= 0 {
@@ -314,7 +311,6 @@ func DurationAtMost(most time.Duration, h map[string][]string, name string) time
 
 var errTwice = errors.New("given more than once")
 
-// HeaderError says which header of a job is unreadable or not allowed, and why.
 type HeaderError struct {
 	Header, Reason string
 	cause          error // nil, or with the text Reason

@@ -71,7 +71,6 @@ func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 
 func (t *Table) Bucket() string { return t.bucket }
 
-// Ensure creates the bucket, or updates its replicas and bounds.
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
 		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)

@@ -250,7 +250,6 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	return Translate(err)
 }
 
-// Answered decodes an answer; a refusal is a [*Refusal].
 func Answered(answer []byte, response any) error {
 	if bytes.Contains(answer, []byte(`"error"`)) { // lists are long to read twice
 		var refusal struct {
