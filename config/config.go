@@ -199,6 +199,7 @@ type Redis struct {
 	Timeout time.Duration `json:"timeout"`
 }
 
+// TLS secures a connection.
 type TLS struct {
 	Enabled bool   `json:"enabled"` // use TLS
 	CA      string `json:"ca"`      // file of trusted certificates; empty: the system's
@@ -247,6 +248,7 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 	return nil
 }
 
+// Log configures the log.
 type Log struct {
 	Level  string `json:"level"`  // debug, info, warn or error
 	Format string `json:"format"` // text or json

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// Algorithm names one of the five rate-limiting algorithms.
 type Algorithm string
 
 const (
@@ -172,8 +173,9 @@ type HTTPTarget struct {
 	// Sign proves the origin and time of requests.
 	Sign *Signing `json:"sign,omitempty"`
 	// OAuth2 adds an access token, in Authorization.
-	OAuth2 *OAuth2   `json:"oauth2,omitempty"`
-	TLS    ClientTLS `json:"tls,omitzero"`
+	OAuth2 *OAuth2 `json:"oauth2,omitempty"`
+	// TLS of connections to the target.
+	TLS ClientTLS `json:"tls,omitzero"`
 
 	// CostFromResponse is where an answer reports the actual costs, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
@@ -223,6 +225,7 @@ type AdaptiveRate struct {
 
 const DefaultAdaptiveMin = 0.01
 
+// Dead bounds a policy's dead letters.
 type Dead struct {
 	// MaxBytes bounds the letters; the oldest go first. Default: a share of the store, or 1GiB if
 	// its size is unknown.
