@@ -19,6 +19,7 @@ type callsBench struct {
 	mu    sync.Mutex
 	under map[purpose]int
 	most  map[purpose]int
+	ended int
 }
 
 func newTestCalls() *calls {
@@ -40,6 +41,7 @@ func (b *callsBench) call(p purpose, f func() error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.under[p]--
+			b.ended++
 		}()
 		return f()
 	})
@@ -79,27 +81,27 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	b := newCallsBench()
 	p := purpose{"api", "record attempt"}
 	end := make(chan error)
-	until := func(n int) {
+	until := func(n, ended int) {
 		t.Helper()
-		waittest.Until(t, fmt.Sprint(n, " calls are under way"), func() bool {
+		waittest.Until(t, fmt.Sprintf("%d calls are under way, after %d", n, ended), func() bool {
 			b.calls.mu.Lock()
 			running := b.lines[p].running // those that have ended are taken note of
 			b.calls.mu.Unlock()
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return b.under[p] == n && running == n
+			return b.under[p] == n && b.ended == ended && running == n
 		})
 	}
 	for range 4 * mostCalls {
 		b.call(p, func() error { return <-end })
 	}
-	until(mostCalls)
+	until(mostCalls, 0)
 	for range mostCalls {
 		end <- errors.New("no leader")
 	}
-	until(mostFailing)
+	until(mostFailing, mostCalls)
 	end <- nil
-	until(mostCalls)
+	until(mostCalls, mostCalls+1)
 	close(end)
 	b.wait.Wait()
 	if most := b.most[p]; most > mostCalls {
