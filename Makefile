@@ -58,13 +58,14 @@ CLIENT    = cmd/penstock
 PROGRAMS  = ./cmd/... ./clients ./docs ./examples/...
 PROCESSES = ./internal/e2e
 CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|ABackupOfOneServerIsRestoredOntoThree|JobsOutliveACopyThatLacksThem|OneOfThreeServersIsAway)$$
+SEARCHES  = ^Test(TheAdviceBeatsAGuessOnUnseenData|CandidatesKeepToTheOutflow)$$
 # Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
 AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 LONGEST   = ./workers ./queue ./algorithms/redisstore
 # Rooms in which nothing runs beside anything else, which a test of internal/walls sees to: the race detector has nothing
 # to find there, and makes what computes ten times as slow.
-ALONE     = ./algorithms ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap ./workers/internal/pace \
-	./workers/internal/quota ./workers/internal/valve ./workers/internal/walk
+ALONE     = ./algorithms ./internal/zones ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap \
+	./workers/internal/pace ./workers/internal/quota ./workers/internal/valve ./workers/internal/walk ./workers/whatif
 # The core is such a room, too; only its simulation plays several worlds at once, which share nothing.
 CORE      = ./workers/internal/core
 # These look at the sources.
@@ -72,11 +73,12 @@ SOURCES   = ./internal/walls ./internal/mutants
 OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROGRAMS) $(PROCESSES) $(ALONE) $(CORE) $(SOURCES))")
 
 # $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at
-# the end, and those that fail again fail the run.
-gotest = CGO_ENABLED=1 go test -race -timeout 30m $(1) $(2)
+# the end, and those that fail again fail the run. What vet finds is lint's business: else it would look at all
+# dependencies once more, with the race detector and without.
+gotest = CGO_ENABLED=1 go test -race -vet=off -timeout 30m $(1) $(2)
 ifdef RERUN
 gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --rerun-fails-max-failures=6 \
-	--packages="$(2)" -- -race -timeout 30m $(1)
+	--packages="$(2)" -- -race -vet=off -timeout 30m $(1)
 endif
 
 # The same without the race detector.
@@ -90,8 +92,8 @@ test-race: setup ## its part with the race detector, real servers included
 	$(call gotest,-p $(AT_ONCE) -skip '$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
 worlds: ## its part without: what shares nothing, and SEEDS=200 simulated worlds
-	nice go test $(ALONE) $(SOURCES)
-	nice go test $(CORE) -timeout 30m -seeds $(SEEDS)
+	nice go test -vet=off $(ALONE) $(SOURCES)
+	nice go test -vet=off $(CORE) -timeout 30m -seeds $(SEEDS)
 
 test-all: test-race worlds clusters programs processes ## all tests
 
@@ -103,29 +105,33 @@ programs: programs-here programs-client programs-outbox ## the part of test-all 
 programs-here: setup
 	$(call gotest,-p 2,$(PROGRAMS))
 
-programs-client: DIR = $(CLIENT)
-programs-outbox: DIR = outbox
-programs-client programs-outbox: setup
-	cd $(DIR) && $(call gotest,,./...)
+# The search for a policy computes, at a tenth of the speed with the race detector: one of its tests is enough for that.
+programs-client: setup
+	cd $(CLIENT) && $(call gotest,-skip '$(SEARCHES)',./...)
+	cd $(CLIENT) && $(call plaintest,-run '$(SEARCHES)',./advice)
+
+programs-outbox: setup
+	cd outbox && $(call gotest,,./...)
 
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
 
-lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, tidy go.mods
+# LINT=-race has it look at what the tests with the race detector compile as well, which saves compiling the rest.
+lint: export GOFLAGS += $(LINT)
+lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	@for platform in $(PLATFORMS); do \
 		echo "go vet ./... for $$platform"; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go vet ./... || exit 1; \
 	done
-	go run $(STATICCHECK) ./...
-	go run $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
+	go run -race=0 $(STATICCHECK) ./...
+	go run -race=0 $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
 	@for module in $(CLIENT) outbox; do \
-		go -C $$module vet ./... && go -C $$module run $(STATICCHECK) ./... && \
-		go -C $$module run $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./... && \
+		go -C $$module vet ./... && go -C $$module run -race=0 $(STATICCHECK) ./... && \
+		go -C $$module run -race=0 $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./... && \
 		go -C $$module mod tidy -diff || exit 1; \
 	done
-	go test ./internal/walls
 	go mod tidy -diff
 
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
@@ -213,7 +219,8 @@ MODULES = consoletest sdktest apitest envoytest deploytest
 $(MODULES:%=test-module-%): test-module-%: setup
 	cd internal/$* && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 
-test-bench: setup $(MODULES:%=test-module-%) ## the tests of those, of the API's description, of Envoy's service, of vendors' SDKs, of the console in Chromium, and of deploy/
+test-module-bench: setup
 	go -C bench vet -race ./...
 	cd bench && $(call gotest,,./...)
 
+test-bench: test-module-bench $(MODULES:%=test-module-%) ## the tests of those, of the API's description, of Envoy's service, of vendors' SDKs, of the console in Chromium, and of deploy/

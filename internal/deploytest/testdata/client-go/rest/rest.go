@@ -1,0 +1,3 @@
+package rest
+
+type Config struct{}
