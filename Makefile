@@ -116,8 +116,8 @@ programs-outbox: setup
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
 
-# LINT=-race has it look at what the tests with the race detector compile as well, which saves compiling the rest.
-lint: export GOFLAGS += $(LINT)
+# RACE=-race has it look at what the tests with the race detector compile as well, which saves compiling the rest.
+lint: export GOFLAGS += $(RACE)
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
