@@ -50,13 +50,6 @@ const (
 	CodeScheduleZone          = 10223
 )
 
-// Only the description tells why JetStream answers [CodeStoreFailed].
-const (
-	textMaxMsgsPerSubject = "maximum messages per subject exceeded"
-	textMaxMsgs           = "maximum messages exceeded"
-	textMaxBytes          = "maximum bytes exceeded"
-)
-
 type Refusal struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -65,35 +58,31 @@ type Refusal struct {
 
 func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode) }
 
+var kinds = map[int]error{
+	CodeMessageTooLarge: ErrTooLarge, CodeWrongLastSequence: ErrConflict,
+	CodeWrongLastSequenceR3: ErrConflict, CodeStreamNotFound: ErrNoStream,
+	CodeConsumerNotFound: ErrNotFound, CodeMessageNotFound: ErrNotFound,
+	CodeInsufficientResources: ErrStorage, CodeAccountResources: ErrStorage,
+	CodeStorageResources: ErrStorage, CodeDuplicateInFlight: ErrUnavailable,
+	CodeStoreFailed: ErrUnavailable,
+}
+
+// Only the description tells why JetStream answers [CodeStoreFailed].
+var storeFailures = map[string]error{
+	"maximum messages per subject exceeded": ErrFull,
+	"maximum messages exceeded":             ErrMostJobs,
+	"maximum bytes exceeded":                ErrStreamFull,
+}
+
 func (e *Refusal) kind() error {
-	switch e.ErrCode {
-	case CodeStoreFailed:
-		switch e.Description {
-		case textMaxMsgsPerSubject:
-			return ErrFull
-		case textMaxMsgs:
-			return ErrMostJobs
-		case textMaxBytes:
-			return ErrStreamFull
-		}
-		return ErrUnavailable
-	case CodeMessageTooLarge:
-		return ErrTooLarge
-	case CodeWrongLastSequence, CodeWrongLastSequenceR3:
-		return ErrConflict
-	case CodeStreamNotFound:
-		return ErrNoStream
-	case CodeConsumerNotFound, CodeMessageNotFound:
-		return ErrNotFound
-	case CodeInsufficientResources, CodeAccountResources, CodeStorageResources:
-		return ErrStorage
-	case CodeDuplicateInFlight:
-		return ErrUnavailable
+	kind := kinds[e.ErrCode]
+	if why := storeFailures[e.Description]; e.ErrCode == CodeStoreFailed && why != nil {
+		kind = why
 	}
-	if e.Code == 503 || e.Code == 500 {
-		return ErrUnavailable
+	if kind == nil && (e.Code == 503 || e.Code == 500) {
+		kind = ErrUnavailable
 	}
-	return nil
+	return kind
 }
 
 // late gives an exceeded deadline a text for users.
