@@ -187,13 +187,9 @@ func refuse(conn net.Conn, why string) {
 		_ = secure.NetConn().Close()
 		return
 	}
-	const kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-	body := fmt.Sprintf(
-		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`, kind, why)
-	fmt.Fprintf(conn,
-		"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
-			"Content-Length: %d\r\n"+
-			"Retry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
+	_ = writeProblem(conn, http.StatusServiceUnavailable, "Retry-After: 1\r\n", fmt.Sprintf(
+		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`,
+		"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", why))
 	_ = conn.Close()
 }
 
@@ -217,12 +213,16 @@ func (c problemConn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	code, _ := strconv.Atoi(string(found[1])) // three digits
-	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`,
-		http.StatusText(code), code, found[3])
-	_, err := fmt.Fprintf(c.Conn,
-		"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
-			"Connection: close\r\n\r\n%s", code, http.StatusText(code), len(body), body)
-	return len(p), err
+	return len(p), writeProblem(c.Conn, code, "", fmt.Sprintf(
+		`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`, http.StatusText(code), code,
+		found[3]))
+}
+
+func writeProblem(to io.Writer, status int, header, document string) error {
+	_, err := fmt.Fprintf(to, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n"+
+		"Content-Length: %d\r\n%sConnection: close\r\n\r\n%s", status, http.StatusText(status),
+		len(document), header, document)
+	return err
 }
 
 // CloseWrite lets net/http flush an answer before closing the connection.
