@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -106,7 +107,11 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		done: table("DONE", "jobs with an Idempotency-Key that are done",
 			kv.Options{Most: maxEnded, Memory: true}),
 	}
-	return b, nil
+	b.chronicle.js, err = jetstream.New(nc,
+		jetstream.WithPublishAsyncMaxPending(historyPending),
+		jetstream.WithPublishAsyncTimeout(2*js.Timeout),
+		jetstream.WithPublishAsyncErrHandler(b.unkept))
+	return b, err
 }
 
 type Tables struct {

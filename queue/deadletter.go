@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -245,11 +244,7 @@ const metaDiscarded = "penstock.discarded"
 
 func headerText(s string) string {
 	if len(s) > deadErrorBytes {
-		cut := deadErrorBytes
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut]
+		s = strings.ToValidUTF8(s[:deadErrorBytes], "")
 	}
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7F {

@@ -54,7 +54,6 @@ type HistoryEntry struct {
 
 type chronicle struct {
 	policies sync.Map // *kept, by name
-	start    sync.Once
 	js       jetstream.JetStream
 }
 
@@ -106,7 +105,7 @@ func (b *Broker) chronicled(policy string, e Event) {
 	m.Data = body
 	m.Header.Set(jetstream.MsgTTLHeader, max(keep, time.Second).Truncate(time.Second).String())
 	if !h.opened.CompareAndSwap(false, true) {
-		b.chronicle.send(b, h, m)
+		b.chronicle.send(h, m)
 		return
 	}
 	go func() { // the first one, or the stream is gone
@@ -116,17 +115,11 @@ func (b *Broker) chronicled(policy string, e Event) {
 			b.log.Debug("no history of ended jobs", "policy", policy, "error", err)
 			h.opened.Store(false)
 		}
-		b.chronicle.send(b, h, m)
+		b.chronicle.send(h, m)
 	}()
 }
 
-func (c *chronicle) send(b *Broker, h *kept, m *nats.Msg) {
-	c.start.Do(func() {
-		c.js, _ = jetstream.New(b.nc, // the options are in order
-			jetstream.WithPublishAsyncMaxPending(historyPending),
-			jetstream.WithPublishAsyncTimeout(2*b.js.Timeout),
-			jetstream.WithPublishAsyncErrHandler(b.unkept))
-	})
+func (c *chronicle) send(h *kept, m *nats.Msg) {
 	if c.js.PublishAsyncPending() < historyPending {
 		if _, err := c.js.PublishMsgAsync(m); err == nil {
 			return

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -178,12 +178,7 @@ func checkStream(policy string, have, want jetstream.StreamConfig) error {
 }
 
 func sameSettings(have, want jetstream.StreamConfig) bool {
-	return slices.Equal(have.Subjects, want.Subjects) &&
-		have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
-		have.MaxMsgs == want.MaxMsgs && have.MaxMsgSize == want.MaxMsgSize &&
-		have.Replicas == want.Replicas && have.Duplicates == want.Duplicates &&
-		metaNumber(have.Metadata, metaMaxBytes) == metaNumber(want.Metadata, metaMaxBytes) &&
-		metaNumber(have.Metadata, metaDeadMaxBytes) == metaNumber(want.Metadata, metaDeadMaxBytes)
+	return reflect.DeepEqual(have, withSettings(have, want))
 }
 
 func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {

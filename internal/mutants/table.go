@@ -3530,8 +3530,8 @@ func (Synced)`,
 
 	{
 		name: "outcome-told-to-any-subject", file: "queue/job/result.go",
-		old: "return len(token) == waiterToken",
-		new: "return true",
+		old: "return len(token) == waiterToken &&",
+		new: "return true ||",
 		by:  ". TestOutcomesGoToTheirOwnWaiters",
 	},
 	{

@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // HeaderWaiter is the token of the waiting submitter, set by admitters.
@@ -13,12 +14,8 @@ const waiterToken = 26
 
 // IsWaiter reports whether a token is valid, and so valid in a subject.
 func IsWaiter(token string) bool {
-	for i := range len(token) {
-		if c := token[i]; (c < 'A' || c > 'Z') && (c < '2' || c > '7') {
-			return false
-		}
-	}
-	return len(token) == waiterToken
+	return len(token) == waiterToken &&
+		strings.Trim(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // MaxReply bounds the body of a [Reply], in bytes.
