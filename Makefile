@@ -51,6 +51,7 @@ demo: build ## the main job in a minute: bursts, a strict API, a killed drainer;
 
 setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium, node), or say which command does
 	@scripts/setup
+	$(if $(RERUN),@go run $(GOTESTSUM) --version)
 
 # A module of its own, so that what it needs weighs on nobody who imports a package.
 CLIENT    = cmd/penstock
