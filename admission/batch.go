@@ -12,8 +12,8 @@ const (
 )
 
 // SubmitBatch submits jobs, in order per bucket, and calls tell with each outcome, in order, on
-// another goroutine than requests. A request's error becomes its outcome. No valve is asked, so no
-// outcome is [Allowed]. An error of tell ends the batch; accepted jobs stay accepted.
+// another goroutine than requests. No valve is asked, so no outcome is [Allowed]. An error of tell
+// ends the batch; accepted jobs stay accepted.
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 

@@ -13,13 +13,12 @@ const (
 
 type Client struct {
 	Name string // of its token or certificate, or its address; over NATS the policy
-	// Operator marks a client with rights for all policies. It may use the reserved units, to
-	// inspect an overloaded process.
+	// Operator may use the reserved units, to inspect an overloaded process.
 	Operator bool
 }
 
-// Budget bounds the bytes of bodies, requests or event streams that clients hold. Beyond it they
-// get [ErrBusy]. The zero value admits nothing.
+// Budget bounds the bytes or streams that clients hold. Beyond it they get [ErrBusy]. The zero value
+// admits nothing.
 type Budget struct {
 	total int64
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Check takes units of a door policy or a meter; a refusal takes nothing. Errors: [*RequestError]
@@ -22,7 +24,7 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	return checked, err
 }
 
-// Peek is [Service.Check] without taking units.
+// Peek is Check without taking units.
 func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 	return s.check(ctx, r, Limiter.Peek)
 }
@@ -89,7 +91,7 @@ func (l Limit) affordable(field string, cost int64) error {
 	return nil
 }
 
-// A change may have lowered the limit since [Limit.affordable].
+// A change may have lowered the limit meanwhile.
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,
@@ -97,3 +99,28 @@ func limiterError(field, policy string, err error) error {
 	}
 	return unavailable("ask the limiter of "+policy, err)
 }
+
+type Caller struct {
+	Key job.Key
+	IP  string // see [ClientIP]; may be empty
+}
+
+// Limiter decides for the callers of one policy. It is safe for concurrent use, and bounds its
+// store's time. An error means that the store cannot be reached.
+type Limiter interface {
+	Take(ctx context.Context, from Caller, n int64) (Checked, error)
+	Peek(ctx context.Context, from Caller, n int64) (Checked, error)
+	Refund(ctx context.Context, from Caller, n int64) error
+}
+
+type Limit struct {
+	Limiter Limiter
+	Quota   Quota  // of a key; of several limits, the smallest
+	ByIP    bool   // callers must have an IP
+	Shadow  bool   // nothing is refused, not even costs over the quota
+	Commit  func() // applies changed numbers to a reused limiter; may be nil
+}
+
+// NewLimit makes the limiter of a meter or a door policy. It keeps the states of the previous one,
+// which may be nil, if the algorithm is the same.
+type NewLimit func(p policy.Policy, previous Limiter) (Limit, error)

@@ -38,7 +38,6 @@ var (
 	ErrTargetDown = errors.New("the target is down")
 )
 
-// RefusedError is a refusal as an error, see [Outcome.Err].
 type RefusedError struct {
 	Policy     string
 	Reason     error // one of those above
@@ -51,7 +50,6 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
-// RequestError describes an invalid request.
 type RequestError struct {
 	Field  string
 	Reason string
@@ -92,15 +90,15 @@ var (
 	ErrStopping = errors.New("the process is stopping")
 )
 
-// Reasons of 503 and 507.
+// Of 503 and 507.
 const (
 	ReasonNATS     = "nats"     // NATS or JetStream does not answer
-	ReasonStorage  = "storage"  // JetStream has no room, or cannot write
-	ReasonStore    = "store"    // the store of limits does not answer
-	ReasonBusy     = "busy"     // this process is overloaded
-	ReasonStarting = "starting" // this process does not know the policies yet
-	ReasonStopping = "stopping" // this process is about to end
-	ReasonDrainer  = "drainer"  // the partition's owner did not answer
+	ReasonStorage  = "storage"  // JetStream cannot write
+	ReasonStore    = "store"    // of limits does not answer
+	ReasonBusy     = "busy"     // overloaded
+	ReasonStarting = "starting" // policies are not known yet
+	ReasonStopping = "stopping"
+	ReasonDrainer  = "drainer" // did not answer
 )
 
 var reasons = []struct {
@@ -134,10 +132,6 @@ func NoQueue(policy string) error {
 
 func UnfitMessage() error {
 	return fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
-}
-
-func retiredPolicy(name string) error {
-	return fmt.Errorf("%w: %q has retired", ErrUnknownPolicy, name)
 }
 
 func conflict(format string, args ...any) error {

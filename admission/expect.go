@@ -15,13 +15,11 @@ import (
 const (
 	askTimeout   = 20 * time.Millisecond
 	maxQuestions = job.MaxExpected // more start a concurrent request
-	// absence and silence are how long a partition is not asked again without a valve, and after a
-	// valve that did not answer.
+	// until a partition is asked again that has no valve, or whose valve did not answer
 	absence, silence = 100 * time.Millisecond, time.Second
 )
 
-// expectations asks valves when jobs start. Questions that arrive during a request share the next
-// one.
+// expectations asks valves when jobs start. Questions during a request share the next one.
 type expectations struct {
 	valves Valves
 	within time.Duration // askTimeout, longer in a test
@@ -71,7 +69,7 @@ func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	}
 }
 
-// join adds the question to the next batch; nil: the partition is not asked.
+// join returns nil if the partition is not asked.
 func (e *expectations) join(p partition, job uint64) *batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,7 +136,7 @@ func (e *expectations) skip(p partition, d time.Duration) {
 	e.silent[p] = time.Now().Add(d)
 }
 
-// start returns the delay of a job accepted now.
+// start is for a job accepted now.
 func (e *expectations) start(ctx context.Context, p partition,
 	room job.Question) (delay time.Duration, known bool) {
 	e.mu.Lock()
@@ -160,7 +158,6 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns the delay until the bucket has room, and the job that waits under a unique name.
 func (e *expectations) room(ctx context.Context, p partition, q job.Question) (answer job.Answer,
 	known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)

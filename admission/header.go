@@ -29,7 +29,7 @@ const contentType = "Content-Type"
 
 const maxIdempotencyKey = 256 // bytes
 
-// storedNames maps canonical names to stored ones, besides Penstock-Forward-<Name>.
+// storedNames are by their canonical forms; Penstock-Forward-<Name> is stored too.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
 	job.HeaderMaxAttempts, job.HeaderTimeout, job.HeaderRetention, job.HeaderUnique,
@@ -48,17 +48,17 @@ func canonical(names ...string) map[string]string {
 
 type jobHeader struct {
 	stored      nats.Header // to store with the job; may be nil
-	idempotency string      // empty: no key
+	idempotency string
 	cost        int64
 	costs       map[string]int64 // by name
 	deadline    time.Time        // zero: none
 	notBefore   time.Time        // zero: at once
 	priority    int
-	ip          string // of the client; empty: not given
+	ip          string // of the client
 	waits       bool   // for the job's end
 }
 
-// readHeader refuses headers that would make a dead letter, and ignores unrelated ones.
+// readHeader refuses headers that would make a dead letter.
 func readHeader(header map[string][]string) (jobHeader, error) {
 	j := jobHeader{cost: 1}
 	for given, values := range header {
@@ -136,7 +136,7 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	return nil
 }
 
-// fit checks the headers against the target, and fills in the body's type.
+// fit also fills in the body's type.
 func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}

@@ -31,8 +31,7 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 
 type Outcome struct {
 	Verdict Verdict
-	// Job is "<policy>:<stream sequence>"; empty when Rejected. A repeat gets the id of the first
-	// job, or of its last replay.
+	// Job is empty when Rejected. A repeat gets the id of the first job, or of its last replay.
 	Job       string
 	Duplicate bool
 	// Delay is the expected time until the start, if DelayKnown: a drainer answered in time, and
@@ -44,20 +43,19 @@ type Outcome struct {
 	Position, Depth int
 
 	Result   *job.Result // of a job that has ended, if the caller waited
-	NoResult string      // why a caller that waited has no Result
-	Progress string      // latest report of a job that runs
+	NoResult string      // why a caller that waited has none
+	Progress string      // of a job that runs
 
 	Quota      Quota
 	Remaining  int64         // of the quota; -1: unknown, as for a queue that is not full
 	ResetAfter time.Duration // until the key has its whole quota; 0 if unknown
 	RetryAfter time.Duration // positive exactly when Rejected
 	Refused    error
-	// Unreachable is the expected start, for ErrDeadlineUnreachable. After RetryAfter an equally
-	// long deadline can be met.
+	// Unreachable is the expected start, for ErrDeadlineUnreachable.
 	Unreachable time.Time
 }
 
-// Err returns a [*RefusedError] if the job was Rejected.
+// Err is a [*RefusedError] or nil.
 func (o Outcome) Err() error {
 	if o.Verdict != Rejected {
 		return nil

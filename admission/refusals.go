@@ -23,7 +23,7 @@ type refusals struct {
 
 	mu      sync.Mutex
 	buckets map[job.Key]*refusal
-	crowds  map[job.Key]time.Time // time of the next unassigned place
+	crowds  map[job.Key]time.Time // of the next unassigned place
 	swept   time.Time
 }
 
@@ -35,14 +35,13 @@ type refusal struct {
 	until time.Time // when to ask the server again; guarded by refusals.mu
 }
 
-// newRefusals keeps each bucket for one interval of the policy, at most a second. Refused callers
-// get retry times one interval apart, so that few collide, before a full bucket would be empty.
+// newRefusals keeps each bucket for one interval, at most maxHold. Refused callers get retry times
+// one interval apart, so that few collide.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
 }
 
-// place returns the time of the next unassigned place.
 func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *refusals) recall(key job.Key) *refusal {
 	return known
 }
 
-// remember records a full bucket. Its first caller, mine, must settle the refusal; others wait.
+// remember's first caller, mine, must settle the refusal; others wait.
 func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +87,6 @@ func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	return known, true
 }
 
-// room is the delay until the bucket has room.
 func (r *refusals) settle(known *refusal, room time.Duration) {
 	r.mu.Lock()
 	known.free = r.now().Add(room)

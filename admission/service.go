@@ -1,3 +1,7 @@
+// Package admission decides on incoming work: [Service.Submit] and [Service.Check]. A refusal is an
+// outcome; an error means that the request was wrong or could not be answered.
+//
+// Protocols are admission/httpapi and admission/natsapi, with the tables of admission/answer.
 package admission
 
 import (
@@ -17,12 +21,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Publisher stores jobs within its own deadline.
+// Publisher has its own deadline.
 type Publisher interface {
 	// Send keeps the order of calls; wait returns when the job is stored.
 	Send(ctx context.Context, s queue.Submission) (
 		wait func(context.Context) (queue.Receipt, error))
-	// Repeated returns the receipt for a repeat of an earlier receipt's job.
+	// Repeated is for a repeat of an earlier receipt's job.
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
@@ -39,7 +43,7 @@ type Options struct {
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 }
 
-// Service answers requests by the current policies. It is safe for concurrent use.
+// Service is safe for concurrent use.
 type Service struct {
 	names     queue.Names
 	publisher Publisher
@@ -92,8 +96,8 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 	}
 }
 
-// SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states. The
-// error names the policies that cannot be built, which keep their former form.
+// SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states;
+// policies that cannot be built, which the error names, their former form.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -149,7 +153,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	return l, nil
 }
 
-// paced derives from the outflows when a full bucket has room again.
+// paced derives when a full bucket has room again.
 func (l *livePolicy) paced() {
 	l.interval = 0
 	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
@@ -195,7 +199,7 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	case l == nil:
 		return nil, UnknownPolicy(name)
 	case l.retired:
-		return nil, retiredPolicy(name)
+		return nil, fmt.Errorf("%w: %q has retired", ErrUnknownPolicy, name)
 	}
 	return l, nil
 }

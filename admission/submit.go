@@ -28,7 +28,7 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	return s.send(ctx, &r, s.foretold)()
 }
 
-// Sound validates a submission and returns the headers to store.
+// Sound returns the headers to store of a valid submission.
 func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
 	_, job, err := s.read(&r)
 	return job.stored, err
@@ -57,7 +57,6 @@ func decided(o Outcome, err error) sent { return func() (Outcome, error) { retur
 
 type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
 
-// send does not wait for the queue.
 func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
 	if err == nil && job.waits && !r.single {
@@ -109,7 +108,7 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 		return job, NoQueue(r.Policy)
 	}
 	if len(r.Body) > MaxBody {
-		return job, bodyTooLarge()
+		return job, fmt.Errorf("%w: a body is at most %d bytes", ErrTooLarge, MaxBody)
 	}
 	if job, err = readHeader(r.Header); err != nil {
 		return job, err
@@ -339,8 +338,7 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	}, nil
 }
 
-// callable returns why the result cannot be posted. Callback jobs, which are signed, cannot be
-// submitted.
+// Callback jobs, which are signed, cannot be submitted.
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {
@@ -367,8 +365,4 @@ func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, e
 		return &RequestError{job.HeaderCallback, err.Error()}
 	}
 	return nil
-}
-
-func bodyTooLarge() error {
-	return fmt.Errorf("%w: a body is at most %d bytes", ErrTooLarge, MaxBody)
 }

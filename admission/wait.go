@@ -18,10 +18,10 @@ const (
 
 // Why a waiting submission has no result.
 const (
-	NoResultTime     = "time"     // the job did not end in time
-	NoResultRepeat   = "repeat"   // another submission of the job gets the result
-	NoResultBusy     = "busy"     // too many submissions of this process or client wait
-	NoResultStopping = "stopping" // the process is about to end
+	NoResultTime     = "time"   // the job did not end in time
+	NoResultRepeat   = "repeat" // another submission of the job gets the result
+	NoResultBusy     = "busy"   // too many wait
+	NoResultStopping = "stopping"
 )
 
 type Outcomes interface {
@@ -41,7 +41,7 @@ func newWaiters(o Outcomes) waiters {
 	return w
 }
 
-// EndWaits ends all waits, including later ones.
+// EndWaits ends later waits too.
 func (s *Service) EndWaits() { s.waiters.end() }
 
 const WaitHeader = "Penstock-Wait"

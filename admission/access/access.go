@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Right is a set of rights. No right includes another.
+// No right includes another.
 type Right uint8
 
 const (
 	Submit Right = 1 << iota
 	Check
 	Read    // also metrics
-	Operate // pause, resume, cancel, purge, replay and discard, and change overrides
+	Operate // steer jobs, and change overrides
 	Admin   // create, change and delete policies
 )
 
@@ -39,7 +39,7 @@ func (r Right) String() string {
 	return strings.Join(all, ",")
 }
 
-// Client is authenticated. The zero value has no rights.
+// The zero Client has no rights.
 type Client struct {
 	Name     string
 	rights   Right
@@ -58,7 +58,7 @@ func (c *Client) Grant() Grant {
 	return Grant{c.Name, strings.Split((c.rights & Any).String(), ","), c.policies, c.keys}
 }
 
-// Everyone has all rights: the client without access control.
+// Everyone is the client without access control.
 var Everyone = &Client{rights: ^Right(0), policies: patterns{"*"}, keys: patterns{"*"}}
 
 func (c *Client) May(r Right) bool { return c.rights&r != 0 }

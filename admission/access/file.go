@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-// Load reads a file of clients.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -169,7 +168,6 @@ func notForPolicies(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '*')
 }
 
-// Line formats a client with a token for the file.
 func Line(name string, rights, policies, keys []string, token string) string {
 	flow := func(texts []string) string {
 		quoted := make([]string, len(texts))

@@ -17,7 +17,6 @@ type OIDC struct {
 	CA       string `json:"ca"` // file of trusted certificates; empty: the system's
 }
 
-// Verifier returns the claims of a valid token.
 type Verifier func(ctx context.Context, token string) (claims map[string]any, err error)
 
 // NewVerifier makes verifiers; nil in programs that do not link package openid.

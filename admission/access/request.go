@@ -19,7 +19,7 @@ var (
 	ErrUnknown = errors.New("the token or the certificate is that of no client")
 )
 
-// Challenge returns the WWW-Authenticate value (RFC 6750).
+// RFC 6750
 func Challenge(err error) string {
 	if errors.Is(err, ErrUnknown) {
 		return Realm + `, error="invalid_token"`
@@ -36,7 +36,6 @@ func NewToken() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 
-// Sum hashes a token for a file.
 func Sum(token string) string {
 	s := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(s[:])

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -41,7 +42,7 @@ const mostAnswer = 2 * job.MaxReply
 var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
 	"cancel": http.MethodDelete, "acquire": http.MethodPost, "settle": http.MethodPut}
 
-// OverHTTP asks the admitters at a URL. A nil client means [http.DefaultClient].
+// A nil client means [http.DefaultClient].
 func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	base, err := url.Parse(server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -148,3 +149,45 @@ func UntilEnded(ctx context.Context, look func() (any, error)) (Ended, error) {
 		}
 	}
 }
+
+// The costs and the priority are in the header.
+func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Header) (
+	*permits.Permit, error) {
+
+	wait := cmp.Or(of.Wait, permits.DefaultWait)
+	if by, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(by))
+	}
+	const ms = time.Millisecond
+	at := Request{Endpoint: "acquire", Policy: of.Policy, Key: of.Key,
+		Query:  "wait=" + min(max(wait, ms), admission.MaxWait).String(),
+		Header: header}
+	body, err := ask(ctx, at)
+	if err != nil {
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	var given struct {
+		Permit string        `json:"permit"`
+		Lease  time.Duration `json:"lease_ms"`
+		Within time.Duration `json:"start_within_ms"`
+	}
+	if err := json.Unmarshal(body, &given); err != nil {
+		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+	}
+	at.Endpoint, at.Query = "settle", "permit="+url.QueryEscape(given.Permit)
+	tell := func(how job.Call) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostSettling)
+		defer cancel()
+		r := at
+		body, err := json.Marshal(map[string]any{"status": how.Status, "error": how.Error,
+			"retry_after_ms": how.RetryAfterMS, "used": how.Used})
+		if err == nil {
+			r.Body = body
+			_, err = ask(ctx, r)
+		}
+		return err
+	}
+	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
+}
+
+const mostSettling = 10 * time.Second

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Types of draft-ietf-httpapi-ratelimit-headers-11, and our own. Others are "about:blank".
+// Types of draft-ietf-httpapi-ratelimit-headers-11, and our own.
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeUnreachable     = "urn:penstock:problem:deadline-unreachable"
@@ -23,7 +23,7 @@ const (
 
 const unavailableRetry = "1"
 
-// problem is a problem document (RFC 9457).
+// RFC 9457
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -95,7 +95,6 @@ func (p problem) because(reason string) problem {
 	return p
 }
 
-// refusal adds the members of more to the problem.
 func refusal(s quotaState, p problem, more []byte) Answer {
 	p.ViolatedPolicies = []string{s.quota.Policy}
 	body := encode(p)

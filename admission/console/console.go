@@ -60,7 +60,6 @@ var kinds = map[string]string{
 
 type pages map[string]file
 
-// ServeHTTP implements [http.Handler].
 func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	for name, value := range map[string]string{

@@ -16,7 +16,7 @@ import (
 // Prefix begins names in metrics and rights.
 const Prefix = access.Envoy
 
-// Unit numbers a window as Envoy's API does.
+// Unit is numbered as in Envoy's API.
 type Unit int32
 
 type unit struct {
@@ -48,7 +48,7 @@ type Rate struct {
 	Requests uint32
 	Unit     Unit
 	Units    *uint32 // per window; nil: one
-	Name     string  // in the file; may be empty
+	Name     string  // may be empty
 }
 
 // Window is 0 if it is invalid or too long.
@@ -92,7 +92,7 @@ type Descriptor struct {
 	Refund  bool    // return the hits
 }
 
-// Config holds limits, and is immutable.
+// Config is immutable.
 type Config struct {
 	domains map[string]*node
 	limits  []*Limit

@@ -60,7 +60,6 @@ func expand(names []string) (files []string, err error) {
 // scalar is a scalar as written: 007 is not 7.
 type scalar string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *scalar) UnmarshalText(text []byte) error {
 	*s = scalar(text)
 	return nil

@@ -296,7 +296,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	return checked.Decision, nil
 }
 
-// rest is the time to the end of the window by this machine's clock.
+// rest of the window, by this machine's clock
 func (l *Limit) rest() time.Duration {
 	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)

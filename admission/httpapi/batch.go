@@ -117,7 +117,7 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	}
 }
 
-// An unreadable list ends there; other lines go on.
+// A list ends where it is unreadable; lines go on.
 func texts(body []byte) iter.Seq2[[]byte, error] {
 	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
 		return elements(trimmed)
@@ -187,7 +187,7 @@ func plainJob(text []byte) (j batchJob, plain bool) {
 	return j, false
 }
 
-// plainString reads a string of printable ASCII without escapes.
+// printable ASCII without escapes
 func plainString(text []byte) (s, rest []byte, plain bool) {
 	if text, plain = bytes.CutPrefix(spaced(text), []byte(`"`)); !plain {
 		return nil, nil, false

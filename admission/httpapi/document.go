@@ -58,8 +58,8 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 	}
 }
 
-// tagged returns the call of a GET that answers 304 if the client has the document. One without a
-// revision, a list, is tagged by its content.
+// tagged answers 304 if the client has the document. A list has no revision, and is tagged by its
+// content.
 func tagged(read func(ctx context.Context, at place) (document any, revision uint64,
 	err error)) call {
 
@@ -125,7 +125,7 @@ func tags(values []string) []string {
 	return list
 }
 
-// unwrapPolicy also takes an answer of GET.
+// It may be an answer of GET.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy
@@ -139,7 +139,6 @@ func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	return enclosed.Inner, enclosed.Paused, nil
 }
 
-// unwrapOverride also takes an answer of GET.
 func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	var enclosed struct {
 		manage.Override

@@ -50,14 +50,11 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
 		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: at.ip,
 		From: at.from, Wait: wait})
-	if err != nil {
-		return answer.Answer{}, err
-	}
 	a := answer.Submitted(outcome)
 	if outcome.Job != "" && h.options.Management != nil {
 		a.Header = append(a.Header, answer.Field{Name: "Location", Value: jobsPath + outcome.Job})
 	}
-	return a, nil
+	return a, err
 }
 
 // bodyLeft leaves part of the body unread; the connection is closed.
@@ -139,10 +136,7 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 		ask = h.service.Peek
 	}
 	checked, err := ask(r.Context(), request)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return answer.Checked(checked), nil
+	return answer.Checked(checked), err
 }
 
 // client returns the address that limits apply to. Only a trusted proxy may name another one.

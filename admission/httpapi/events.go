@@ -50,7 +50,6 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	}), nil
 }
 
-// events returns a filter for what the client asks for and may see.
 func (at place) events() (func(watch.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
@@ -74,7 +73,6 @@ func (at place) events() (func(watch.Event) bool, error) {
 	}, nil
 }
 
-// tell ends when the client leaves, the time is up, or rights change.
 func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 	alive, end, rights := time.NewTicker(aliveEvery), time.After(streamFor), m.rights()
 	defer alive.Stop()

@@ -5,6 +5,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,6 @@ type Service interface {
 	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
-// Options holds optional settings; the zero value works.
 type Options struct {
 	// The reason of an unready answer is [admission.Reason] of the first error. Only clients that
 	// may read everything see notes.
@@ -70,12 +70,8 @@ func New(service Service, o Options) http.Handler {
 	if o.Metrics == nil {
 		o.Metrics = http.HandlerFunc(notFound)
 	}
-	if o.Budget == nil {
-		o.Budget = admission.NewBudget(admission.DefaultBudget)
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger),
 		sites: http.NewCrossOriginProtection()}
 	h.served = h.resources()
@@ -87,11 +83,9 @@ type handler struct {
 	options Options
 	errors  *answer.Errors
 	served  []resource
-	// sites rejects cross-site requests of browsers.
-	sites *http.CrossOriginProtection
+	sites   *http.CrossOriginProtection
 }
 
-// ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if value := recover(); value == http.ErrAbortHandler {

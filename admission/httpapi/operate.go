@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// management answers operators.
 type management struct {
 	*manage.Service
 	clients func() *access.Clients // nil: no access control
@@ -157,7 +156,6 @@ func (m management) deadLetters(ctx context.Context, at place) (any, error) {
 	return m.DeadLetters(ctx, at.policy, at.numbers["after"], at.number("limit"))
 }
 
-// selected passes on the dead letters that the query selects.
 func selected[T any](do func(ctx context.Context, policy string, some queue.DeadLetterFilter) (T,
 	error)) call {
 
@@ -178,10 +176,7 @@ func (m management) discard(ctx context.Context, policy string, id uint64) (
 
 func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
 	outcome, err := m.Replay(r.Context(), at.policy, at.seq)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return answer.Submitted(outcome), nil
+	return answer.Submitted(outcome), err
 }
 
 func (at place) some() (some queue.DeadLetterFilter, err error) {

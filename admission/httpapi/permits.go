@@ -15,7 +15,6 @@ import (
 
 type Permits func(policy string) (*permits.Client, error)
 
-// acquire waits for the start of a call.
 func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	client, err := h.permits(at.policy)
 	if err != nil {

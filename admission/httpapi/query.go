@@ -18,7 +18,7 @@ import (
 // of a policy or an override
 const maxDocument = 64 << 10
 
-// noBody does not wait for a body that is announced.
+// An announced body is not waited for.
 func noBody(r *http.Request) error {
 	n := 1
 	var err error

@@ -78,13 +78,11 @@ type guarded struct {
 	local   *share // only for on_store_error: local
 }
 
-// Take implements [admission.Limiter].
 func (g *guarded) Take(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	return g.ask(ctx, (*limits).Take, from, n)
 }
 
-// Peek implements [admission.Limiter].
 func (g *guarded) Peek(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	return g.ask(ctx, (*limits).Peek, from, n)

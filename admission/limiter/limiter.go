@@ -3,6 +3,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Options of a [Factory]; the zero value keeps states in memory.
+// The zero Options keep states in memory.
 type Options struct {
 	Shared Shared
 	// for simulations
@@ -53,18 +54,16 @@ type Factory struct {
 	options Options
 	shared  Place // nil: in memory
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	live    atomic.Int64 // live admitters, for shares
+	live    atomic.Int64 // admitters, for shares
 
 	mu     sync.Mutex
 	shares map[string]*share // by policy
 }
 
-// New makes a factory. It does not contact the shared store.
+// New does not contact the shared store.
 func New(o Options) *Factory {
 	o.Sink = queue.Sinks{o.Sink}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	f := &Factory{options: o, shares: map[string]*share{}}
 	f.live.Store(1)
 	if o.Shared.Open != nil {
@@ -119,10 +118,9 @@ func (f *Factory) Run(ctx context.Context) error {
 
 var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
 
-// SetLive sets the number of admitters, for on_store_error: local.
+// SetLive is for on_store_error: local.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
-// Limit is an [admission.NewLimit].
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if len(p.Candidates()) > 0 {
 		return f.shadow(p, previous)
@@ -135,7 +133,8 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 
 func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if f.shared == nil {
-		return makeLimit(p, f.memory(), asLimits(previous))
+		before, _ := previous.(*limits)
+		return makeLimit(p, f.memory(), before)
 	}
 	if err := policy.Invalid(f.Possible(p)); err != nil {
 		return admission.Limit{}, err
@@ -186,11 +185,6 @@ func (f *Factory) dropShares() {
 	}
 }
 
-func asLimits(l admission.Limiter) *limits {
-	before, _ := l.(*limits)
-	return before
-}
-
 type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
@@ -213,7 +207,6 @@ type limits struct {
 	all    Group // of the stores; nil for one limit
 }
 
-// Take implements [admission.Limiter].
 func (l *limits) Take(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	if l.all == nil {
@@ -224,7 +217,6 @@ func (l *limits) Take(ctx context.Context, from admission.Caller,
 	return admission.Checked{Decision: d, Quota: l.quotas[ruling]}, err
 }
 
-// Peek implements [admission.Limiter].
 func (l *limits) Peek(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	if l.all == nil {
@@ -235,7 +227,6 @@ func (l *limits) Peek(ctx context.Context, from admission.Caller,
 	return admission.Checked{Decision: d, Quota: l.quotas[ruling]}, err
 }
 
-// Refund implements [admission.Limiter].
 func (l *limits) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	if l.all == nil {
 		return l.stores[0].Refund(ctx, l.each[0].Expand(string(from.Key), from.IP), n)

@@ -77,13 +77,11 @@ func (s *shadow) candidate(name string) *limits {
 	return nil
 }
 
-// Take implements [admission.Limiter].
 func (s *shadow) Take(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	return s.ask(ctx, admission.Limiter.Take, (*limits).Take, from, n)
 }
 
-// Peek implements [admission.Limiter].
 func (s *shadow) Peek(ctx context.Context, from admission.Caller,
 	n int64) (admission.Checked, error) {
 	return s.ask(ctx, admission.Limiter.Peek, (*limits).Peek, from, n)
@@ -133,7 +131,6 @@ func pass(d admission.Checked, quota admission.Quota) admission.Checked {
 	return d
 }
 
-// Refund implements [admission.Limiter].
 func (s *shadow) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	for _, c := range s.candidates {
 		if c.byIP && from.IP == "" {

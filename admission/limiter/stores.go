@@ -22,7 +22,6 @@ type memory struct {
 	now func() time.Time
 }
 
-// Group implements [Place].
 func (memory) Group(_ string, stores []Store) Group {
 	members := make([]memstore.Member, len(stores))
 	for i, s := range stores {

@@ -21,7 +21,7 @@ const (
 	askAtOnce = 500    // fit into one answer of a valve, even with the longest keys
 )
 
-// Bucket is a bucket's state; BucketState is nil if no drainer answered.
+// Bucket has no BucketState if no drainer answered.
 type Bucket struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
@@ -126,7 +126,7 @@ type AllBuckets struct {
 
 const policiesAtOnce = 8
 
-// AllBuckets lists the first permitted buckets by one of [job.BucketOrders].
+// AllBuckets lists permitted buckets by one of [job.BucketOrders].
 func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, by string,
 	limit int) (AllBuckets, error) {
 
@@ -143,7 +143,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 	policies = slices.DeleteFunc(policies, func(p Policy) bool {
 		return !p.Policy.HasQueue() || !may(p.Policy.Name)
 	})
-	each(policiesAtOnce, policies, func(p Policy) {
+	err = each(policiesAtOnce, policies, func(p *Policy) error {
 		page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
 		depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
 		if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
@@ -153,10 +153,9 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		defer mu.Unlock()
 		switch {
 		case errors.Is(pageErr, admission.ErrUnknownPolicy):
-			return // just deleted
+			return nil // just deleted
 		case pageErr != nil:
-			err = pageErr
-			return
+			return pageErr
 		}
 		all.Total += page.Total
 		if depth > 0 {
@@ -168,6 +167,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		if len(page.Unanswered) > 0 {
 			all.Unanswered[p.Policy.Name] = page.Unanswered
 		}
+		return nil
 	})
 	if err != nil {
 		return AllBuckets{}, err
@@ -224,7 +224,7 @@ func (s *Service) askFirst(ctx context.Context, policy string, partition int, by
 	return l
 }
 
-// Bucket returns the state of a bucket; an unknown one is empty.
+// An unknown bucket is empty.
 func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -313,4 +313,51 @@ func (s *Service) purge(ctx context.Context, p policy.Policy,
 		}
 		q.Jobs = []uint64{a.More}
 	}
+}
+
+const refusedAtOnce = 64
+
+// refused lists the buckets with most refusals by this process in the last minute, counted from the
+// first request on.
+func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
+	AllBuckets, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	policies, err := s.Policies(ctx)
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	seen, err := s.Watch().Refusals(func(name string) bool {
+		return may(name) && slices.ContainsFunc(policies, func(p Policy) bool {
+			return p.Policy.Name == name && p.Policy.HasQueue()
+		})
+	})
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	window := seen.Window.Milliseconds()
+	all := AllBuckets{Buckets: []PlacedBucket{}, WindowMS: &window}
+	for name, keys := range seen.Keys {
+		for _, k := range keys {
+			all.Buckets = append(all.Buckets, PlacedBucket{name, Bucket{Key: k.Key}, k.Refused})
+		}
+	}
+	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Policy, b.Policy),
+			cmp.Compare(a.Key, b.Key))
+	})
+	all.Total = len(all.Buckets)
+	all.Buckets = all.Buckets[:min(limit, all.Total)]
+	return all, each(refusedAtOnce, all.Buckets, func(b *PlacedBucket) error {
+		key, _ := job.EncodeKey(b.Key) // it was one
+		found, err := s.Bucket(ctx, b.Policy, key)
+		switch {
+		case err == nil:
+			b.Bucket = found
+		case errors.Is(err, admission.ErrUnknownPolicy):
+			return nil // just deleted
+		}
+		return err
+	})
 }

@@ -95,10 +95,10 @@ func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, e
 		return 0, err
 	}
 	var n atomic.Int64
-	each(purgesAtOnce, slices.Collect(maps.Keys(depths)), func(key job.Key) {
-		if got, _, err := s.purge(ctx, p, key); err == nil {
-			n.Add(int64(got))
-		}
+	_ = each(purgesAtOnce, slices.Collect(maps.Keys(depths)), func(key *job.Key) error {
+		got, _, err := s.purge(ctx, p, *key)
+		n.Add(int64(got))
+		return err
 	})
 	return int(n.Load()), nil
 }

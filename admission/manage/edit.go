@@ -47,7 +47,6 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
 }
 
-// untouched explains why the owner left a job alone.
 func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job, stands *job.State,
 	verb string) error {
 

@@ -100,7 +100,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// Ended returns how a job ended; the policy may be gone.
+// The policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -148,12 +148,10 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	return j, nil
 }
 
-// JobOrEnd returns a job, or how it ended.
 func (s *Service) JobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return s.orEnd(ctx, s.Job, policy, seq)
 }
 
-// WholeJobOrEnd is JobOrEnd with headers and body.
 func (s *Service) WholeJobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return s.orEnd(ctx, s.WholeJob, policy, seq)
 }

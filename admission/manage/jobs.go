@@ -55,7 +55,6 @@ type Jobs struct {
 	Next *uint64 `json:"next,omitempty"`
 }
 
-// JobStates are the states to filter by.
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
 // Only filters jobs; empty: any.
@@ -63,7 +62,7 @@ type Only struct{ State, Tag string }
 
 const mostSought = 2000 // jobs that one page examines
 
-// Jobs lists a bucket's jobs after a sequence. With a filter a page may be short.
+// With a filter a page may be short.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
 	only Only) (Jobs, error) {
 
@@ -185,10 +184,7 @@ func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arr
 		return job.Arrived{}, fmt.Errorf("%w: job %s has finished, or never was",
 			admission.ErrNotFound, job.ID(name, seq))
 	}
-	if err != nil {
-		return job.Arrived{}, translate(err)
-	}
-	return stored, nil
+	return stored, translate(err)
 }
 
 // Job returns a job that has not ended, or ErrNotFound.

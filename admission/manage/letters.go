@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DeadLetter is a job that will not be tried again.
 type DeadLetter struct {
 	ID         uint64    `json:"id"`
 	Key        string    `json:"key"`
@@ -66,7 +65,7 @@ type DeadLetters struct {
 	Discarded uint64       `json:"discarded,omitempty"`
 }
 
-// lettered is queued, but accepts a former policy that has dead letters.
+// lettered also accepts a former policy that has dead letters.
 func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
@@ -190,7 +189,7 @@ type Replayed struct {
 	Complete bool `json:"complete"`
 }
 
-// ReplaySome replays selected dead letters in order. A full bucket does not hold up others.
+// A full bucket does not hold up others.
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Replayed, error) {
 
@@ -231,7 +230,6 @@ type Discarded struct {
 	Incomplete bool   `json:"incomplete,omitempty"`
 }
 
-// DiscardSome deletes selected dead letters.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	Discarded, error) {
 

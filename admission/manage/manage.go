@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
@@ -29,16 +30,14 @@ type Options struct {
 	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
 	// most a fifth of it.
 	Timeout     time.Duration
-	BulkTimeout time.Duration // of bulk operations; default 20 s
-	// Followed waits until this process follows a policy in at least this revision, or has
-	// forgotten it (0).
+	BulkTimeout time.Duration // default 20 s
+	// Followed waits until this process follows at least this revision, or none (0).
 	Followed func(ctx context.Context, policy string, revision uint64)
-	// Possible returns why this installation cannot follow a policy.
+	// why this installation cannot follow a policy
 	Possible func(before, p policy.Policy) []policy.Problem
 	Watch    *watch.Watch // default: its own
-	// Audited returns an auditor's view of a bucket.
-	Audited func(policy string, key job.Key) (audit.Standing, bool)
-	Logger  *slog.Logger
+	Audited  func(policy string, key job.Key) (audit.Standing, bool)
+	Logger   *slog.Logger
 }
 
 // Service manages one installation. It is safe for concurrent use. Errors are
@@ -64,12 +63,8 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	if o.Audited == nil {
 		o.Audited = func(string, job.Key) (s audit.Standing, known bool) { return s, false }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Watch == nil {
-		o.Watch = watch.New(broker)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Watch = cmp.Or(o.Watch, watch.New(broker))
 	return &Service{broker, store.New(broker, o.Logger), producer, o,
 		make(chan struct{}, listsAtOnce), make(chan struct{}, 1)}
 }
@@ -85,10 +80,7 @@ func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) 
 	if errors.Is(err, queue.ErrNotFound) {
 		return policy.Entry{}, admission.UnknownPolicy(name)
 	}
-	if err != nil {
-		return policy.Entry{}, change(err)
-	}
-	return entry, nil
+	return entry, change(err)
 }
 
 func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error) {
@@ -130,24 +122,25 @@ func (s *Service) partitionOf(p policy.Policy, key job.Key) int {
 	return job.Partition(subject, p.Partitions)
 }
 
-func each[T any](n int, all []T, do func(T)) {
+func each[T any](n int, all []T, do func(*T) error) error {
 	var running sync.WaitGroup
-	slots := make(chan struct{}, n)
-	for _, one := range all {
+	slots, errs := make(chan struct{}, n), make([]error, len(all))
+	for i := range all {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			do(one)
+			errs[i] = do(&all[i])
 		})
 	}
 	running.Wait()
+	return cmp.Or(errs...)
 }
 
 type clientKey struct{}
 
 type client struct{ name, address string }
 
-// WithClient names the client of the requests of a context, for the audit list.
+// WithClient is for the audit list.
 func WithClient(ctx context.Context, name, address string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client{name, address})
 }
@@ -190,13 +183,12 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	}
 }
 
-// Changes is a page of the audit list.
 type Changes struct {
 	Changes []queue.Change `json:"changes"`
 	Next    *uint64        `json:"next,omitempty"`
 }
 
-// Audit lists changes before an id (0: the last ones), newest first, of one policy or of all.
+// Audit lists changes before an id (0: the last ones), newest first.
 func (s *Service) Audit(ctx context.Context, name string, before uint64, limit int) (Changes,
 	error) {
 
@@ -237,4 +229,15 @@ func translate(err error) error {
 		return fmt.Errorf("%w: others changed the same at the same time", admission.ErrConflict)
 	}
 	return err
+}
+
+func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	set, err := s.policies.Policies(ctx)
+	if err != nil {
+		return nil, change(err)
+	}
+	drainers, err := workers.Drainers(ctx, s.broker, set)
+	return drainers, translate(err)
 }

@@ -44,7 +44,7 @@ type Write struct {
 	// If reports whether this revision, 0 for none, may be overwritten; nil: any.
 	If     func(revision uint64) bool
 	DryRun bool
-	// Possible returns why the caller must not write it.
+	// why the caller must not write it
 	Possible func(before, p policy.Policy) []policy.Problem
 	Paused   *bool // as the caller assumes; otherwise ErrConflict
 }
@@ -77,10 +77,7 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.entry(ctx, name)
-	if err != nil {
-		return Policy{}, err
-	}
-	return described(entry), nil
+	return described(entry), err
 }
 
 func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
@@ -110,7 +107,6 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	})
 }
 
-// turn waits until a new policy may be made.
 func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
 	if s.broker.Replicas() < 2 || w.DryRun {
 		return func() {}, nil
@@ -137,7 +133,7 @@ func (m making) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// PatchPolicy applies a JSON merge patch (RFC 7396).
+// RFC 7396
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
@@ -212,7 +208,7 @@ type policyChange struct {
 	lowered bool  // the stream has the new capacity
 }
 
-// of returns the new policy; current is nil if there is none.
+// current is nil if there is none.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -235,7 +231,6 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	return p, err
 }
 
-// fit returns the new policy if this installation can follow it.
 func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
 	if err := c.w.check(before.Revision); err != nil {
 		return policy.Policy{}, err
@@ -287,7 +282,6 @@ func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Polic
 	return true, s.broker.Apply(ctx, p)
 }
 
-// restore resets the stream after a failed change.
 func (s *Service) restore(ctx context.Context, name string) {
 	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
 	defer cancel()
@@ -302,7 +296,7 @@ func (s *Service) restore(ctx context.Context, name string) {
 	}
 }
 
-// change makes an invalid change a conflict.
+// An invalid change is a conflict.
 func change(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
@@ -316,7 +310,6 @@ func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint6
 	s.options.Followed(ctx, name, revision)
 }
 
-// PausePolicy pauses or resumes the starts of a policy.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -68,14 +68,13 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	return done, nil
 }
 
-// cancelAll returns the sequence through which all are done.
+// cancelAll returns through which sequence all are done.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
 	done *CancelledTagged) (uint64, error) {
 
 	var mu sync.Mutex
-	var failed error
-	each(cancelsAtOnce, page, func(stored job.Arrived) {
-		_, err := s.cancel(ctx, name, storedJob(name, stored))
+	err := each(cancelsAtOnce, page, func(stored *job.Arrived) error {
+		_, err := s.cancel(ctx, name, storedJob(name, *stored))
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -84,8 +83,10 @@ func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived
 		case errors.Is(err, admission.ErrConflict), errors.Is(err, admission.ErrNotFound):
 			done.Left++
 		default:
-			through, failed = min(through, stored.Seq-1), err
+			through = min(through, stored.Seq-1)
+			return err
 		}
+		return nil
 	})
-	return through, failed
+	return through, err
 }

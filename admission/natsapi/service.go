@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -47,37 +48,33 @@ const (
 )
 
 type Options struct {
-	// Management answers requests about jobs and buckets; nil: there are none.
+	// nil: nothing is said of jobs and buckets
 	Management *manage.Service
 	// default 4096; others get 503
 	MaxConcurrent int
-	// Budget bounds the bytes of requests; default [admission.DefaultBudget] for this service.
+	// default [admission.DefaultBudget] for this service
 	Budget  *admission.Budget
 	Grace   time.Duration
 	Version string
-	// called once the service is reachable; may be nil
+	// once reachable; may be nil
 	Started  func()
 	Answered func(status int)
 	// for unexpected errors
 	Logger *slog.Logger
 }
 
-// Serve returns a function that answers requests until its context ends, then leaves the queue
-// group and answers the rest. nc must not be shared: requests would delay acknowledgements.
+// Serve returns a part that, when its context ends, leaves the queue group and answers the rest. nc
+// must not be shared: requests would delay acknowledgements.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Version = cmp.Or(o.Version, "0.0.0")
-	if o.Budget == nil {
-		o.Budget = admission.NewBudget(admission.DefaultBudget)
-	}
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
 	if o.Answered == nil {
 		o.Answered = func(int) {}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return func(ctx context.Context) error {
 		s := &server{
 			nc:      nc,
@@ -97,7 +94,7 @@ type server struct {
 	service Service
 	options Options
 	errors  *answer.Errors
-	slots   chan struct{} // one element per request in progress
+	slots   chan struct{} // of requests in progress
 }
 
 type endpoint struct {
@@ -156,7 +153,7 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// reached waits until the server has the subscriptions.
+// until the server has the subscriptions
 func (s *server) reached(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -207,7 +204,8 @@ func (s *server) finish(others int) {
 func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	busy := false // used only by the subscription's goroutine
 	return micro.HandlerFunc(func(r micro.Request) {
-		size, from := int64(len(r.Data())), s.from(e, r)
+		policy, _, _ := s.names.ParseRequest(e.name, r.Subject())
+		size, from := int64(len(r.Data())), natsClient(policy)
 		if err := s.options.Budget.Reserve(from, size); err != nil {
 			s.respond(r, s.errors.Answer(err))
 			return
@@ -228,11 +226,6 @@ func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 }
 
 // NATS does not identify users, whose permissions go by policy.
-func (s *server) from(e endpoint, r micro.Request) admission.Client {
-	policy, _, _ := s.names.ParseRequest(e.name, r.Subject())
-	return natsClient(policy)
-}
-
 func natsClient(policy string) admission.Client {
 	return admission.Client{Name: "nats " + policy}
 }
@@ -284,10 +277,7 @@ func (s *server) submit(ctx context.Context, r micro.Request, policy string, key
 	outcome, err := s.service.Submit(ctx,
 		admission.SubmitRequest{Policy: policy, Key: key, Header: r.Headers(),
 			Body: r.Data(), From: natsClient(policy)})
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return answer.Submitted(outcome), nil
+	return answer.Submitted(outcome), err
 }
 
 func (s *server) check(ctx context.Context, r micro.Request, policy string, key job.Key) (
@@ -306,10 +296,7 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 		ask = s.service.Peek
 	}
 	checked, err := ask(ctx, request)
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return answer.Checked(checked), nil
+	return answer.Checked(checked), err
 }
 
 func numbered[T any](ask func(ctx context.Context, policy string, seq uint64) (T, error)) question {
@@ -354,4 +341,44 @@ func (s *server) respond(r micro.Request, a answer.Answer) {
 	if err := r.Respond(a.Body, micro.WithHeaders(encode(a))); err != nil {
 		s.options.Logger.Debug("an answer could not be sent", "subject", r.Subject(), "error", err)
 	}
+}
+
+const StatusHeader = job.HeaderStatus
+
+func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
+	policy, form, ok := s.names.ParseRequest(endpoint, subject)
+	if !ok {
+		return "", "", &admission.RequestError{Field: "subject", Reason: "names no policy"}
+	}
+	key, err := job.ParseKey(form)
+	if err != nil {
+		return "", "", admission.InvalidKey(err)
+	}
+	return policy, key, nil
+}
+
+// headerLost rejects a request whose unreadable headers the client library left out: without its
+// Idempotency-Key it would be a different job. micro hides the message, whose size reveals the
+// loss.
+func headerLost(r micro.Request) error {
+	field := reflect.Indirect(reflect.ValueOf(r)).FieldByName("msg")
+	if !field.IsValid() || r.Headers() != nil {
+		return nil
+	}
+	m := (*nats.Msg)(field.UnsafePointer())
+	if m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return &admission.RequestError{Field: "headers",
+			Reason: "cannot be read: one line for each, " +
+				"NAME: VALUE, without control characters"}
+	}
+	return nil
+}
+
+func encode(a answer.Answer) micro.Headers {
+	h := make(micro.Headers, len(a.Header)+1)
+	h[StatusHeader] = []string{strconv.Itoa(a.Status)}
+	for _, field := range a.Header {
+		h[field.Name] = []string{field.Value}
+	}
+	return h
 }

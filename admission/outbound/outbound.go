@@ -41,19 +41,17 @@ const (
 	keepIdle = 50 * time.Second
 )
 
-// DefaultStall is the default of [Options.Stall].
 const DefaultStall = 30 * time.Second
 
-// Outcomes of requests, for [Options.Called].
+// For [Options.Called].
 const (
 	OutcomeAnswered  = "answered"
 	OutcomeThrottled = "throttled" // by the upstream
-	OutcomeFailed    = "failed"    // the upstream did not answer
+	OutcomeFailed    = "failed"    // to answer
 	OutcomeRefused   = "refused"   // by Penstock
-	OutcomeWithdrawn = "withdrawn" // the caller left while it waited
+	OutcomeWithdrawn = "withdrawn" // by the caller, while it waited
 )
 
-// Options are the settings of [New].
 type Options struct {
 	Routes  []Route
 	Acquire func(context.Context, permits.Request) (*permits.Permit, error)
@@ -61,36 +59,28 @@ type Options struct {
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes.
 	Budget *admission.Budget
 	// Stall bounds the time between two reads of a body; default [DefaultStall].
-	Stall time.Duration
-	// Called gets the outcome of each request, and how long it waited.
+	Stall  time.Duration
 	Called func(policy, outcome string, waited time.Duration)
 	// Trace makes the spans of a request that has waited since an instant, and now is sent, or
-	// refused with err. It may add to the upstream's header, to. end ends the span of the answer.
-	// Nil: no spans.
+	// refused with err. It may add to the upstream's header, to. end ends the answer's span.
 	Trace func(policy, key string, since time.Time, from, to http.Header,
 		err error) (end func(status int, err error))
 	Transport *http.Transport // to the upstreams; nil: its own
 	Logger    *slog.Logger
 }
 
-// Proxy is the handler of a listener.
 type Proxy struct {
 	options  Options
 	routes   atomic.Pointer[[]*route]
-	reverse  httputil.ReverseProxy // shared by all calls
+	reverse  httputil.ReverseProxy
 	again    refusals
 	stopping context.Context
 	stop     context.CancelFunc
 }
 
-// New makes a proxy with valid routes.
 func New(o Options) (*Proxy, error) {
-	if o.Transport == nil {
-		o.Transport = NewTransport()
-	}
-	if o.Budget == nil {
-		o.Budget = admission.NewBudget(admission.DefaultBudget)
-	}
+	o.Transport = cmp.Or(o.Transport, NewTransport())
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
 	o.Stall = cmp.Or(o.Stall, DefaultStall)
 	if o.Called == nil {
 		o.Called = func(string, string, time.Duration) {}
@@ -101,16 +91,14 @@ func New(o Options) (*Proxy, error) {
 			return func(int, error) {}
 		}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	p := &Proxy{options: o, reverse: httputil.ReverseProxy{FlushInterval: -1,
 		BufferPool: buffers, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	return p, p.SetRoutes(o.Routes)
 }
 
-// SetRoutes replaces the routes, by valid ones, for later requests.
+// SetRoutes is for later requests.
 func (p *Proxy) SetRoutes(of []Route) error {
 	routes, err := newRoutes(of, p.options.Transport)
 	if err == nil {
@@ -119,7 +107,7 @@ func (p *Proxy) SetRoutes(of []Route) error {
 	return err
 }
 
-// NewTransport returns a transport for proxies to share.
+// NewTransport is for proxies to share.
 func NewTransport() *http.Transport {
 	t := httptarget.Client().Transport.(*http.Transport)
 	t.IdleConnTimeout, t.DisableCompression = keepIdle, true
@@ -130,7 +118,6 @@ func NewTransport() *http.Transport {
 // Stop refuses new and waiting requests; started ones continue.
 func (p *Proxy) Stop() { p.stop() }
 
-// ServeHTTP implements [http.Handler].
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Proxy: p, routes: *p.routes.Load(), in: r}
 	defer func() { p.options.Budget.Release(c.from, c.held) }()
@@ -145,7 +132,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reverse.ServeHTTP(w, r)
 }
 
-// call is a request on its way.
 type call struct {
 	*Proxy
 	routes  []*route
@@ -159,9 +145,9 @@ type call struct {
 	trace   func(status int, err error) // ends the span
 
 	from  admission.Client
-	body  []byte // its beginning
-	whole bool   // body is complete
-	held  int64  // of the budget
+	body  []byte // its beginning, unless whole
+	whole bool
+	held  int64 // of the budget
 }
 
 func (c *call) prepare(connection *http.ResponseController) error {
@@ -229,7 +215,7 @@ var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body does not 
 var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
 	"this process is about to end", time.Second, "true"}
 
-// read reads as much of the body as the budget permits.
+// read stops where the budget does.
 func (c *call) read(deadline func(time.Time)) error {
 	if c.in.ContentLength == 0 {
 		c.whole = true
@@ -261,7 +247,6 @@ func (c *call) read(deadline func(time.Time)) error {
 	return nil
 }
 
-// ask makes the request for a start.
 func (c *call) ask(key job.Key) error {
 	var own job.Arrived
 	own.ReadHeader(c.in.Header)
@@ -304,7 +289,7 @@ func (c *call) ask(key job.Key) error {
 	return nil
 }
 
-// rewrite makes the upstream's request. httputil has removed the fields restored here.
+// httputil has removed the fields restored here.
 func (c *call) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL, r.Out.Host = c.target, ""
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
@@ -343,7 +328,7 @@ func (c *call) modify(response *http.Response) error {
 	return nil
 }
 
-// own returns the proxy's URL for an upstream's, and other URLs unchanged.
+// own leaves URLs unchanged that are no upstream's.
 func (c *call) own(text string) string {
 	reference, err := url.Parse(text)
 	if err != nil {
@@ -375,7 +360,6 @@ func (c *call) own(text string) string {
 	return text
 }
 
-// refuse answers for the upstream.
 func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	r := refused(err)
 	if c.in.Context().Err() != nil && r != stalled {
@@ -404,8 +388,6 @@ type (
 	pool   struct{ free sync.Pool }
 )
 
-// Get implements [httputil.BufferPool].
 func (p *pool) Get() []byte { return p.free.Get().(*buffer)[:] }
 
-// Put implements [httputil.BufferPool].
 func (p *pool) Put(b []byte) { p.free.Put((*buffer)(b)) }

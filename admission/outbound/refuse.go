@@ -17,20 +17,19 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 )
 
-// ErrorHeader is the header of the proxy's own answers that holds the code of the error.
+// ErrorHeader holds the code of an answer of the proxy itself.
 const ErrorHeader = "Penstock-Error"
 
 const mostRetryAfter = 120 * time.Second // openai-python gives up above it
 
 const codeUpstream = "upstream" // did not answer
 
-// refusal is an answer of the proxy itself.
 type refusal struct {
 	status int
 	code   string
 	detail string
 	again  time.Duration // until the retry; 0: unknown
-	retry  string        // for SDKs: true, false or empty
+	retry  string        // true, false or empty
 }
 
 func (r *refusal) Error() string { return r.detail }
@@ -125,7 +124,7 @@ func (r *refusals) add(id uint64) {
 	r.ids[id] = id != 0
 }
 
-// take reports whether a request was refused, and forgets it.
+// take also forgets the request.
 func (r *refusals) take(id uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

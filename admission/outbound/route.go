@@ -68,18 +68,15 @@ type Route struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// Values of Route.OnThrottle.
 const (
 	Pass   = "pass"
 	Absorb = "absorb"
 )
 
-// part matches a placeholder of a key.
 var part = regexp.MustCompile(`\{([a-z]+)(?:\.([A-Za-z0-9-]+))?\}`)
 
 var pathPattern = regexp.MustCompile(`^(/[^/?#\s]+)*$`)
 
-// Check reports each problem with its field.
 func (r Route) Check(add func(field, format string, args ...any)) {
 	if strings.ContainsAny(r.Host, "/:* ") {
 		add("host", "%.80q: want a name without a port", r.Host)
@@ -130,14 +127,13 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 	}
 }
 
-// route is a Route in use.
 type route struct {
 	Route
 	base      *url.URL
 	transport http.RoundTripper
 }
 
-// newRoutes returns routes in order of precedence.
+// newRoutes orders by precedence.
 func newRoutes(all []Route, transport *http.Transport) (routes []*route, err error) {
 	for _, r := range all {
 		base, err := url.Parse(r.Upstream)
@@ -158,7 +154,7 @@ func newRoutes(all []Route, transport *http.Transport) (routes []*route, err err
 	return routes, nil
 }
 
-// match returns a matching path without the prefix.
+// match cuts off the prefix.
 func (r *route) match(host, path string) (rest string, ok bool) {
 	if r.Host != "" && !strings.EqualFold(r.Host, host) {
 		return "", false
@@ -169,7 +165,6 @@ func (r *route) match(host, path string) (rest string, ok bool) {
 	return rest, ok
 }
 
-// below returns the rest of a path at or below the prefix.
 func below(path, prefix string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, prefix)
 	return rest, ok && (rest == "" || rest[0] == '/')
@@ -190,7 +185,6 @@ func dotted(path string) bool {
 
 func hostName(host string) string { return (&url.URL{Host: host}).Hostname() }
 
-// to returns the upstream's URL.
 func (r *route) to(rest string, request *url.URL) (*url.URL, error) {
 	u := *r.base
 	u.RawPath = strings.TrimSuffix(r.base.EscapedPath(), "/") + rest
@@ -213,7 +207,6 @@ func origin(u *url.URL) string {
 	return strings.ToLower(u.Scheme + "://" + host)
 }
 
-// used reads the costs in an answer's header.
 func (r *route) used(header http.Header) map[string]int64 {
 	used := map[string]int64{}
 	for cost, at := range r.CostFromResponse {

@@ -57,7 +57,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// hold waits until a pause has ended, and has reached the bucket.
+// hold waits until a pause has ended and reached the bucket.
 func (c *call) hold(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(max(pause, leastHold))
 	defer timer.Stop()
@@ -165,7 +165,6 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	return response, notThrottled, nil
 }
 
-// settling is a body whose end settles the start.
 type settling struct {
 	io.ReadCloser
 	permit *permits.Permit
@@ -176,7 +175,6 @@ type settling struct {
 	ended  sync.Once
 }
 
-// Read implements [io.Reader].
 func (s *settling) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if s.meter != nil {
@@ -188,12 +186,11 @@ func (s *settling) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [io.Writer], for upgraded connections.
+// Write is for upgraded connections.
 func (s *settling) Write(p []byte) (int, error) {
 	return s.ReadCloser.(io.Writer).Write(p)
 }
 
-// Close implements [io.Closer].
 func (s *settling) Close() error {
 	s.end(false)
 	return s.ReadCloser.Close()

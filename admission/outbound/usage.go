@@ -52,7 +52,7 @@ func estimate(body []byte) int64 {
 	return max(1, tokens+int64(text+3)/4+int64(min(answer, math.MaxInt32)))
 }
 
-// base64 has the characters of both alphabets of RFC 4648.
+// both alphabets of RFC 4648
 var base64 = func() (is [256]bool) {
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_" {
 		is[c] = true
@@ -85,7 +85,7 @@ type usage struct {
 	CacheCreation int64 `json:"cache_creation_input_tokens"`
 }
 
-// tokens returns the sum; 0: unknown.
+// 0: unknown
 func (u usage) tokens() int64 {
 	if u.Total > 0 {
 		return u.Total
@@ -105,7 +105,7 @@ func (u *usage) read(document []byte) {
 	}{u, holder{u}, holder{u}})
 }
 
-// meter reads the costs from a copy of an answer's body.
+// meter reads a copy of an answer's body.
 type meter struct {
 	copy   *io.PipeWriter
 	done   chan struct{}
@@ -159,7 +159,6 @@ func (m *meter) read(from io.Reader, status int, header http.Header) {
 	}
 }
 
-// document reads an answer, or one of the documents of a stream.
 func (m *meter) document(u *usage, text []byte) {
 	if m.tokens != "" && bytes.Contains(text, []byte(`"usage"`)) {
 		if u.read(text); u.tokens() > 0 {
@@ -173,7 +172,6 @@ func (m *meter) document(u *usage, text []byte) {
 	}
 }
 
-// end returns the costs of a whole answer.
 func (m *meter) end(whole bool) map[string]int64 {
 	if whole {
 		_ = m.copy.Close() // never fails
@@ -186,7 +184,6 @@ func (m *meter) end(whole bool) map[string]int64 {
 	return m.used
 }
 
-// decoded removes the content coding of a body.
 func decoded(body io.Reader, coding string) (io.Reader, error) {
 	switch strings.ToLower(strings.TrimSpace(coding)) {
 	case "gzip", "x-gzip":

@@ -10,10 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Status is how the target answered a call.
+// Status of a call, by its target.
 type Status string
 
-// The statuses.
 const (
 	Done        Status = job.CallDone        // it answered
 	Failed      Status = job.CallFailed      // it failed, perhaps because of the call
@@ -22,14 +21,13 @@ const (
 	Throttled   Status = job.CallThrottled   // it asked for a pause of the bucket
 )
 
-// Result is how a call ended.
 type Result struct {
 	Status Status
 	// RetryAfter pauses the bucket, for any status; 0: not, or of Throttled for the policy's
 	// backoff.
 	RetryAfter time.Duration
-	Used       map[string]int64 // the actual costs, by name; others stay as estimated
-	Err        error            // why the call failed
+	Used       map[string]int64 // actual costs, by name; others stay as estimated
+	Err        error
 }
 
 // Permit allows one call, which must begin by StartBy or be returned.
@@ -41,13 +39,12 @@ type Permit struct {
 	// need be reported.
 	Lease time.Duration
 
-	call  *call                // of a caller over NATS
-	tell  func(job.Call) error // of a remote permit
+	tell  func(job.Call) error
 	once  sync.Once
 	ended chan job.Call // the settlement, for hold or keep
 }
 
-// Lent returns a permit that another process lent ([Client.Lend]), which gets the reports of tell.
+// Lent is a permit of another process ([Client.Lend]), which gets the reports of tell.
 func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call) error) *Permit {
 	p := &Permit{ID: id, StartBy: startBy, Lease: lease, tell: tell, ended: make(chan job.Call, 1)}
 	if lease > 0 {
@@ -56,23 +53,18 @@ func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call)
 	return p
 }
 
-// Settle reports how the call ended. Only the first Settle or Return counts.
+// Only the first Settle or Return counts.
 func (p *Permit) Settle(r Result) {
 	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(r.RetryAfter), Used: r.Used,
 		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
 }
 
-// Pause pauses the bucket at once, while the call goes on.
+// Pause pauses the bucket while the call goes on.
 func (p *Permit) Pause(d time.Duration) {
-	c := job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)}
-	if p.tell != nil {
-		go p.repeat(c)
-	} else {
-		go func() { _ = p.call.Tell(p.call.policy, p.call.question.Key, c) }() // repeats by itself
-	}
+	go p.repeat(job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)})
 }
 
-// Return gives the permit back; the call must not begin.
+// Return: the call must not begin.
 func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
@@ -84,18 +76,14 @@ func text(err error) string {
 	return err.Error()
 }
 
-// settle ends the permit. Without a lease, an idle settlement is not sent.
+// Without a lease, an idle settlement is not sent.
 func (p *Permit) settle(c job.Call, idle bool) {
 	p.once.Do(func() {
 		switch {
 		case p.Lease > 0:
 			p.ended <- c
-		case idle:
-		case p.tell != nil:
+		case !idle:
 			go p.repeat(c)
-		default:
-			p.call.answers = p.call.follow(p.call.question.Call.ID)
-			go p.call.finish(c)
 		}
 	})
 }
@@ -126,8 +114,7 @@ func (p *Permit) repeat(c job.Call) {
 }
 
 // hold renews the lease at a third of it, and soon after the owner has changed.
-func (p *Permit) hold() {
-	k := p.call
+func (p *Permit) hold(k *call) {
 	k.question.Op = job.OpSettle
 	k.question.Call = &job.Call{ID: k.question.Call.ID, Status: job.CallProgress}
 	every := max(p.Lease/3, time.Millisecond)
@@ -136,7 +123,7 @@ func (p *Permit) hold() {
 	for {
 		select {
 		case c := <-p.ended:
-			k.finish(c)
+			p.repeat(c)
 			return
 		case <-k.close:
 			return

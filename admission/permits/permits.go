@@ -20,9 +20,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Request asks for a start.
 type Request struct {
-	Policy, Key string           // select the bucket, as for a job
+	Policy, Key string           // as for a job
 	Cost        int64            // slots of the rate; default 1
 	Costs       map[string]int64 // by name, for limits that count a named cost; default Cost
 	Priority    int              // higher first; calls precede the bucket's jobs
@@ -31,7 +30,7 @@ type Request struct {
 }
 
 const (
-	// DefaultWait and MaxWait are for [Request.Wait].
+	// of [Request.Wait]
 	DefaultWait, MaxWait = 30 * time.Second, 10 * time.Minute
 	// StartWithin bounds the time from a caller's last question to its start: a later owner of the
 	// bucket may have started others instead.
@@ -43,10 +42,10 @@ const (
 	settleTries = 5
 )
 
-// Client acquires permits from the owners of buckets over NATS. It is safe for concurrent use.
+// Client asks the owners of buckets over NATS. It is safe for concurrent use.
 type Client struct {
-	// Callable returns why calls of a policy may not wait any longer. It is asked every two
-	// seconds. Nil: they may.
+	// Callable returns why calls of a policy may not wait any longer, asked every two seconds; may be
+	// nil.
 	Callable func(policy string) error
 
 	nc    *nats.Conn
@@ -61,13 +60,12 @@ type Client struct {
 }
 
 type answer struct {
-	question int // its number
+	question int
 	turn     job.Turn
 	err      string
 	nobody   bool // no process owns the partition
 }
 
-// New returns a client of the installation with these names.
 func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	c := &Client{nc: nc, names: names, inbox: nc.NewInbox() + ".", close: make(chan struct{}),
 		waiting: map[string]chan<- answer{}, partitions: map[string]int{}}
@@ -78,7 +76,7 @@ func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the client and the renewal of its permits.
+// Close also ends the renewal of permits.
 func (c *Client) Close() {
 	close(c.close)
 	_ = c.sub.Unsubscribe() // the connection may be closed already
@@ -128,7 +126,7 @@ type call struct {
 	question job.Question // its Call changes
 	first    time.Time
 	answers  <-chan answer
-	asked    int       // number of questions so far
+	asked    int       // questions so far
 	at       time.Time // of the last one
 }
 
@@ -137,22 +135,32 @@ type call struct {
 // bucket is paused; [*admission.RequestError] for costs that can never pass;
 // [admission.ErrNoDrainer] if no drainer answers within the wait; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
-	p, err := c.Lend(ctx, r)
-	switch {
-	case err != nil:
+	p, k, err := c.lend(ctx, r)
+	if err != nil {
 		return nil, err
-	case p.Lease > 0:
-		p.call.answers = c.follow(p.ID)
-		go p.hold()
+	}
+	key := k.question.Key
+	p.tell = func(of job.Call) error {
+		of.ID = cmp.Or(of.ID, p.ID)
+		return c.Tell(r.Policy, key, of)
+	}
+	if p.Lease > 0 {
+		k.answers = c.follow(p.ID)
+		go p.hold(k)
 	}
 	return p, nil
 }
 
 // Lend is Acquire for a remote caller, which renews and ends the lease by [Client.Tell].
 func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
+	p, _, err := c.lend(ctx, r)
+	return p, err
+}
+
+func (c *Client) lend(ctx context.Context, r Request) (*Permit, *call, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
-		return nil, admission.InvalidKey(err)
+		return nil, nil, admission.InvalidKey(err)
 	}
 	k := c.call(r.Policy, key, rand.Text())
 	k.question.Cost, k.question.Costs, k.question.Priority = r.Cost, r.Costs, r.Priority
@@ -161,7 +169,8 @@ func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
 	if by, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(0, time.Until(by)))
 	}
-	return k.acquire(ctx, wait)
+	p, err := k.acquire(ctx, wait)
+	return p, k, err
 }
 
 func (c *Client) call(policy string, key job.Key, id string) *call {
@@ -209,7 +218,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 			case a.turn.State == job.TurnGo:
 				by := k.at.Add(StartWithin)
 				if time.Now().Before(by) {
-					return &Permit{StartBy: by, call: k, ended: make(chan job.Call, 1),
+					return &Permit{StartBy: by, ended: make(chan job.Call, 1),
 						ID:    k.question.Call.ID,
 						Lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
 				}
@@ -277,7 +286,7 @@ func refused(policy string, t job.Turn) error {
 	return e
 }
 
-// ask asks whether the call may begin now, and gives up the start of an earlier question.
+// ask gives up the start of an earlier question.
 func (k *call) ask(wait time.Duration) {
 	k.at = time.Now()
 	k.asked++
@@ -294,7 +303,7 @@ func (k *call) withdraw() {
 	k.send()
 }
 
-// partitioned records the number of a policy's partitions, and reports whether it changed.
+// partitioned reports whether the number of a policy's partitions has changed.
 func (k *call) partitioned(n int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -322,18 +331,7 @@ func (k *call) send() {
 	_ = k.nc.PublishRequest(subject, k.inbox+of.ID+"-"+strconv.Itoa(k.asked), body)
 }
 
-func (k *call) finish(c job.Call) {
-	c.ID = k.question.Call.ID
-	defer k.unfollow(c.ID)
-	k.question.Op, k.question.Call = job.OpSettle, &c
-	for range settleTries {
-		if k.tell() != "" {
-			return
-		}
-	}
-}
-
-// tell sends the question and returns the state in the answer; empty: ask again.
+// tell returns the state in the answer; empty: ask again.
 func (k *call) tell() string {
 	k.asked++
 	k.send()

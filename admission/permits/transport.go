@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/oneshot"
 )
 
-// Acquirer acquires permits, as [*Client] does.
+// Acquirer is a [*Client], for example.
 type Acquirer interface {
 	Acquire(ctx context.Context, r Request) (*Permit, error)
 }
@@ -78,7 +78,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, nil
 }
 
-// acquire returns permits that have expired, and asks again.
+// acquire asks again for permits that have expired.
 func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	for {
 		permit, err := t.Permits.Acquire(ctx, c)
@@ -107,7 +107,7 @@ type body struct {
 	end func()
 }
 
-// Write implements [io.Writer], for upgraded connections.
+// Write is for upgraded connections.
 func (b body) Write(p []byte) (int, error) { return b.ReadCloser.(io.Writer).Write(p) }
 
 func (b body) Close() error {

@@ -51,7 +51,10 @@ func (s *Service) apply(ctx context.Context, f File) error {
 		return err
 	}
 	if f.Entries == nil {
-		s.unsaid(f.Set, len(before.Texts))
+		if n := len(before.Texts); n > 0 {
+			s.options.Logger.Warn("the file has no list of schedules any more: those that it had "+
+				"go on; schedules: [] ends them", "set", f.Set, "schedules", n)
+		}
 		return nil
 	}
 	var texts []string
@@ -114,13 +117,6 @@ func (s *Service) write(ctx context.Context, f File, written []string,
 func brief(e Entry) string {
 	sum := sha256.Sum256([]byte(e.id()))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
-}
-
-func (s *Service) unsaid(set string, n int) {
-	if n > 0 {
-		s.options.Logger.Warn("the file has no list of schedules any more: those that it had "+
-			"go on; schedules: [] ends them", "set", set, "schedules", n)
-	}
 }
 
 func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error) {

@@ -44,7 +44,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Service manages schedules and submits their jobs. It is safe for concurrent use.
+// Service is safe for concurrent use.
 type Service struct {
 	broker  *queue.Broker
 	jobs    *admission.Service
@@ -53,9 +53,7 @@ type Service struct {
 
 func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	o.Sink = queue.Sinks{o.Sink}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Note == nil {
 		o.Note = func(context.Context, string, ...any) {}
 	}
@@ -126,7 +124,6 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	return shown(made), nil
 }
 
-// sound validates the schedule's jobs.
 func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]string, error)) (
 	made queue.Schedule, err error) {
 	r.Name = cmp.Or(r.Name, DefaultName)
@@ -177,7 +174,6 @@ type Detail struct {
 	Base64 []byte              `json:"base64,omitempty"`
 }
 
-// Get returns a schedule, or [admission.ErrNotFound].
 func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	name string) (Detail, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)

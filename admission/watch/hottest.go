@@ -87,11 +87,11 @@ func (all *heat) hottest(now time.Time, most int) []KeyStat {
 }
 
 type Refusals struct {
-	Window time.Duration        // over which they were counted, at most a minute
+	Window time.Duration        // at most a minute
 	Keys   map[string][]KeyStat // at most [MostKeys] per policy
 }
 
-// Refusals returns this process's refusals. The first call starts the counting.
+// Refusals are this process's. The first call starts the counting.
 func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -61,7 +61,7 @@ const (
 )
 
 type figures struct {
-	last    int64 // second of the last event
+	last    int64 // event, in Unix seconds
 	seconds [window]second
 	times   [parts]part
 	hot     heat // keys by checks
@@ -156,7 +156,6 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Take takes the answers of this process.
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
@@ -190,7 +189,7 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// Stats returns at most keys keys of each policy. The first call starts the watch.
+// The first call starts the watch.
 func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -26,13 +26,13 @@ const (
 	MaxListeners = 100
 )
 
-// Reasons why a listener ended.
+// Why a listener ended.
 const (
 	Slow     = "slow"     // too far behind
 	Stopping = "stopping" // the process is stopping
 )
 
-// Event is a step of a job. IDs of one process are consecutive, except for filtered events.
+// IDs of one process are consecutive, except for filtered events.
 type Event struct {
 	ID         string    `json:"-"`
 	At         time.Time `json:"at"`
@@ -75,11 +75,11 @@ type Watch struct {
 
 	mu        sync.Mutex
 	closed    bool
-	stop      func() // stops listening; nil: not listening
+	stop      func() // nil: not listening
 	idle      *time.Timer
 	began     time.Time // start of listening
 	number    uint64    // of the last event
-	recent    []Event   // ring buffer indexed by number
+	recent    []Event   // by number modulo kept
 	listeners map[*Listener]bool
 	places    *admission.Budget
 	figures   map[string]*figures // by policy
@@ -145,7 +145,6 @@ func (w *Watch) end(l *Listener, reason string) {
 	w.places.Release(l.from, 1)
 }
 
-// hear starts the watch, or prolongs it.
 func (w *Watch) hear() error {
 	if w.closed {
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)

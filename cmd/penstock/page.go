@@ -41,11 +41,6 @@ func (p page) write(file string) error {
 	return writeFile(file, out.Bytes())
 }
 
-func writePage(file string, t traced, all []*play, window time.Duration) error {
-	return page{Title: "Simulation", About: t.String(), Charts: chartsOf(all),
-		Table: cells(playTable(all, whatif.Options{Window: window}))}.write(file)
-}
-
 func chartsOf(all []*play) []chart {
 	unit, name := timeUnit(all)
 	over := func(p *play, name, color string, value func(whatif.Bin) float64) series {

@@ -21,7 +21,7 @@ import (
 func (a *app) schedules() *cobra.Command {
 	g := group("schedules", "Look at schedules, make, pause and end them", a.schedulesList(),
 		a.schedulesShow(), a.schedulesSet(), a.schedulesPause(true), a.schedulesPause(false),
-		a.schedulesRemove())
+		a.scheduleChange("rm", "End a schedule", http.MethodDelete, "is gone", nil))
 	g.Aliases = []string{"schedule"}
 	return g
 }
@@ -204,10 +204,6 @@ func (a *app) schedulesPause(paused bool) *cobra.Command {
 		use, short, done, query = "resume", "Resume a paused schedule", "is resumed", "0"
 	}
 	return a.scheduleChange(use, short, http.MethodPatch, done, url.Values{"paused": {query}})
-}
-
-func (a *app) schedulesRemove() *cobra.Command {
-	return a.scheduleChange("rm", "End a schedule", http.MethodDelete, "is gone", nil)
 }
 
 func (a *app) scheduleChange(use, short, method, done string, query url.Values) *cobra.Command {

@@ -52,7 +52,9 @@ Requests that name a policy go through that one; all others through each policy.
 				return err
 			}
 			if html != "" {
-				if err := writePage(html, f.told(t), all, f.options.Window); err != nil {
+				err := page{Title: "Simulation", About: f.told(t).String(), Charts: chartsOf(all),
+					Table: cells(playTable(all, f.options))}.write(html)
+				if err != nil {
 					return err
 				}
 			}

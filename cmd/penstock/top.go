@@ -226,7 +226,6 @@ type looked struct {
 	err  error
 }
 
-// Init implements [tea.Model].
 func (s *screen) Init() tea.Cmd { return s.again }
 
 func (s *screen) again() tea.Msg {
@@ -237,7 +236,6 @@ func (s *screen) again() tea.Msg {
 	return looked{v, err}
 }
 
-// Update implements [tea.Model].
 func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := message.(type) {
 	case tea.WindowSizeMsg:
@@ -257,7 +255,6 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 
 var heading, trouble = lipgloss.NewStyle().Bold(true), tone("1")
 
-// View implements [tea.Model].
 func (s *screen) View() tea.View {
 	var b strings.Builder
 	for l := range strings.Lines(s.seen.text(max(s.width, 40), max(s.height, 10))) {

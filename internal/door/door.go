@@ -36,7 +36,6 @@ import (
 // publishTimeout bounds how long a submission waits for JetStream.
 const publishTimeout = 5 * time.Second
 
-// Options are the parts that a door connects, and its settings.
 type Options struct {
 	Broker     *queue.Broker
 	Valves     admission.Valves
@@ -61,13 +60,12 @@ type HTTP struct {
 	Server   lifecycle.HTTPOptions
 }
 
-// Limits makes limiters.
 type Limits interface {
 	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
 	Possible(p policy.Policy) []policy.Problem
 }
 
-// Door is a front door. It is safe for concurrent use.
+// Door is safe for concurrent use.
 type Door struct {
 	options Options
 
@@ -87,7 +85,7 @@ type Door struct {
 	stopping atomic.Bool
 }
 
-// New makes a door, which does nothing yet.
+// A new door does nothing yet.
 func New(o Options) *Door {
 	d := &Door{options: o, watch: watch.New(o.Broker), Listening: make(lifecycle.Latch),
 		budget: admission.NewBudget(admission.DefaultBudget)}
@@ -116,7 +114,6 @@ func (d *Door) possible(before, p policy.Policy) []policy.Problem {
 	return problems
 }
 
-// Follow makes policies the current ones.
 func (d *Door) Follow(set policy.Entries) {
 	if err := d.Service.SetPolicies(set); err != nil {
 		d.options.Log.Error("policies keep their former form, or stay out", "error", err)
@@ -144,7 +141,6 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 	return d.calls, nil
 }
 
-// callable reports why calls of a policy may not wait any more.
 func (d *Door) callable(policy string) error {
 	if d.stopping.Load() {
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)
@@ -169,7 +165,6 @@ func (d *Door) Close() {
 	}
 }
 
-// Parts are the long-lived parts of the door.
 func (d *Door) Parts() []func(context.Context) error {
 	o := d.options
 	parts := []func(context.Context) error{o.HTTP.Guard.Run}
@@ -189,7 +184,6 @@ func (d *Door) Parts() []func(context.Context) error {
 		Started: func() { close(d.Listening) }, Logger: o.Log, Answered: d.answered("nats")}))
 }
 
-// answered returns a function that counts the answers of an API by status.
 func (d *Door) answered(api string) func(status int) {
 	return func(status int) {
 		d.Sink.Take(queue.Event{Type: queue.EventAnswered, Name: api, Value: int64(status)})

@@ -53,7 +53,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Server serves gateways.
 type Server struct {
 	service  *envoy.Service
 	options  Options
@@ -110,7 +109,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-served
 }
 
-// handle implements ShouldRateLimit.
 func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	_ grpc.UnaryServerInterceptor) (_ any, err error) {
 	defer func() {

@@ -3,14 +3,18 @@ package follow
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
@@ -82,7 +86,6 @@ type Content[T any] struct {
 	current atomic.Pointer[T]
 }
 
-// Open reads the files for the first time.
 func Open[T any](kind string, names []string, load func() (*T, error), status *Status) (
 	*Content[T], error) {
 
@@ -90,7 +93,7 @@ func Open[T any](kind string, names []string, load func() (*T, error), status *S
 	return c, c.Reload()
 }
 
-// Current returns the last valid content.
+// the last valid one
 func (c *Content[T]) Current() *T { return c.current.Load() }
 
 // Reload reads the files again; invalid ones change nothing.
@@ -105,7 +108,6 @@ func (c *Content[T]) Reload() error {
 	return c.status.Note(c.kind, err)
 }
 
-// Follow returns the part that reloads changed files.
 func (c *Content[T]) Follow(log *slog.Logger) func(context.Context) error {
 	if c == nil {
 		return Files("", nil, nil, log)
@@ -152,4 +154,46 @@ func same(before, now []fs.FileInfo) bool {
 		}
 	}
 	return true
+}
+
+// Status remembers the last read of each kind of file. It is safe for concurrent use.
+type Status struct {
+	// called by Note; may be nil
+	Observe func(files string, err error)
+
+	mu  sync.Mutex
+	bad map[string]error // by kind
+}
+
+// Note records a read and returns err. On an error the former content stays in use.
+func (s *Status) Note(files string, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Observe != nil {
+		s.Observe(files, err)
+	}
+	if err == nil {
+		delete(s.bad, files)
+		return nil
+	}
+	if s.bad == nil {
+		s.bad = map[string]error{}
+	}
+	s.bad[files] = err
+	return err
+}
+
+// Part reports on the files. Invalid ones do not affect readiness, because the process continues
+// with the former ones.
+func (s *Status) Part() health.Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := health.Part{Name: "files", Status: "as they were read last"}
+	if len(s.bad) > 0 {
+		part.Status = "some have changed and are bad: the former ones stand"
+	}
+	for _, files := range slices.Sorted(maps.Keys(s.bad)) {
+		part.Notes = append(part.Notes, fmt.Sprintf("%s: %v", files, s.bad[files]))
+	}
+	return part
 }

@@ -51,7 +51,7 @@ func (o Options) Check() (field string, err error) {
 	return "", nil
 }
 
-// Warnings returns oddities that are not errors.
+// of oddities
 func (o Options) Warnings() []string {
 	var found []string
 	if o.Listen == "" || hosts.IsLoopback(o.Listen) {
@@ -68,7 +68,7 @@ func (o Options) Warnings() []string {
 	return found
 }
 
-// Kinds of files for a [follow.Status].
+// For a [follow.Status].
 const (
 	clientFiles      = "clients"
 	certificateFiles = "certificates"
@@ -81,7 +81,7 @@ type Guard struct {
 	log     *slog.Logger
 }
 
-// Open reads the files. files receives the results of all reads.
+// files receives the results of all reads.
 func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
 	g := &Guard{log: log, tls: &Keeper{}}
 	if _, err := o.Check(); err != nil {

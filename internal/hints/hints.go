@@ -11,7 +11,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Longest is the longest pause; longer ones are cut to it.
+// Longer pauses are cut to it.
 const Longest = 100 * 365 * 24 * time.Hour
 
 // headers of the remaining quota and its reset: of the IETF draft up to version 6, also GitLab's;
@@ -59,7 +59,7 @@ func Throttled(status int, header http.Header, left time.Duration, now time.Time
 		status == http.StatusForbidden && (left > 0 || left == 0 && named)
 }
 
-// Clock returns the target's time according to its response, or else now.
+// Clock is the target's, if its response has a Date.
 func Clock(header http.Header, now time.Time) time.Time {
 	if theirs, err := http.ParseTime(header.Get("Date")); err == nil {
 		return theirs

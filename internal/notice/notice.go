@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Kind is a kind of condition, of any number of subjects.
+// Kind of condition, of any number of subjects.
 type Kind struct {
 	Level slog.Level
 	// attribute with the subject; empty: there is only one
@@ -17,7 +17,7 @@ type Kind struct {
 	Begin, End string // the lines; without End, the end is not logged
 }
 
-// Log remembers the current conditions. It is safe for concurrent use.
+// Log is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 

@@ -53,7 +53,7 @@ type verifier struct {
 	made *oidc.IDTokenVerifier // nil: the provider is not known yet
 }
 
-// claims checks a token's signature, algorithm, issuer, audience and time.
+// Checked are signature, algorithm, issuer, audience and time.
 func (v *verifier) claims(ctx context.Context, token string) (claims map[string]any, err error) {
 	defer func() {
 		if err != nil {

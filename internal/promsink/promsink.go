@@ -64,10 +64,9 @@ func New(r prometheus.Registerer, table ...Metric) *Sink {
 	return s
 }
 
-// Err returns what has kept metrics from being registered.
+// Err says what kept metrics from being registered.
 func (s *Sink) Err() error { return errors.Join(s.problems...) }
 
-// Take implements [queue.Sink].
 func (s *Sink) Take(e queue.Event) {
 	for _, take := range s.takes[e.Type] {
 		take(e)

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Options holds the settings of [New]; the zero value works.
 type Options struct {
 	// Prefix of keys in Redis; default [redisstore.DefaultPrefix].
 	Prefix string
@@ -41,7 +40,6 @@ func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 
 type place struct{ client *redisstore.Client }
 
-// Store implements [limiter.Place].
 func (at place) Store(p policy.Policy, l policy.Limit, rule any) limiter.Store {
 	switch rule := rule.(type) {
 	case algorithms.TokenBucket:
@@ -65,7 +63,6 @@ func open[S any](at place, p policy.Policy, l policy.Limit, rule algorithms.Rule
 	return redisstore.New(at.client, p.Name, rule)
 }
 
-// Group implements [limiter.Place].
 func (at place) Group(policy string, stores []limiter.Store) limiter.Group {
 	members := make([]redisstore.Member, len(stores))
 	for i, s := range stores {
