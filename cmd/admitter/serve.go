@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -55,18 +56,23 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		limits = sharedLimits(process, rdb, metrics)
 		o.Limits = limits
 	}
-	gateways, err := openGateways(process, limits, metrics)
-	defer gateways.close()
-	if err != nil {
+	beside := &beside{Process: process}
+	defer beside.close()
+	if err := beside.gateways(ctx, limits, metrics); err != nil {
 		return err
 	}
-	outlets, err := openOutlets(process)
-	defer outlets.close()
-	if err != nil {
-		return err
+	var p *penstock.Penstock
+	if len(process.Config.Outbound) > 0 {
+		err := beside.outlets(ctx, outbound.Options{Called: metrics.Outbound(),
+			Trace: traces.Calling(), Transport: outbound.NewTransport(), Logger: process.Log,
+			Acquire: func(ctx context.Context, r penstock.Call) (*penstock.Permit, error) {
+				return p.Acquire(ctx, r)
+			}})
+		if err != nil {
+			return err
+		}
 	}
-	p, err := penstock.Open(ctx, o)
-	if err != nil {
+	if p, err = penstock.Open(ctx, o); err != nil {
 		return err
 	}
 	defer p.Close()
@@ -77,27 +83,22 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	work := append(server.follow(p, process.Log), []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(gateways.reload(), outlets.reload(next.Outbound),
-				p.Reload(ctx, reloadable(o, next)), server.reload(p))
+			return errors.Join(beside.reload(next), p.Reload(ctx, reloadable(o, next)),
+				server.reload(p))
 		}),
 		func(ctx context.Context) error {
-			return announce(ctx, process, p, gateways.ready()+outlets.ready(), echoAt != "")
+			return announce(ctx, process, p, beside.ready, echoAt != "")
 		},
 	}...)
-	beside, err := outlets.serving(ctx, process, p, metrics, traces)
-	if err != nil {
-		return err
-	}
-	beside = append(beside, gateways.serving(ctx)...)
 	if echoAt != "" {
 		target, err := net.Listen("tcp", echoAt)
 		if err != nil {
 			return fmt.Errorf("listen for the echo: %w", err)
 		}
-		beside = append(beside, lifecycle.HTTP(target, echo(process.Stdout),
+		beside.parts = append(beside.parts, lifecycle.HTTP(target, echo(process.Stdout),
 			lifecycle.HTTPOptions{Logger: process.Log}))
 	}
-	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
+	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside.parts))
 }
 
 func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,

@@ -6,8 +6,8 @@ var table = []mutant{
 	// Envoy's rate limit service.
 
 	{
-		name: "envoy-health-says-nothing-of-the-end", file: "cmd/admitter/envoy.go",
-		old: "context.AfterFunc(stopping, g.server.Stopping)",
+		name: "envoy-health-says-nothing-of-the-end", file: "cmd/admitter/beside.go",
+		old: "context.AfterFunc(ctx, server.Stopping)",
 		new: "",
 		by:  "./cmd/admitter TestGatewaysAreAnswered",
 	},
@@ -108,7 +108,7 @@ var table = []mutant{
 		by:  "./admission/httpapi TestManageBuckets",
 	},
 	{
-		name: "the-most-refused-are-in-no-order", file: "admission/manage/refused.go",
+		name: "the-most-refused-are-in-no-order", file: "admission/manage/buckets.go",
 		old: "cmp.Compare(b.Refused, a.Refused), ",
 		new: "",
 		by:  ". TestBucketsAreListedByRefusals",
@@ -2103,13 +2103,13 @@ func (Synced)`,
 		by:  "./workers/httptarget TestRequestsAreSignedForPoliciesOfTheFile",
 	},
 	{
-		name: "rights-of-any-key", file: "admission/httpapi/permit.go",
+		name: "rights-of-any-key", file: "admission/httpapi/routes.go",
 		old: "return at.client.MayPolicy(rt.right, at.policy)",
 		new: "return at.client.May(rt.right)",
 		by:  "./admission/httpapi TestEachRouteNeedsItsRight",
 	},
 	{
-		name: "a-batch-for-any-policy", file: "admission/httpapi/permit.go",
+		name: "a-batch-for-any-policy", file: "admission/httpapi/routes.go",
 		old: "if c.MayKey(access.Submit, r.Policy, r.Key.Raw()) {",
 		new: "if c.May(access.Submit) {",
 		by:  "./admission/httpapi TestABatchChecksTheRightsForEachJob",
@@ -2171,7 +2171,7 @@ func (Synced)`,
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{
-		name: "outcomes-signed-by-anothers-policy", file: "admission/httpapi/permit.go",
+		name: "outcomes-signed-by-anothers-policy", file: "admission/httpapi/routes.go",
 		old: "!c.MayPolicy(access.Admin, through)", new: "!c.May(access.Admin)",
 		by: "./cmd/admitter TestAttemptsToReachInsideFail",
 	},

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/follow"
+	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// beside is what the process serves beside the API. It outlives the process's work.
+type beside struct {
+	*daemon.Process
+	listeners []net.Listener
+	ready     string // the end of the line that says so
+	reloads   []func(next config.Config) error
+	parts     []func(context.Context) error
+}
+
+func (b *beside) listen(name, address string, of guard.Options) (net.Listener, *guard.Guard,
+	error) {
+
+	g, err := guard.Open(of, b.Files, b.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for %s: %w", name, err)
+	}
+	b.listeners = append(b.listeners, listener)
+	b.ready += " " + name + "=" + listener.Addr().String()
+	return listener, g, nil
+}
+
+func (b *beside) close() {
+	for _, listener := range b.listeners {
+		listener.Close()
+	}
+}
+
+func (b *beside) reload(next config.Config) error {
+	var problems []error
+	for _, reload := range b.reloads {
+		problems = append(problems, reload(next))
+	}
+	return errors.Join(problems...)
+}
+
+func (b *beside) limits() lifecycle.HTTPOptions {
+	c := b.Config.HTTP
+	return lifecycle.HTTPOptions{MaxConnections: c.MaxConnections, MaxPerClient: c.MaxPerClient,
+		Unbounded: c.TrustedProxies}
+}
+
+func checkEnvoy(c config.Config) error {
+	_, err := envoy.Load(c.Envoy.Files)
+	return err
+}
+
+const gatewayLimits = "gateway limits"
+
+// gateways serves Envoy's rate limit service. Health checks report the end of ctx at once.
+func (b *beside) gateways(ctx context.Context, limits *limiter.Factory,
+	metrics *telemetry.Registry) error {
+
+	c := b.Config
+	if c.Envoy.Listen == "" {
+		return nil
+	}
+	decisions, failed := metrics.Envoy()
+	service, err := envoy.New(envoy.Options{NewLimit: limits.Limit, Files: c.Envoy.Files,
+		Shared:       c.State.Store == "redis",
+		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Sink: decisions})
+	if err != nil {
+		return err
+	}
+	listener, g, err := b.listen("envoy", c.Envoy.Listen, c.Envoy.Guard(c.HTTP))
+	if err != nil {
+		return err
+	}
+	server := envoyapi.New(service, listener, envoyapi.Options{Guard: g, Limits: b.limits(),
+		Headers: c.Envoy.Headers, Failed: failed, Logger: b.Log})
+	context.AfterFunc(ctx, server.Stopping)
+	reload := func() error { return b.Files.Note(gatewayLimits, service.Reload()) }
+	b.reloads = append(b.reloads, func(config.Config) error {
+		if err := reload(); err != nil {
+			return err
+		}
+		return g.Reload()
+	})
+	b.parts = append(b.parts, server.Run, g.Run,
+		follow.Files(gatewayLimits, c.Envoy.Files, reload, b.Log))
+	return nil
+}
+
+// outlets serves the proxies for outbound calls. After the end of ctx, requests that have started
+// go on, and others are refused.
+func (b *beside) outlets(ctx context.Context, o outbound.Options) error {
+	c := b.Config
+	for i, of := range c.Outbound {
+		listener, g, err := b.listen("outbound", of.Listen, of.Guard(c.HTTP))
+		if err != nil {
+			return err
+		}
+		o.Routes, o.Clients = of.Routes, g.Clients()
+		proxy, err := outbound.New(o)
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(ctx, proxy.Stop)
+		b.reloads = append(b.reloads, func(next config.Config) error {
+			err := g.Reload()
+			if len(next.Outbound) == len(c.Outbound) { // other listeners need a restart
+				err = errors.Join(err, proxy.SetRoutes(next.Outbound[i].Routes))
+			}
+			return err
+		})
+		serving := b.limits()
+		serving.Grace, serving.Streaming = c.Grace, true
+		serving.TLS, serving.Logger = g.TLS(), b.Log
+		b.parts = append(b.parts, g.Run, lifecycle.HTTP(listener, proxy, serving))
+	}
+	return nil
+}
