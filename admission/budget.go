@@ -17,8 +17,8 @@ type Client struct {
 	Operator bool
 }
 
-// Budget bounds the bytes or streams that clients hold. Beyond it they get [ErrBusy]. The zero value
-// admits nothing.
+// Budget bounds the bytes or streams that clients hold. Beyond it they get [ErrBusy]. The zero
+// value admits nothing.
 type Budget struct {
 	total int64
 

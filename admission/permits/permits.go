@@ -44,8 +44,8 @@ const (
 
 // Client asks the owners of buckets over NATS. It is safe for concurrent use.
 type Client struct {
-	// Callable returns why calls of a policy may not wait any longer, asked every two seconds; may be
-	// nil.
+	// Callable returns why calls of a policy may not wait any longer, asked every two seconds; may
+	// be nil.
 	Callable func(policy string) error
 
 	nc    *nats.Conn

@@ -13,8 +13,8 @@
 //
 // It prints a line beginning with "ready " when it can be used. SIGHUP reloads the configuration.
 // On SIGTERM or SIGINT /readyz fails at once, while it serves until jobs finish, and at least for
-// http.lame_duck; then the status is 0. A second signal ends it immediately. Status 1: it failed; 2:
-// its configuration or arguments are wrong.
+// http.lame_duck; then the status is 0. A second signal ends it immediately. Status 1: it failed;
+// 2: its configuration or arguments are wrong.
 package main
 
 import (
