@@ -61,6 +61,34 @@ func (c *calling) tell(id, status string, now pace.Instant) string {
 		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
 }
 
+// Offers would find nobody, and a policy for calls alone would be reported as one without workers.
+func TestNoWorkerIsSoughtForCalls(t *testing.T) {
+	c, now := newCalling(t, leaky("api", "10/s").WithDefaults()), origin
+	c.Local = false
+	offers := func() (n int) {
+		for range 40 {
+			c.Advance(now, pace.Never)
+			n += len(c.out.Offers)
+			for _, run := range c.out.Starts {
+				run.Decide(atOnce(run), run.Call.Tell)
+			}
+			c.out.Reset()
+			now += 5 * milli
+		}
+		return n
+	}
+	for i := range 5 {
+		c.ask(fmt.Sprint(i), now)
+	}
+	if n := offers(); n > 0 {
+		t.Errorf("%d offers while only calls wait", n)
+	}
+	c.publish("a", 1, now)
+	if n := offers(); n == 0 {
+		t.Error("no offer for a job behind calls")
+	}
+}
+
 // Its final check may end while the partition is being handed over.
 func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	now := origin

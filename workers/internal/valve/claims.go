@@ -143,7 +143,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	n = len(v.due)
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
 		switch {
-		case len(b.ready) == 0:
+		case len(b.ready) == 0, b.callNext() && b.queued() == 1: // no job
 		case b.nextAt > soon:
 			next = min(next, b.nextAt.Add(-ahead))
 		case b.pace == nil:
