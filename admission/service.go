@@ -58,7 +58,7 @@ type Service struct {
 	policies atomic.Pointer[map[string]*livePolicy]
 }
 
-// immutable
+// livePolicy is immutable.
 type livePolicy struct {
 	policy   policy.Policy
 	revision uint64

@@ -66,7 +66,7 @@ type rejected struct {
 	ExpectedStart time.Time         `json:"expected_start,omitzero"` // later than the deadline
 }
 
-// also the extension of a refusal's problem
+// appendDecided appends a decision, which also extends the problem of a refusal.
 func appendDecided(body []byte, c admission.Checked) []byte {
 	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
 	body = appendMember(body, `,"limit":`, c.Limit)
@@ -135,7 +135,7 @@ func Events(stream func(w io.Writer, flush func())) Answer {
 		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}
 }
 
-// n-th of a batch
+// AppendLine appends the answer to the n-th line of a batch.
 func (a Answer) AppendLine(line []byte, n int) []byte {
 	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
 	if a.Status < 300 { // a problem has its status

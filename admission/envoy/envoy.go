@@ -63,7 +63,7 @@ func (r Rate) Window() time.Duration {
 	return time.Duration(n) * length
 }
 
-// such as day, 30second
+// per returns the window, such as day or 30second.
 func (r Rate) per() string {
 	if r.Units == nil {
 		return r.Unit.String()

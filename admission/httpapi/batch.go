@@ -187,7 +187,7 @@ func plainJob(text []byte) (j batchJob, plain bool) {
 	return j, false
 }
 
-// printable ASCII without escapes
+// plainString reads a string of printable ASCII without escapes.
 func plainString(text []byte) (s, rest []byte, plain bool) {
 	if text, plain = bytes.CutPrefix(spaced(text), []byte(`"`)); !plain {
 		return nil, nil, false

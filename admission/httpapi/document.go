@@ -170,7 +170,7 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 
 const contentMergePatch = "application/merge-patch+json"
 
-// curl's default type is accepted.
+// notAPatch refuses other content types. It accepts curl's default.
 func notAPatch(r *http.Request) *answer.Answer {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)

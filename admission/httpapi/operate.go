@@ -24,7 +24,7 @@ type management struct {
 	clients func() *access.Clients // nil: no access control
 }
 
-// a new pointer once the clients have changed
+// rights returns another pointer once the clients have changed.
 func (m management) rights() *access.Clients {
 	if m.clients == nil {
 		return nil

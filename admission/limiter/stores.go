@@ -16,7 +16,7 @@ type site struct {
 	limit  policy.Limit
 }
 
-// openStore makes its stores, with their types.
+// memory is a place in memory. openStore makes its stores, with their types.
 type memory struct {
 	Place
 	now func() time.Time

@@ -153,7 +153,7 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// until the server has the subscriptions
+// reached waits until the server has the subscriptions.
 func (s *server) reached(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, time.Second)

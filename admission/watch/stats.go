@@ -107,7 +107,7 @@ type part struct {
 	wait, duration histogram
 }
 
-// nil if there are too many policies
+// of returns a policy's figures, or nil if there are too many policies.
 func (w *Watch) of(policy string) *figures {
 	f := w.figures[policy]
 	if f == nil {
@@ -258,7 +258,7 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	}
 }
 
-// eight bins per doubling, to nine hours
+// histogram has eight bins per doubling, up to nine hours.
 type histogram [bins]uint32
 
 const (

@@ -88,7 +88,7 @@ func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	return err
 }
 
-// one to one
+// joinKeys joins keys so that no two lists have the same result.
 func joinKeys(keys []string) string {
 	var joined strings.Builder
 	for _, key := range keys {

@@ -134,7 +134,7 @@ func someFlags(cmd *cobra.Command) some {
 	return s
 }
 
-// empty selects all
+// query returns the selection's query; an empty one selects all.
 func (s some) query(cmd *cobra.Command) string {
 	values := url.Values{}
 	for name, value := range s {

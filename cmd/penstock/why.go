@@ -135,7 +135,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	return err
 }
 
-// as far as the token permits
+// limits asks for the policy's limits, as far as the token permits.
 func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)

@@ -220,7 +220,7 @@ const (
 	wordHealthcheck = "healthcheck"
 )
 
-// nothing, healthcheck, or validate with an optional file
+// arguments accepts none, healthcheck, or validate with an optional file.
 func arguments(flags *pflag.FlagSet) error {
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:

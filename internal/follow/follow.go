@@ -93,7 +93,7 @@ func Open[T any](kind string, names []string, load func() (*T, error), status *S
 	return c, c.Reload()
 }
 
-// the last valid one
+// Current returns the last valid content.
 func (c *Content[T]) Current() *T { return c.current.Load() }
 
 // Reload reads the files again; invalid ones change nothing.
@@ -115,7 +115,7 @@ func (c *Content[T]) Follow(log *slog.Logger) func(context.Context) error {
 	return Files(c.kind, c.names, c.Reload, log)
 }
 
-// nil for missing ones
+// look returns nil for missing files.
 func look(names []string) []fs.FileInfo {
 	infos := make([]fs.FileInfo, 0, len(names))
 	for _, name := range names {

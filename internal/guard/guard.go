@@ -51,7 +51,7 @@ func (o Options) Check() (field string, err error) {
 	return "", nil
 }
 
-// of oddities
+// Warnings returns oddities that are not errors.
 func (o Options) Warnings() []string {
 	var found []string
 	if o.Listen == "" || hosts.IsLoopback(o.Listen) {
@@ -81,7 +81,7 @@ type Guard struct {
 	log     *slog.Logger
 }
 
-// files receives the results of all reads.
+// Open reads the files. files receives the results of all reads.
 func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
 	g := &Guard{log: log, tls: &Keeper{}}
 	if _, err := o.Check(); err != nil {

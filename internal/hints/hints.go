@@ -184,7 +184,7 @@ func shopify(value string) time.Duration {
 	return inSeconds(20 / l)
 }
 
-// no sign, no exponent
+// number parses a decimal without a sign or an exponent.
 func number(text string) (n float64, ok bool) {
 	text = strings.TrimSpace(text)
 	if strings.Trim(text, "0123456789.") != "" {
@@ -194,7 +194,7 @@ func number(text string) (n float64, ok bool) {
 	return min(n, 1e18), err == nil
 }
 
-// at most Longest
+// inSeconds returns n seconds, at most Longest.
 func inSeconds(n float64) time.Duration {
 	if n < Longest.Seconds() {
 		return time.Duration(n * float64(time.Second))

@@ -96,7 +96,7 @@ func (c *crowd) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// why it must be closed, or ""
+// enter returns why the connection must be closed, or "".
 func (c *crowd) enter(conn net.Conn) (why string) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
@@ -161,7 +161,7 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// bounded: it counts.
+// client returns a connection's address, and whether it counts.
 func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {

@@ -86,7 +86,7 @@ func (f *policyWriter) followed(ctx context.Context) {
 	}
 }
 
-// for /readyz
+// notes returns notes for /readyz.
 func (f *policyWriter) notes() (notes []string) {
 	open := map[string]string{}
 	maps.Copy(open, f.notices.Open(&unreadable))

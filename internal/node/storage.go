@@ -210,7 +210,7 @@ func (s *storage) fit() error {
 	return nil
 }
 
-// for /readyz
+// notes returns notes for /readyz.
 func (s *storage) notes() (notes []string) {
 	for limits := range s.notices.Open(&lacking) {
 		notes = append(notes, tooSmall+": "+limits)

@@ -192,7 +192,7 @@ func (f *File) Add(place, format string, args ...any) {
 	f.problems = append(f.problems, Problem{place, fmt.Sprintf(format, args...), line})
 }
 
-// the nearest enclosing line; 0: none
+// lineOf returns the nearest enclosing line, or 0.
 func lineOf(n *yaml.Node, place string) int {
 	if n = aliased(n); n.Kind == yaml.SequenceNode {
 		index, rest, _ := strings.Cut(strings.TrimPrefix(place, "["), "]")

@@ -106,7 +106,7 @@ func (t *Tracer) Close() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// names in any case
+// carrier accepts names in any case.
 type carrier nats.Header
 
 func (c carrier) Get(name string) string { return job.HeaderValue(nats.Header(c), name) }

@@ -228,7 +228,7 @@ func spread(all []Request) {
 	}
 }
 
-// a date, or s, ms, µs or ns since 1970, by the number of digits
+// instant parses a date, or s, ms, µs or ns since 1970 by the number of digits.
 func instant(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
 		"2006-01-02T15:04:05.999999999"} {
