@@ -58,8 +58,12 @@ var languages = []language{
 
 // each runs a test for each language.
 func each(t *testing.T, test func(t *testing.T, l *language)) {
+	t.Parallel()
 	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) { test(t, &l) })
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, &l)
+		})
 	}
 }
 

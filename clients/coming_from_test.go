@@ -76,6 +76,7 @@ async function paintCar(color: string) { console.log("painting", color); }
 
 // TestComingFromRuns counts the lines of docs/coming-from.md, and runs what it has of Penstock.
 func TestComingFromRuns(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/coming-from.md")
 	if err != nil {
 		t.Fatal(err)

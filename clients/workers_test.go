@@ -56,9 +56,11 @@ type worker struct {
 	seen []string
 }
 
-func (i *installation) work(l *language, url, policy string) *worker {
+func (i *installation) work(l *language, url, policy string, env ...string) *worker {
 	i.t.Helper()
-	return &worker{Process: proctest.Start(i.t, l.program(i.t, "worker", url, policy)), i: i}
+	c := l.program(i.t, "worker", url, policy)
+	c.Env = append(c.Environ(), env...)
+	return &worker{Process: proctest.Start(i.t, c), i: i}
 }
 
 // ran returns what the worker has printed so far.
@@ -325,9 +327,8 @@ func TestWorkersStop(t *testing.T) {
 		i.empty()
 
 		i.publish("a", "stuck")
-		t.Setenv("GRACE", "0.2")
 		for range 2 { // the second gets what the first gives back
-			w = i.work(l, i.p.NATSURL(), "jobs")
+			w = i.work(l, i.p.NATSURL(), "jobs", "GRACE=0.2")
 			w.runs(1)
 			if ran := w.stop(); !strings.HasPrefix(ran[0], "a 1 jobs:2 ") {
 				t.Errorf("it ran %q", ran)
