@@ -125,10 +125,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, err)
 		return
 	}
-	w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // as the upstream says
 	reverse := p.reverse
-	reverse.Rewrite, reverse.Transport = c.rewrite, c
-	reverse.ModifyResponse, reverse.ErrorHandler = c.modify, c.refuse
+	reverse.Rewrite, reverse.Transport, reverse.ErrorHandler = c.rewrite, c, c.refuse
+	reverse.ModifyResponse = func(response *http.Response) error {
+		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // as the upstream says
+		c.modify(response.Header)
+		return nil
+	}
 	reverse.ServeHTTP(w, r)
 }
 
@@ -299,6 +302,11 @@ func (c *call) rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	withoutOurs(r.Out.Header)
+	// Other protocols could carry requests that no route sees, and for which nothing waits.
+	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") {
+		r.Out.Header.Del("Connection")
+		r.Out.Header.Del("Upgrade")
+	}
 }
 
 func withoutOurs(header http.Header) {
@@ -312,8 +320,7 @@ func withoutOurs(header http.Header) {
 var linked = regexp.MustCompile(`<[^>]*>`)
 
 // modify makes an answer's references lead through the proxy.
-func (c *call) modify(response *http.Response) error {
-	h := response.Header
+func (c *call) modify(h http.Header) {
 	withoutOurs(h)
 	for _, name := range []string{"Location", "Content-Location", "Operation-Location"} {
 		if text := h.Get(name); text != "" {
@@ -325,7 +332,6 @@ func (c *call) modify(response *http.Response) error {
 			return "<" + c.own(m[1:len(m)-1]) + ">"
 		})
 	}
-	return nil
 }
 
 // own leaves URLs unchanged that are no upstream's.

@@ -732,8 +732,10 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 		case "/204":
 			w.WriteHeader(204)
 		case "/103":
-			w.Header().Set("Link", "</x>; rel=preload")
+			w.Header().Set("Link", "<http://"+r.Host+"/x>; rel=preload")
+			w.Header().Set("Penstock-Error", "forged")
 			w.WriteHeader(103)
+			w.Header()["Content-Type"] = nil
 			fmt.Fprint(w, "after")
 		case "/trailer":
 			w.Header().Set("Trailer", "X-Sum")
@@ -760,12 +762,12 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 	var early string
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
-			early += fmt.Sprint(code, header.Get("Link"))
+			early += fmt.Sprint(code, header.Get("Link"), header.Get("Penstock-Error"))
 			return nil
 		}})
 	if r := w.askWith(ctx, "GET", "/103", ""); text(t, r) != "after" ||
-		early != "103</x>; rel=preload" {
-		t.Errorf("103: %q", early)
+		early != "103<"+w.url+"/x>; rel=preload" || r.Header["Content-Type"] != nil {
+		t.Errorf("103: %q, %v", early, r.Header)
 	}
 	r := w.ask("GET", "/trailer", "", "Te: trailers")
 	if body := text(t, r); body != "body" || r.Trailer.Get("X-Sum") != "7" {
@@ -807,6 +809,20 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 	}
 	if r := w.end(1); r.Status != job.CallDone {
 		t.Errorf("settled %+v", r)
+	}
+}
+
+// Through h2c a caller could send any number of requests, to any path.
+func TestOnlyWebSocketsAreUpgrades(t *testing.T) {
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%q %q", r.Header["Connection"], r.Header["Upgrade"])
+	}, outbound.Options{}, outbound.Route{})
+	for _, protocol := range []string{"h2c", "TLS/1.0, HTTP/1.1", "websocket, h2c"} {
+		r := w.ask("GET", "/", "", "Connection: Upgrade, HTTP2-Settings", "Upgrade: "+protocol,
+			"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")
+		if got := text(t, r); r.StatusCode != 200 || got != "[] []" {
+			t.Errorf("%s: %d %s", protocol, r.StatusCode, got)
+		}
 	}
 }
 

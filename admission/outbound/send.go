@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,6 +112,10 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		}
 	})
 	request := out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+			c.modify(http.Header(header))
+			return nil
+		},
 		WroteHeaders: func() { wrote.Store(true) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
 	if c.whole {
