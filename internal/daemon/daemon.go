@@ -184,6 +184,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		report(err)
 		return exitInvalid
 	}
+	slog.SetDefault(logger) // for packages that are given none
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
 	}

@@ -109,7 +109,11 @@ func (r *rare) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errors.New("the provider was asked a moment ago")
 	}
 	response, err := r.base.RoundTrip(request)
-	if err == nil {
+	if err != nil {
+		slog.WarnContext(request.Context(),
+			"the OpenID provider does not answer: its tokens may be refused", "url", at, "error",
+			err)
+	} else {
 		response.Body = struct {
 			io.Reader
 			io.Closer

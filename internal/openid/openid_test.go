@@ -230,10 +230,18 @@ func TestTheAuditListNamesThePerson(t *testing.T) {
 }
 
 func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
+	var log waittest.Log
+	defer slog.SetDefault(slog.New(slog.DiscardHandler))
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	p := newProvider(t)
 	p.Close()
-	if got := who(p.clients(), p.sign(p.key, "1", p.of())); got != access.ErrUnknown.Error() {
-		t.Error(got)
+	for range 3 { // it is asked once
+		if got := who(p.clients(), p.sign(p.key, "1", p.of())); got != access.ErrUnknown.Error() {
+			t.Error(got)
+		}
+	}
+	if n := strings.Count(log.String(), "the OpenID provider does not answer"); n != 1 {
+		t.Errorf("%d lines of the log say why: %s", n, log.String())
 	}
 }
 
