@@ -74,7 +74,7 @@ type loader struct {
 	rest    time.Time // pause after an unanswered batch
 	ended   bool      // the file is read
 	total   totals
-	last    error // the last failure
+	last    error // the last failure's status
 
 	began, taken time.Time // taken: when a line was last accepted
 	meter        *meter
@@ -232,11 +232,16 @@ func (l *loader) settle() {
 }
 
 func (l *loader) bad(n int, why string) {
-	switch l.total.Bad++; {
-	case l.total.Bad <= told:
+	l.total.Bad++
+	l.name(n, why)
+}
+
+func (l *loader) name(n int, why string) {
+	switch named := l.total.Bad + l.total.Failed; {
+	case named <= told:
 		l.meter.say("line %d: %s", n, line(why, 300))
-	case l.total.Bad == told+1:
-		l.meter.say("more lines are bad, which are counted and not named")
+	case named == told+1:
+		l.meter.say("more lines are bad or fail, which are counted and not named")
 	}
 }
 
@@ -370,8 +375,8 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 		l.bad(one.n, v.Detail)
 	default:
 		l.total.Failed++
-		p := &problem{Status: v.Status, Detail: v.Detail}
-		l.last = fmt.Errorf("line %d: %w", one.n, p)
+		l.name(one.n, (&problem{Status: v.Status, Detail: v.Detail}).Error())
+		l.last = said(kind)
 	}
 	l.meter.count(l.total.Accepted, l.total.Refusals, len(l.waiting))
 }

@@ -109,6 +109,9 @@ func TestRefusedLinesAreSentAgain(t *testing.T) {
 		totals["not_taken"] != 25.0 {
 		t.Errorf("after a purge, which repeats do not undo, the totals are %v", totals)
 	}
+	if out := i.run(0, words("job stuck:1")...); strings.Contains(out, "key") {
+		t.Errorf("a key that is not known any more is shown: %s", out)
+	}
 }
 
 func TestAFileIsRefusedAsAWhole(t *testing.T) {
@@ -121,8 +124,9 @@ func TestAFileIsRefusedAsAWhole(t *testing.T) {
 	i.says(0, words("submit mail --file -"), "0 lines: 0 accepted")
 	i.says(2, []string{"submit", "--file", write(t, "{\"key\":\"a\"}\n")},
 		"line 1: policy: is missing")
-	i.says(4, []string{"submit", "--file", write(t, "{\"policy\":\"nope\"}\n")},
-		"line 1: unknown policy")
+	i.says(4, []string{"submit", "--file",
+		write(t, "{\"policy\":\"nope\"}\n{\"policy\":\"no\"}\n")},
+		`line 1: unknown policy: "nope" [404]`+"\npenstock: line 2: unknown policy")
 	away := at(t, "http://127.0.0.1:1")
 	away.says(7, []string{"submit", "mail", "--file", write(t, "{}\n")}, "no answer from")
 }

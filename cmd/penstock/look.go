@@ -253,7 +253,9 @@ func (j *jobAnswer) rows() []row {
 		size = strconv.Itoa(*j.Size) + " bytes"
 	}
 	now := time.Now()
-	return fields("job", j.Job, "key", keyName(j.Key), "state", j.State, "before it", j.Position,
+	unknown := j.Key == "" && j.Size == nil // of ended jobs without a record
+	return fields("job", j.Job, "key", unless(unknown, keyName(j.Key)), "state", j.State,
+		"before it", j.Position,
 		"calls in its bucket", unless(j.Calls == 0, j.Calls),
 		"starts in", took(j.ETAMS), "blocked by", j.By, "until", j.Until,
 		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
