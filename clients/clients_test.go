@@ -222,6 +222,7 @@ run done 200 /x u good
 run dead 422 /x u refuse
 missing 404 Not Found
 unavailable 0
+unavailable 0
 permit True
 too late too-late True
 fetch 200 /good
@@ -233,6 +234,10 @@ paused True
 		switch {
 		case string(body) == "refuse":
 			w.WriteHeader(http.StatusUnprocessableEntity)
+		case strings.HasPrefix(r.URL.Path, "/v1/"):
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"status":"ok"}`)
+			return
 		case r.URL.Path == "/throttle":
 			w.Header().Set("Retry-After", "60")
 			w.WriteHeader(http.StatusTooManyRequests)

@@ -245,7 +245,8 @@ func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {
 			want[fmt.Sprint("a..ü 1 number ", n)] = 1
 		}
 		for payload, attempts := range map[string][]int{
-			"fail": {1, 2}, "permanent": {1}, "throttled": {1, 1}, "again": {1, 1}, "stuck": {1, 2},
+			"fail": {1, 2}, "exit": {1, 2}, "permanent": {1}, "throttled": {1, 1}, "again": {1, 1},
+			"stuck":                          {1, 2},
 			"slow, longer than the time-out": {1},
 		} {
 			key, _, _ := strings.Cut(payload, ",")
@@ -272,8 +273,8 @@ func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for key, reason := range map[string]string{"fail": "attempts", "permanent": "permanent",
-			"stuck": "attempts"} {
+		for key, reason := range map[string]string{"fail": "attempts", "exit": "attempts",
+			"permanent": "permanent", "stuck": "attempts"} {
 			m, err := js.GetLastMsg("PENSTOCK_DEAD_jobs", "penstock.dead.jobs."+key)
 			if err != nil {
 				t.Fatal(err)
@@ -282,7 +283,7 @@ func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {
 				t.Errorf("%s: dead letter %q, want %q", key, got, reason)
 			}
 			text := m.Header.Get("Penstock-Dead-Error")
-			if key == "fail" && text != "it will not do" {
+			if key == "fail" && text != "it will not do" || key == "exit" && text != "? left" {
 				t.Errorf("the dead letter says %q", text)
 			}
 		}

@@ -93,6 +93,8 @@ class Client:
         data, headers = seal(self.codec, data, headers | _headers(options))
         query = {"wait": when_text(wait)} if wait else {}
         answer = self.request("POST", _path("jobs", policy, key), query, data, headers, extra=wait)
+        if not isinstance(answer, dict) or not answer.get("job"):
+            raise UnavailableError(0, {"detail": "what answers is no admitter"})
         return self._opened(answer)
 
     def _opened(self, answer: Any) -> Any:

@@ -131,4 +131,4 @@ def when_text(when: Time) -> str:
 
 def one_line(error: object) -> str:
     """Returns a text that is fit for a header."""
-    return " ".join(str(error).split())[:1000]
+    return " ".join(str(error).split())[:1000].encode(errors="replace").decode()

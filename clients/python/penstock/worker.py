@@ -169,7 +169,7 @@ class Worker:
             outcome = {"Penstock-Status": "retry-after", "Penstock-Error": one_line(error)}
             if error.seconds > 0:
                 outcome["Penstock-Retry-After"] = str(int(error.seconds * 1000))
-        except Exception as error:
+        except BaseException as error:  # SystemExit would end this thread, but not the job
             status = "returned" if job.returned else "fail"
             outcome = {"Penstock-Status": status, "Penstock-Error": one_line(error) or type(error).__name__}
             if isinstance(error, Unavailable):

@@ -45,10 +45,11 @@ try:
     client.job("mail:999")
 except penstock.Error as error:
     print("missing", error.status, error.problem["title"])
-try:
-    penstock.Client("http://127.0.0.1:1").submit("mail")
-except penstock.UnavailableError as error:
-    print("unavailable", error.status)
+for other in ("http://127.0.0.1:1", api):
+    try:
+        penstock.Client(other).submit("mail")
+    except penstock.UnavailableError as error:
+        print("unavailable", error.status)
 
 with client.acquire("calls", "openai", costs={"tokens": 60}) as permit:
     permit.used["tokens"] = 10  # which leaves room for 90

@@ -18,6 +18,8 @@ def handle(job):
     match payload.split(",")[0]:
         case "fail":
             raise ValueError("it will not do")
+        case "exit":
+            sys.exit("\udcff left")  # as names of files may be
         case "permanent":
             raise penstock.Permanent("never")
         case "down":

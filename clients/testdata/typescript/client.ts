@@ -51,8 +51,10 @@ for (const body of ["good", "refuse"]) {
 
 const missing = await fails(PenstockError, () => client.job("mail:999"));
 console.log("missing", missing.status, missing.problem.title);
-const nobody = await fails(UnavailableError, () => new Penstock("http://127.0.0.1:1").submit("mail", "", ""));
-console.log("unavailable", nobody.status);
+for (const other of ["http://127.0.0.1:1", api!]) {
+  const nobody = await fails(UnavailableError, () => new Penstock(other).submit("mail", "", ""));
+  console.log("unavailable", nobody.status);
+}
 
 const permit = await client.acquire("calls", "openai", { costs: { tokens: 60 } });
 permit.used.tokens = 10; // which leaves room for 90

@@ -15,6 +15,8 @@ async function handle(job: Job): Promise<void> {
   switch (payload.split(",")[0]) {
     case "fail":
       throw new Error("it will not do");
+    case "exit":
+      throw "? left";
     case "permanent":
       throw new Permanent("never");
     case "down":

@@ -117,7 +117,8 @@ export class Penstock {
       bodySerializer: (all: unknown) => all as string | Uint8Array<ArrayBuffer>,
       signal: this.#patience(wait),
     });
-    return this.#opened(answer!);
+    if (!answer?.job) throw new UnavailableError(0, { detail: "what answers is no admitter" });
+    return this.#opened(answer);
   }
 
   /** Decodes the reply of a job that has ended. */
