@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ type proof struct {
 var (
 	errNoLease   = errors.New("the drainer has no lease yet")
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
+	errNoAnswer  = errors.New("no renewal was answered in time")
 )
 
 var leaseLost = notice.Kind{Level: slog.LevelWarn,
@@ -45,12 +47,10 @@ func (p *proof) look(c *core.Core, now pace.Instant) {
 	case !c.Lease.Held && now.Since(p.born) < p.patient:
 		health = errNoLease
 	default:
-		health = errLeaseLost
-		if p.err != nil {
-			health = fmt.Errorf("%w: %w", errLeaseLost, p.err)
-		}
+		why := cmp.Or(p.err, errNoAnswer)
+		health = fmt.Errorf("%w: %w", errLeaseLost, why)
 		if c.Connected {
-			p.notices.Tell(&leaseLost, "", "lost", "id", c.Lease.Id, "error", p.err)
+			p.notices.Tell(&leaseLost, "", "lost", "id", c.Lease.Id, "error", why)
 		}
 	}
 	p.health.Store(&health)

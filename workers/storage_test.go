@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -15,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
 // hog fills the store with a foreign stream until nothing more is accepted; release removes it.
@@ -81,6 +83,20 @@ func TestALostLeaseIsReported(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestALeaseIsLostWithoutAnError when no renewal is answered, or this process stood still.
+func TestALeaseIsLostWithoutAnError(t *testing.T) {
+	var log waittest.Log
+	l := newLoop(slog.New(slog.NewTextHandler(&log, nil)), queue.Sinks{})
+	c := core.New(core.Options{Name: "d", Lease: time.Second, Random: func() float64 { return 0 }})
+	c.Lease.Held, c.Connected = true, true
+	p := &proof{loop: l, patient: time.Second}
+	p.look(c, l.now())
+	if err := p.health.Load(); !errors.Is(*err, errNoAnswer) ||
+		log.Count(errNoAnswer.Error()) != 1 {
+		t.Errorf("%v\n%s", *err, log.String())
 	}
 }
 
