@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -80,6 +81,10 @@ func (v *verifier) ready() (*oidc.IDTokenVerifier, error) {
 		// The provider's keys are requested with this context too.
 		ctx := oidc.ClientContext(context.Background(), v.client)
 		provider, err := oidc.NewProvider(ctx, v.of.Issuer)
+		if _, unasked := errors.AsType[*url.Error](err); err != nil && !unasked {
+			slog.Warn("the OpenID provider cannot be used: its tokens are refused", "issuer",
+				v.of.Issuer, "error", err)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package openid_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -34,10 +35,11 @@ var encode = base64.RawURLEncoding.EncodeToString
 // provider is an OpenID provider with one key.
 type provider struct {
 	*httptest.Server
-	t     *testing.T
-	ca    string
-	key   *ecdsa.PrivateKey
-	asked atomic.Int64 // for its keys
+	t      *testing.T
+	issuer string // as it says; empty: its URL
+	ca     string
+	key    *ecdsa.PrivateKey
+	asked  atomic.Int64 // for its keys
 }
 
 func newProvider(t *testing.T) *provider {
@@ -50,7 +52,7 @@ func newProvider(t *testing.T) *provider {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/.well-known/openid-configuration":
-			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/keys"}`, p.URL, p.URL)
+			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/keys"}`, cmp.Or(p.issuer, p.URL), p.URL)
 		case "/keys":
 			p.asked.Add(1)
 			point, _ := p.key.PublicKey.Bytes() // 4, x and y
@@ -230,18 +232,24 @@ func TestTheAuditListNamesThePerson(t *testing.T) {
 }
 
 func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
-	var log waittest.Log
 	defer slog.SetDefault(slog.New(slog.DiscardHandler))
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	p := newProvider(t)
-	p.Close()
-	for range 3 { // it is asked once
-		if got := who(p.clients(), p.sign(p.key, "1", p.of())); got != access.ErrUnknown.Error() {
-			t.Error(got)
+	for says, mistake := range map[string]func(p *provider){
+		"the OpenID provider does not answer": func(p *provider) { p.Close() },
+		"the OpenID provider cannot be used":  func(p *provider) { p.issuer = "https://other" },
+	} {
+		var log waittest.Log
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		p := newProvider(t)
+		mistake(p)
+		for range 3 { // it is asked once
+			token := p.sign(p.key, "1", p.of())
+			if got := who(p.clients(), token); got != access.ErrUnknown.Error() {
+				t.Error(got)
+			}
 		}
-	}
-	if n := strings.Count(log.String(), "the OpenID provider does not answer"); n != 1 {
-		t.Errorf("%d lines of the log say why: %s", n, log.String())
+		if log.Count(says) != 1 || log.Count("level=WARN") != 1 {
+			t.Errorf("want %q once:\n%s", says, log.String())
+		}
 	}
 }
 
