@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
 // growth between two collections, or the heap's size if that is more
@@ -29,4 +30,21 @@ func collectLess() {
 		runtime.AddCleanup(new([64]byte), adapt, struct{}{}) // runs after the next collection
 	}
 	adapt(struct{}{})
+	go shrink(10 * time.Second)
+}
+
+// shrink returns memory to the system once no collection was needed for a while. The collector
+// keeps what a burst took, such as the start with a thousand policies, which takes as much again.
+func shrink(quiet time.Duration) {
+	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+	for before := uint64(0); ; time.Sleep(quiet) {
+		metrics.Read(now)
+		cycles, live := now[0].Value.Uint64(), now[1].Value.Uint64()
+		held := now[2].Value.Uint64() + now[3].Value.Uint64()
+		if cycles == before && held > live+max(heapRoom, live/2) {
+			debug.FreeOSMemory()
+		}
+		before = cycles
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 func gogc() uint64 {
@@ -26,4 +28,24 @@ func TestOnlyASmallHeapIsCollectedLess(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(large)
+}
+
+func TestWhatABurstTookIsGivenBack(t *testing.T) {
+	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}}
+	held := func() uint64 {
+		metrics.Read(free)
+		return free[0].Value.Uint64() + free[1].Value.Uint64()
+	}
+	burst := make([]byte, 3*heapRoom)
+	for i := range burst {
+		burst[i] = 1
+	}
+	if held() < 3*heapRoom {
+		t.Fatalf("a burst takes %d bytes", held())
+	}
+	runtime.KeepAlive(burst)
+	runtime.GC()
+	go shrink(10 * time.Millisecond)
+	waittest.Until(t, "the memory is given back", func() bool { return held() < heapRoom })
 }
