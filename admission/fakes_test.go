@@ -205,7 +205,7 @@ var (
 func setOf(revision uint64, policies ...policy.Policy) policy.Entries {
 	set := policy.Entries{}
 	for _, p := range policies {
-		set[p.Name] = policy.Entry{Policy: p, Revision: revision}
+		set[p.Name] = &policy.Entry{Policy: p, Revision: revision}
 	}
 	return set
 }

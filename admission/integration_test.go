@@ -209,7 +209,7 @@ func TestWrongQuestions(t *testing.T) {
 	retired.Name = "retired"
 	set := policy.Entries{"retired": {Policy: retired, Revision: 1, Retired: true}}
 	for _, p := range []policy.Policy{stripe, door} {
-		set[p.Name] = policy.Entry{Policy: p, Revision: 1}
+		set[p.Name] = &policy.Entry{Policy: p, Revision: 1}
 	}
 	if err := h.service.SetPolicies(set); err != nil {
 		t.Fatal(err)

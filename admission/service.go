@@ -114,7 +114,7 @@ func (s *Service) SetPolicies(set policy.Entries) error {
 			after[name] = former
 			continue
 		}
-		built, err := s.build(entry, former)
+		built, err := s.build(*entry, former)
 		if err != nil {
 			problems = append(problems,
 				fmt.Errorf("policy %q, revision %d: %w", name, entry.Revision, err))

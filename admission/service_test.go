@@ -73,7 +73,7 @@ func TestSubmitToAFullPolicy(t *testing.T) {
 
 func TestSubmitErrors(t *testing.T) {
 	retired := setOf(1, stripe, door)
-	retired["old"] = policy.Entry{Policy: policy.Policy{Name: "old",
+	retired["old"] = &policy.Entry{Policy: policy.Policy{Name: "old",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 			Outflow: rate("1/s"), Capacity: 1}}, Revision: 1, Retired: true}
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
 	larger := door
 	larger.Capacity = 7
 	set := setOf(2, larger)
-	set["search"] = policy.Entry{Policy: search, Revision: 1}
+	set["search"] = &policy.Entry{Policy: search, Revision: 1}
 	if err := s.SetPolicies(set); err != nil {
 		t.Fatal(err)
 	}

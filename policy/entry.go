@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 type Entry struct {
 	Policy   Policy // with defaults
@@ -17,6 +20,9 @@ type Entry struct {
 	// nil: unchanged or unknown
 	Last *LastChange
 }
+
+// HasQueue is that of the policy; nil has none.
+func (e *Entry) HasQueue() bool { return e != nil && e.Policy.HasQueue() }
 
 type LastChange struct {
 	At      time.Time `json:"at"`      // by the writer's clock
@@ -35,7 +41,25 @@ func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
-type Entries map[string]Entry
+// Entries holds policies by name. A set that was passed on does not change, and the next one has
+// the same pointer of an unchanged policy.
+type Entries map[string]*Entry
+
+// Changed returns the names, sorted, whose values differ, or that are in only one of the two.
+func Changed[V any](before, after map[string]*V) (names []string) {
+	for name, v := range after {
+		if before[name] != v {
+			names = append(names, name)
+		}
+	}
+	for name := range before {
+		if after[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 const (
 	SourceAPI  = "api" // or a program

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -155,9 +154,9 @@ func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 
 // policiesChange wakes partitions whose policies change: publishers must not reach the subscription
 // of a closed stream's backlog.
-func (bs *backlogs) policiesChange(before, now policy.Entries) {
+func (bs *backlogs) policiesChange(sorted []string) {
 	for p, b := range bs.all {
-		if before[p.Policy].Revision != now[p.Policy].Revision {
+		if _, found := slices.BinarySearch(sorted, p.Policy); found {
 			bs.wake(p, b)
 		}
 	}

@@ -41,33 +41,27 @@ func observed(handle Handler,
 // rememberGone, plus its timeout, is how long a deleted policy is known.
 const rememberGone = 10 * time.Minute
 
-// learn takes the policies, after another set.
-func (c *catalog) learn(before, set policy.Entries, now time.Time) {
-	for name, p := range c.policies {
-		if _, found := set[name]; found {
-			delete(c.gone, name)
-		} else if since, found := c.gone[name]; !found {
+func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {
+	for _, name := range changed {
+		entry := set[name]
+		delete(c.gone, name)
+		delete(c.running, name)
+		switch _, known := c.policies[name]; {
+		case entry.HasQueue():
+			c.policies[name] = entry.Policy
+			c.keep(name, time.Duration(entry.Policy.ResultRetention))
+			if handle := c.handlerOf(*entry); handle != nil {
+				c.running[name] = observed(handle, c.attempt)
+			}
+		case entry == nil && known:
 			c.gone[name] = now
-		} else if now.Sub(since) > time.Duration(p.Timeout)+rememberGone {
+		}
+	}
+	for name, since := range c.gone {
+		if now.Sub(since) > time.Duration(c.policies[name].Timeout)+rememberGone {
 			delete(c.gone, name)
 			delete(c.policies, name)
 			c.keep(name, 0)
-		}
-	}
-	former := c.running
-	c.running = make(map[string]Handler, len(set))
-	for name, entry := range set {
-		if !entry.Policy.HasQueue() {
-			continue
-		}
-		if handle := former[name]; handle != nil && before[name].Revision == entry.Revision {
-			c.running[name] = handle
-			continue
-		}
-		c.policies[name] = entry.Policy
-		c.keep(name, time.Duration(entry.Policy.ResultRetention))
-		if handle := c.handlerOf(entry); handle != nil {
-			c.running[name] = observed(handle, c.attempt)
 		}
 	}
 }

@@ -11,16 +11,16 @@ import (
 
 func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
-		keep: func(string, time.Duration) {}}
+		running: map[string]Handler{}, keep: func(string, time.Duration) {}}
 	at := time.Now()
 	before := policy.Entries{}
 	learn := func(after time.Duration, names ...string) {
 		at = at.Add(after)
 		set := policy.Entries{}
 		for _, name := range names {
-			set[name] = policy.Entry{Policy: policytest.Paced(name, 1, 1)}
+			set[name] = &policy.Entry{Policy: policytest.Paced(name, 1, 1)}
 		}
-		c.learn(before, set, at)
+		c.learn(policy.Changed(before, set), set, at)
 		before = set
 	}
 	learn(0, "stays", "goes", "returns")
@@ -38,17 +38,15 @@ func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 func TestHandlersOfUnchangedPoliciesAreKept(t *testing.T) {
 	made := map[string]int{}
 	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
-		keep: func(string, time.Duration) {},
+		running: map[string]Handler{}, keep: func(string, time.Duration) {},
 		target: func(entry policy.Entry) (Handler, error) {
 			made[entry.Policy.Name]++
 			return func(context.Context, Job) error { return nil }, nil
 		}}
-	before := policy.Entries{}
-	for revision := range uint64(3) {
-		set := policy.Entries{
-			"same":    {Policy: policytest.Paced("same", 1, 1), Revision: 1},
-			"changes": {Policy: policytest.Paced("changes", 1, 1), Revision: 2 + revision}}
-		c.learn(before, set, time.Now())
+	before, same := policy.Entries{}, &policy.Entry{Policy: policytest.Paced("same", 1, 1)}
+	for range 3 {
+		set := policy.Entries{"same": same, "changes": {Policy: policytest.Paced("changes", 1, 1)}}
+		c.learn(policy.Changed(before, set), set, time.Now())
 		before = set
 	}
 	if made["same"] != 1 || made["changes"] != 3 || len(c.running) != 2 {

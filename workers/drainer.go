@@ -49,8 +49,8 @@ type Drainer struct {
 	// Used by the loop only.
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
-	set       policy.Entries  // nil: unknown
-	observed  map[string]bool // policies of EventOwnable
+	set       policy.Entries // nil: unknown
+	queues    map[string]*core.QueuePolicy
 	ready     bool
 	closed    bool             // permanently
 	leave     <-chan struct{}  // stop; nil once stopping
@@ -113,10 +113,11 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 					func() { l.tell(queue.EventHistoryLost, policy, 1) })
 			},
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},
-			gone: map[string]time.Time{}},
+			gone: map[string]time.Time{}, running: map[string]Handler{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},
 		outages:   &outages{loop: l, policies: map[string]*outage{}},
+		queues:    map[string]*core.QueuePolicy{},
 		proof:     &proof{loop: l, patient: o.Lease},
 	}
 	d.unreadable = &unreadable{in: l, table: broker.Tables().Partitions}
@@ -131,8 +132,9 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
 		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
 	d.lender = &lender{calls: c, broker: broker, catalog: d.catalog, own: d.remote,
-		jobs: jobs, crews: map[string]*workforce{}, reservations: map[string]*reservation{},
-		unconfirmed: make(chan struct{}, mostUnconfirmed)}
+		jobs: jobs, crews: map[string]*workforce{}, apart: map[string]bool{},
+		reservations: map[string]*reservation{},
+		unconfirmed:  make(chan struct{}, mostUnconfirmed)}
 	d.performer = performer{d.backlogs, d.pool, d.remote,
 		&records{calls: c, tables: broker.Tables(), proof: d.proof,
 			unreadable: d.unreadable},

@@ -3,7 +3,9 @@ package workers
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +35,7 @@ type lender struct {
 	inbox        string // of replies to claims
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
-	apart        []string                // policies for count even if they rest
+	apart        map[string]bool         // policies for count even if they rest
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool
@@ -83,18 +85,16 @@ func (l *lender) listen() (err error) {
 	return nil
 }
 
-func (l *lender) serve(handlers map[string]Handler) {
-	for name, crew := range l.crews {
-		if handlers[name] == nil {
-			crew.stop()
-			delete(l.crews, name)
+func (l *lender) serve(changed iter.Seq[string]) {
+	for name := range changed {
+		crew, handle := l.crews[name], l.catalog.running[name]
+		if handle == nil || l.closing {
+			if crew != nil {
+				crew.stop()
+				delete(l.crews, name)
+			}
+			continue
 		}
-	}
-	if l.closing {
-		return
-	}
-	for name, handle := range handlers {
-		crew := l.crews[name]
 		if subject := l.catalog.workSubject(name); crew == nil || crew.subject != subject {
 			stop, err := l.broker.ServeWork(subject, l.offered(name))
 			if err != nil {
@@ -115,7 +115,7 @@ func (l *lender) serve(handlers map[string]Handler) {
 
 func (l *lender) close() {
 	l.closing = true
-	l.serve(nil)
+	l.serve(maps.Keys(l.crews))
 }
 
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
@@ -124,7 +124,7 @@ func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0
 // that this drainer may own.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
-	for name := range l.core.Awake(slices.Values(l.apart)) {
+	for name := range l.core.Awake(maps.Keys(l.apart)) {
 		p := l.catalog.policies[name]
 		var c record.Crew
 		if l.catalog.running[name] != nil {

@@ -44,19 +44,19 @@ func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {
 		if strings.ContainsAny(name, `*?[\`) {
 			continue
 		}
-		entry, found := set[name]
-		queue := entry.Policy.HasQueue()
-		l.notices.Tell(&handlerUnknown, name, notice.If(!found))
-		l.notices.Tell(&handlerQueueless, name, notice.If(found && !queue))
+		entry := set[name]
+		queue := entry.HasQueue()
+		l.notices.Tell(&handlerUnknown, name, notice.If(entry == nil))
+		l.notices.Tell(&handlerQueueless, name, notice.If(entry != nil && !queue))
 		l.notices.Tell(&handlerRefused, name, notice.If(queue && entry.Policy.Target != nil))
 	}
 }
 
 func (l *loop) noteNames(options []string, set policy.Entries) {
 	for _, name := range options {
-		entry, found := set[name]
-		l.notices.Tell(&nameUnknown, name, notice.If(!found))
-		l.notices.Tell(&nameQueueless, name, notice.If(found && !entry.Policy.HasQueue()))
+		entry := set[name]
+		l.notices.Tell(&nameUnknown, name, notice.If(entry == nil))
+		l.notices.Tell(&nameQueueless, name, notice.If(entry != nil && !entry.HasQueue()))
 	}
 }
 

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,52 +100,43 @@ func (d *Drainer) SetPolicies(names []string) {
 	d.post(func(now pace.Instant) {
 		d.options.Policies = names
 		if d.set != nil {
-			d.setPolicies(d.set, now)
+			d.configure(slices.Collect(maps.Keys(d.set)), now)
 		}
 	})
 }
 
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
-	d.backlogs.policiesChange(d.set, set)
-	d.catalog.learn(d.set, set, time.Now())
-	d.set, d.lender.apart = set, nil
-	queues := make([]core.QueuePolicy, 0, len(set))
-	observed := make(map[string]bool, len(set))
-	for name, entry := range set {
-		if !entry.Policy.HasQueue() {
-			continue
-		}
-		local := d.catalog.running[name] != nil
-		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
-		own := named && (local || d.options.OwnAll) && !d.options.WorkerOnly
-		queues = append(queues, core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
-			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored,
-			Revision: entry.Revision})
-		if own {
-			observed[name] = true
-		}
-		if !own || !local || entry.Policy.Target == nil {
-			d.lender.apart = append(d.lender.apart, name)
-		}
-	}
-	d.observe(observed)
-	d.noteHandlers(d.catalog.handlers, set)
-	d.noteNames(d.options.Policies, set)
-	d.core.Handle(core.Configured{Policies: queues}, now)
-	d.lender.serve(d.catalog.running)
+	changed := policy.Changed(d.set, set)
+	d.set = set
+	d.backlogs.policiesChange(changed)
+	d.catalog.learn(changed, set, time.Now())
+	d.configure(changed, now)
 }
 
-func (d *Drainer) observe(policies map[string]bool) {
-	for name := range policies {
-		if !d.observed[name] {
-			d.tell(queue.EventOwnable, name, 1)
+func (d *Drainer) configure(changed []string, now pace.Instant) {
+	for _, name := range changed {
+		before, entry := d.queues[name], d.set[name]
+		own, apart := false, false
+		if delete(d.queues, name); entry.HasQueue() {
+			local := d.catalog.running[name] != nil
+			named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
+			own = named && (local || d.options.OwnAll) && !d.options.WorkerOnly
+			apart = !own || !local || entry.Policy.Target == nil
+			d.queues[name] = &core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
+				Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored}
+		}
+		if d.lender.apart[name] = apart; !apart {
+			delete(d.lender.apart, name)
+		}
+		if owned := before != nil && before.Own; own != owned {
+			d.tell(queue.EventOwnable, name, queue.Whether(own))
+			if !own {
+				d.outages.forget(name)
+			}
 		}
 	}
-	for name := range d.observed {
-		if !policies[name] {
-			d.tell(queue.EventOwnable, name, 0)
-			d.outages.forget(name)
-		}
-	}
-	d.observed = policies
+	d.noteHandlers(d.catalog.handlers, d.set)
+	d.noteNames(d.options.Policies, d.set)
+	d.core.Handle(core.Configured{Policies: d.queues}, now)
+	d.lender.serve(slices.Values(changed))
 }

@@ -68,7 +68,7 @@ func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	}
 	policies := make([]Policy, 0, len(set))
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		policies = append(policies, described(set[name]))
+		policies = append(policies, described(*set[name]))
 	}
 	return policies, nil
 }

@@ -65,7 +65,7 @@ func (k *known) policies() policy.Entries {
 func (k *known) queues() []policy.Policy {
 	var policies []policy.Policy
 	for _, entry := range k.policies() {
-		if entry.Policy.HasQueue() && !entry.Retired {
+		if entry.HasQueue() && !entry.Retired {
 			policies = append(policies, entry.Policy)
 		}
 	}
@@ -81,7 +81,8 @@ func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 		}
 		set, changed := k.set, k.changed
 		k.mu.Unlock()
-		if now := set[policy].Revision; now >= revision && (now == 0) == (revision == 0) {
+		if now := set[policy]; (now != nil) == (revision > 0) &&
+			(now == nil || now.Revision >= revision) {
 			return
 		}
 		select {
@@ -123,7 +124,7 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	if set == nil {
 		set, from = policy.Entries{}, "the configuration"
 		for _, p := range configured {
-			set[p.Name] = policy.Entry{Policy: p.WithDefaults(), Source: policy.SourceFile}
+			set[p.Name] = &policy.Entry{Policy: p.WithDefaults(), Source: policy.SourceFile}
 		}
 	}
 	c.log.Warn(
@@ -158,7 +159,7 @@ func (c *cache) read() (policy.Entries, error) {
 		if err != nil {
 			return nil, err
 		}
-		set[p.Name] = policy.Entry{Policy: p, Retired: one.Retired, Paused: one.Paused,
+		set[p.Name] = &policy.Entry{Policy: p, Retired: one.Retired, Paused: one.Paused,
 			Source: one.Source}
 	}
 	return set, nil

@@ -31,6 +31,9 @@ const (
 
 	// concurrent changes
 	applyAtOnce = 16
+	// one of so many policies may come without a look at all streams, which takes as long as there
+	// are policies; the next regular look counts it
+	fewComing = 10
 	// after which a slow change counts as tried and delays no others
 	applyPatience = time.Second
 )
@@ -81,6 +84,7 @@ type streams struct {
 	whole   lifecycle.Latch // known includes own
 	applied lifecycle.Latch // since then every policy was tried
 
+	set  policy.Entries         // of the last pass
 	work map[string]*streamWork // of pass
 	late sync.WaitGroup         // changes that outlast their pass
 	due  chan struct{}
@@ -142,17 +146,10 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	set := s.known.policies()
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
-	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
-		_, found := set[name]
-		if !found {
-			s.note(name, nil)
-		}
-		return !found
-	})
 	s.notices.Only(&unapplied, has(set))
 	now := time.Now() // so that the next checks share a pass
 	due, coming := s.duties(set, now)
-	if len(coming) > 1 {
+	if len(coming) > max(1, len(set)/fewComing) {
 		if !whole {
 			// with room for those being written, or bounds would fall repeatedly
 			coming = append(coming, s.own...)
@@ -217,30 +214,35 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 }
 
 func (s *streams) duties(set policy.Entries,
-	now time.Time) (names []string, changed []policy.Policy) {
+	now time.Time) (names []string, coming []policy.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		entry := set[name]
-		if !entry.Policy.HasQueue() && !entry.Deleting {
-			continue
-		}
-		work := s.work[name]
-		if work == nil || work.revision != entry.Revision {
-			work = &streamWork{revision: entry.Revision}
-			s.work[name] = work
-			if !entry.Retired {
-				changed = append(changed, entry.Policy)
+	for _, name := range policy.Changed(s.set, set) {
+		entry, work := set[name], s.work[name]
+		switch {
+		case entry == nil:
+			delete(s.trouble, name)
+			delete(s.work, name)
+		case !entry.HasQueue() && !entry.Deleting:
+			delete(s.work, name)
+		case work == nil || work.revision != entry.Revision:
+			s.work[name] = &streamWork{revision: entry.Revision}
+			if work == nil && !entry.Retired {
+				coming = append(coming, entry.Policy)
 			}
 		}
+	}
+	s.set = set
+	for name, work := range s.work {
 		if !work.busy && !work.gone && !now.Before(work.due) {
 			names = append(names, name)
 		}
 	}
-	return names, changed
+	slices.Sort(names)
+	return names, coming
 }
 
-func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork,
+func (s *streams) do(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
 	now time.Time, again time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -274,7 +276,8 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	work.due = now.Add(again)
 }
 
-func (s *streams) end(ctx context.Context, name string, entry policy.Entry) (gone bool, err error) {
+func (s *streams) end(ctx context.Context, name string,
+	entry *policy.Entry) (gone bool, err error) {
 	end := s.broker.Retire
 	if entry.Deleting {
 		end = s.broker.Forget
@@ -293,7 +296,7 @@ func (s *streams) depths(ctx context.Context) map[string]uint64 {
 	}
 	known := s.known.policies()
 	maps.DeleteFunc(all, func(name string, _ uint64) bool {
-		return !known[name].Policy.HasQueue()
+		return !known[name].HasQueue()
 	})
 	return all
 }

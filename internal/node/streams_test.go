@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -102,14 +103,38 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	s.pass(t.Context())
 	close(s.whole)
 	set = maps.Clone(set)
-	set["b"] = policy.Entry{Policy: paced("b"), Revision: 3}
-	set["c"] = policy.Entry{Policy: paced("c"), Revision: 4}
+	set["b"] = &policy.Entry{Policy: paced("b"), Revision: 3}
+	set["c"] = &policy.Entry{Policy: paced("c"), Revision: 4}
 	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
 	want := [][]string{{"a", "x", "a", "b", "c"}, {"b", "c"}}
 	if !slices.EqualFunc(f.rations, want, slices.Equal[[]string]) {
 		t.Errorf("the store was shared among %v, want %v", f.rations, want)
+	}
+}
+
+// TestAFewOfManyPoliciesComeWithoutALookAtAllStreams: nor do they change with one.
+func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
+	f, known := &fakeStreams{}, &known{}
+	s := quietStreams(f, known)
+	close(s.whole)
+	set := policy.Entries{}
+	for revision := range uint64(30) {
+		name := fmt.Sprint("p", revision)
+		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
+	}
+	known.take(set)
+	s.pass(t.Context())
+	set = maps.Clone(set)
+	for _, name := range []string{"new", "newer", "p1", "p2", "p3", "p4", "p5"} {
+		set[name] = &policy.Entry{Policy: paced(name), Revision: 100}
+	}
+	known.take(set)
+	s.pass(t.Context())
+	s.late.Wait()
+	if applied, _ := f.take(); len(f.rations) != 1 || len(applied) != 30+7 {
+		t.Errorf("%d looks at all streams, %d applied", len(f.rations), len(applied))
 	}
 }
 
@@ -155,7 +180,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		}
 
 		set = maps.Clone(set)
-		set["a"] = policy.Entry{Policy: paced("a"), Revision: 5}
+		set["a"] = &policy.Entry{Policy: paced("a"), Revision: 5}
 		known.take(set)
 		wake(s.due)
 		expect("after one change", []string{"a"}, nil)
@@ -177,8 +202,9 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		expect("from time to time", []string{"stuck"}, nil)
 
 		// A deletion that its admitter did not end goes on, also of a policy without a stream.
-		set["door"] = policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
-		known.take(maps.Clone(set))
+		set = maps.Clone(set)
+		set["door"] = &policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
+		known.take(set)
 		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
@@ -203,7 +229,7 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		s.sink = queue.SinkFunc(func(e queue.Event) { failed.Store(e.Policy, e.Value > 0) })
 		set := policy.Entries{}
 		for i, name := range []string{"a", "b", "c"} {
-			set[name] = policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
+			set[name] = &policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
 		}
 		known.take(set)
 		wake(s.due)
@@ -230,7 +256,7 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 			t.Error("it does not count as failed")
 		}
 		set = maps.Clone(set)
-		set["d"] = policy.Entry{Policy: paced("d"), Revision: 4}
+		set["d"] = &policy.Entry{Policy: paced("d"), Revision: 4}
 		known.take(set)
 		wake(s.due)
 		synctest.Wait()
@@ -280,6 +306,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	known.take(stale)
 	s := quietStreams(recorded{broker, store.New(broker, nil)}, known)
 	s.pass(t.Context())
+	s.late.Wait()
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}

@@ -43,8 +43,8 @@ func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { return !waiting[name] })
 	o.notices.Forget(&unowned, has(set))
 	for name := range waiting {
-		entry, found := set[name]
-		if !found || !entry.Policy.HasQueue() {
+		entry := set[name]
+		if !entry.HasQueue() {
 			continue
 		}
 		a := o.asked[name]

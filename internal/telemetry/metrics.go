@@ -115,13 +115,11 @@ func (r *Registry) Admission() queue.Sink {
 	var before policy.Entries
 	s.On(func(e queue.Event) {
 		set := e.Data.(policy.Entries)
-		for name := range before {
-			if _, found := set[name]; !found {
+		for _, name := range policy.Changed(before, set) {
+			switch {
+			case set[name] == nil:
 				s.Forget(name)
-			}
-		}
-		for name := range set {
-			if _, found := before[name]; !found {
+			case before[name] == nil:
 				s.Know(name)
 			}
 		}

@@ -273,7 +273,7 @@ func TestPausedPolicies(t *testing.T) {
 			t.Errorf("%s: %+v, %v", when, e, err)
 		}
 		set, err := s.Policies(ctx)
-		if err != nil || !reflect.DeepEqual(set["stripe"], e) {
+		if err != nil || !reflect.DeepEqual(set["stripe"], &e) {
 			t.Errorf("%s: %+v, %v", when, set, err)
 		}
 		return e.Revision

@@ -457,6 +457,6 @@ func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 		delete(set, r.Key)
 		return known
 	}
-	set[r.Key] = entry
+	set[r.Key] = &entry
 	return true
 }

@@ -71,8 +71,8 @@ func TestPutPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.see(t, "the policy came", func(set policy.Entries) bool {
-		return set["stripe"].Revision == revision && set["stripe"].Policy.Capacity == 10 &&
-			!set["stripe"].Retired
+		p := set["stripe"]
+		return p != nil && p.Revision == revision && p.Policy.Capacity == 10 && !p.Retired
 	})
 	p.Capacity = 20
 	if revision, err = s.Put(natstest.Context(t), p); err != nil {
@@ -237,7 +237,8 @@ func TestFilePolicies(t *testing.T) {
 	retire("stripe")
 	put(split, github)
 	w.see(t, "it is back with other partitions", func(set policy.Entries) bool {
-		return set["stripe"].Policy.Partitions == 16
+		p := set["stripe"]
+		return p != nil && p.Policy.Partitions == 16
 	})
 }
 

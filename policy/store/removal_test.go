@@ -38,7 +38,8 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 		t.Fatal(err)
 	}
 	w.see(t, "the policy is on its way out", func(set policy.Entries) bool {
-		return set["stripe"].Deleting && set["stripe"].Retired
+		p := set["stripe"]
+		return p != nil && p.Deleting && p.Retired
 	})
 	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
@@ -59,8 +60,8 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 	}
 	load(20, false)
 	w.see(t, "the changed text brings it back", func(set policy.Entries) bool {
-		return set["stripe"].Policy.Capacity == 20 && !set["stripe"].Paused &&
-			!set["stripe"].Retired
+		p := set["stripe"]
+		return p != nil && p.Policy.Capacity == 20 && !p.Paused && !p.Retired
 	})
 
 	// What the API writes in its place is the API's.

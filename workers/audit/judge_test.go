@@ -157,7 +157,7 @@ func TestCostsAreSettled(t *testing.T) {
 func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
 	j, set := NewJudge(1000), policy.Entries{}
 	for _, name := range []string{"mail", "push"} {
-		set[name] = policy.Entry{Policy: policy.Policy{Name: name, Rule: policy.Rule{
+		set[name] = &policy.Entry{Policy: policy.Policy{Name: name, Rule: policy.Rule{
 			Algorithm: policy.LeakingBucket, Capacity: 1000},
 			Limits: policy.Limits{{Name: "account", Shared: "account", Key: policy.KeyGlobal,
 				Cost: "tokens", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 100,

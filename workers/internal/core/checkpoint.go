@@ -98,7 +98,7 @@ func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.I
 	s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
 	if of := c.valves[s.policy]; s.part.Noted(true) && of != nil {
 		waiting := []*livePolicy{of}
-		if of.shared {
+		if of.of.shared {
 			waiting = c.sorted
 		}
 		for _, v := range waiting {

@@ -35,7 +35,7 @@ type Core struct {
 	memory *valve.Memory
 	// by policy, also of unknown ones
 	overrides map[string]map[job.Key]policy.Override
-	known     map[string]bool // existing policies
+	policies  map[string]*QueuePolicy // existing ones, and one for each shared limit
 	// by policy that shares limits, named after its first one
 	lines     map[string]string
 	slots     valve.Slots
@@ -62,8 +62,7 @@ type cluster struct {
 	shares map[string]*share
 	// records by key, also of unknown policies
 	owners   map[string]Record
-	order    []*share     // by key
-	stale    bool         // order is
+	order    []*share     // by name
 	changed  bool         // favourites must be recomputed
 	calm     bool         // all shares are: see isCalm
 	allAt    pace.Instant // next visit to all
@@ -138,10 +137,7 @@ func (c *Core) rouse(v *livePolicy) {
 	}
 	v.awake, v.told = true, false
 	v.Rested(c.acted)
-	i, _ := slices.BinarySearchFunc(c.awake, v, func(a, b *livePolicy) int {
-		return cmp.Compare(a.Policy.Name, b.Policy.Name)
-	})
-	c.awake = slices.Insert(c.awake, i, v)
+	c.awake = inserted(c.awake, v, byPolicy)
 }
 
 func (c *Core) rouseAll() {
@@ -155,7 +151,7 @@ func (c *Core) rouseAll() {
 // rest drops idle valves from further iterations.
 func (c *Core) rest() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
-		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
+		v.awake = v.of.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
 			return s.part != nil && s.part.checkpointDue() != pace.Never
 		})
 		return !v.awake
@@ -182,28 +178,17 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// sortedShares sorts, so that a seed reproduces a run.
-func (c *Core) sortedShares() []*share {
-	if !c.stale {
-		return c.order
-	}
-	// Callers may still walk over the former order.
-	order := make([]*share, 0, len(c.shares))
-	for _, s := range c.order {
-		if c.shares[s.key()] == s {
-			order = append(order, s)
-		}
-	}
-	for _, s := range c.shares {
-		if !s.listed {
-			s.listed, order = true, append(order, s)
-		}
-	}
-	slices.SortFunc(order, func(a, b *share) int {
-		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
-	})
-	c.order, c.stale = order, false
-	return c.order
+// In order, so that a seed reproduces a run.
+
+func byName(a, b *share) int {
+	return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
+}
+
+func byPolicy(a, b *livePolicy) int { return cmp.Compare(a.Policy.Name, b.Policy.Name) }
+
+func inserted[T any](in []T, x T, order func(a, b T) int) []T {
+	i, _ := slices.BinarySearchFunc(in, x, order)
+	return slices.Insert(in, i, x)
 }
 
 // Events were missed, so the wait for other leases and the opening of backlogs begin again, except

@@ -29,7 +29,7 @@ func (c *Core) prefer() {
 	}
 	able := func(name string) []string {
 		switch {
-		case !c.known[name]:
+		case c.policies[name] == nil:
 			return some[name]
 		case len(some[name]) == 0:
 			return every
@@ -56,7 +56,7 @@ func (c *Core) prefer() {
 		return best
 	}
 	picked := map[string]string{} // by line
-	for _, s := range c.sortedShares() {
+	for _, s := range c.order {
 		best := ""
 		if line := c.lines[s.policy]; line != "" {
 			if picked[line] == "" {
@@ -101,7 +101,7 @@ func (c *Core) distribute(now pace.Instant) {
 		c.allAt = now.Add(allEvery)
 	}
 	c.prune()
-	for _, s := range c.sortedShares() {
+	for _, s := range c.order {
 		if all || !s.calm {
 			c.settle(s, now)
 			s.calm = c.isCalm(s, now)

@@ -50,8 +50,9 @@ type (
 		Key    string
 		Record Record
 	}
-	// Configured lists the policies with queues.
-	Configured struct{ Policies []QueuePolicy }
+	// Configured has the policies with queues, by name. One with the same pointer as in the last
+	// event is unchanged.
+	Configured struct{ Policies map[string]*QueuePolicy }
 	// Overridden is a key's override; a zero one removes it.
 	Overridden struct {
 		Policy   string

@@ -17,7 +17,7 @@ func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
 		}
 	}
 	p.Workers = 2
-	c.Handle(Configured{[]QueuePolicy{{Policy: p, Local: true}}}, origin)
+	c.Handle(configured(QueuePolicy{Policy: p, Local: true}), origin)
 	if _, ok := c.Reserve("api"); ok {
 		t.Error("a third worker is lent of two")
 	}
@@ -33,7 +33,7 @@ func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T
 		answerPuts(c, now)
 		c.advance(now)
 	}
-	c.Handle(Configured{[]QueuePolicy{{Policy: p, Local: true}}}, now)
+	c.Handle(configured(QueuePolicy{Policy: p, Local: true}), now)
 	released := false
 	c.run(now, 2*second, func(_ pace.Instant, written []Put) {
 		for _, w := range written {

@@ -85,7 +85,7 @@ func (c *Core) Progress(r valve.Run, text string) (goesOn record.Report, handedO
 // Matters reports whether a report may find a receiver.
 func (c *Core) Matters(r record.Report) bool {
 	s := c.shares[record.ShareKey(r.Policy, r.Partition)]
-	return c.known[r.Policy] && s != nil && !s.over
+	return c.policies[r.Policy] != nil && s != nil && !s.over
 }
 
 func (e Delivered) apply(c *Core, _ pace.Instant) {

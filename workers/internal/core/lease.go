@@ -149,7 +149,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 // not tell its records from its former self's.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
-	for _, s := range c.sortedShares() {
+	for _, s := range c.order {
 		if s.part != nil {
 			c.dropShare(s)
 		}

@@ -42,7 +42,6 @@ type share struct {
 	rewrites  int           // of the release
 	over      bool          // its stream seems to be gone
 	calm      bool          // at the last visit: see isCalm
-	listed    bool          // in Core.order
 }
 
 type partition struct {
@@ -324,7 +323,7 @@ func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pac
 }
 
 func (c *Core) Newer(tell func(t Table, key string)) {
-	for _, s := range c.sortedShares() {
+	for _, s := range c.order {
 		if s.strange {
 			tell(TablePartitions, s.key())
 		}

@@ -42,7 +42,7 @@ func TestALeaseOfAllPoliciesHasTheSameSize(t *testing.T) {
 		"alpha":      {Policy: z.WithDefaults()},
 	} {
 		c := coreBench(t)
-		c.Handle(Configured{[]QueuePolicy{{Policy: a.WithDefaults(), Own: true}, z}}, origin)
+		c.Handle(configured(QueuePolicy{Policy: a.WithDefaults(), Own: true}, z), origin)
 		if got := c.runnable(); !slices.Equal(got, []string{want}) {
 			t.Errorf("the lease names %q, want %s", got, want)
 		}
@@ -120,7 +120,7 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 	for name, change := range map[string]func(c *Core, now pace.Instant){
 		"removed": func(c *Core, now pace.Instant) { setPolicies(c, now) },
 		"no workers": func(c *Core, now pace.Instant) {
-			c.Handle(Configured{[]QueuePolicy{{Policy: p.WithDefaults()}}}, now)
+			c.Handle(configured(QueuePolicy{Policy: p.WithDefaults()}), now)
 		},
 		"and back": func(c *Core, now pace.Instant) {
 			setPolicies(c, now)

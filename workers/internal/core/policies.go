@@ -14,15 +14,11 @@ import (
 
 type livePolicy struct {
 	*valve.Valve
-	ending  bool      // this drainer may no longer own it
-	retired bool      // its stream is deleted once empty
-	tenure  uint64    // distinguishes valves of a policy that came back
-	shared  bool      // it stands for a shared limit …
-	stored  time.Time // … of policies since then
-	shares  []*share
-	awake   bool // in Core.awake
-	// of the valve's policy; 0: unknown
-	revision uint64
+	of     *QueuePolicy // when this drainer last might own it
+	ending bool         // this drainer may no longer own it
+	tenure uint64       // distinguishes valves of a policy that came back
+	shares []*share
+	awake  bool // in Core.awake
 
 	// of Core.Tell
 
@@ -39,62 +35,56 @@ func (c *Core) runnable() []string {
 			names = append(names, name)
 		}
 	}
-	if len(names) > 0 && len(names) == len(c.known) {
+	if len(names) > 0 && len(names) == len(c.policies) {
 		return []string{record.Every}
 	}
 	slices.Sort(names)
 	return names
 }
 
-func (c *Core) sortValves() {
-	c.sorted = c.sorted[:0]
-	for _, name := range slices.Sorted(maps.Keys(c.valves)) {
-		v := c.valves[name]
-		v.shares = nil
-		c.sorted = append(c.sorted, v)
-	}
-	for _, s := range c.sortedShares() {
-		s.valve, s.ending = nil, false
-		if v := c.valves[s.policy]; v != nil {
-			s.valve, s.ending = v.Valve, v.ending
-			v.shares = append(v.shares, s)
-		}
-	}
-	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
-		return c.valves[v.Policy.Name] != v
-	})
-	if len(c.lines) > 0 || c.slots.Most > 0 {
-		c.rouseAll()
-	}
-	c.link()
-}
-
 // prune removes ending valves without partitions or runs.
 func (c *Core) prune() {
-	if !slices.ContainsFunc(c.sorted, func(v *livePolicy) bool { return v.ending }) {
-		return
-	}
-	held := map[string]bool{}
-	for _, s := range c.shares {
-		if s.state != shareIdle {
-			held[s.policy] = true
+	before := len(c.valves)
+	for _, v := range c.sorted {
+		if v.ending && v.Running() == 0 && !slices.ContainsFunc(v.shares,
+			func(s *share) bool { return s.state != shareIdle }) {
+			delete(c.valves, v.Policy.Name)
+			c.gather(v.Policy.Name)
 		}
 	}
-	for name, v := range c.valves {
-		if !v.ending || held[name] || v.Running() > 0 {
+	if len(c.valves) < before {
+		gone := func(v *livePolicy) bool { return c.valves[v.Policy.Name] != v }
+		c.sorted, c.awake = slices.DeleteFunc(c.sorted, gone), slices.DeleteFunc(c.awake, gone)
+		c.link()
+	}
+}
+
+// gather links a policy's partitions with its valve, and drops idle ones that it no longer has.
+func (c *Core) gather(name string) (dropped bool) {
+	p, v := c.policies[name], c.valves[name]
+	from, _ := slices.BinarySearchFunc(c.order, &share{policy: name}, byName)
+	to := from
+	var kept []*share
+	for ; to < len(c.order) && c.order[to].policy == name; to++ {
+		s := c.order[to]
+		if s.state == shareIdle && (p == nil || s.number >= p.Partitions) {
+			delete(c.shares, s.key())
+			delete(c.unsettled, s.key()) // outcomes have no receiver
 			continue
 		}
-		delete(c.valves, name)
-		for key, s := range c.shares {
-			if s.policy == name && !c.known[name] {
-				delete(c.shares, key)
-				// The policy is gone: outcomes have no receiver.
-				delete(c.unsettled, key)
-			}
+		kept = append(kept, s)
+		if s.valve, s.ending = nil, false; v == nil {
+			continue
+		}
+		if s.valve, s.ending = v.Valve, v.ending; v.ending && s.part != nil && s.part.Owned() {
+			s.part.Quiesce()
 		}
 	}
-	c.stale = true
-	c.sortValves()
+	if v != nil {
+		v.shares = kept
+	}
+	c.order = slices.Replace(c.order, from, to, kept...)
+	return len(kept) < to-from
 }
 
 type QueuePolicy struct {
@@ -104,88 +94,69 @@ type QueuePolicy struct {
 	Own     bool // this drainer may own its valve
 	Local   bool // there are workers here
 	Stored  time.Time
-	// Revision changes with the policy and with Paused; 0: unknown.
-	Revision uint64
-	shared   bool // it stands for a shared limit
+	shared  bool // it stands for a shared limit
 }
 
 // An unchanged policy costs little, as long as none shares a limit. A partition of a removed policy
 // stays until released.
 func (e Configured) apply(c *Core, now pace.Instant) {
-	shares := make(map[string]*share, len(c.shares))
-	seen := make(map[string]bool, len(e.Policies))
-	c.known = make(map[string]bool, len(e.Policies))
-	members, lines := false, c.lines // members: partitions or valves come or go
-	var policies []QueuePolicy
-	policies, c.lines = withShared(e.Policies)
-	for i := range policies {
-		p := &policies[i] // copies would take most of the time
-		c.known[p.Name] = true
+	before, lines := c.policies, c.lines
+	c.policies, c.lines = withShared(e.Policies)
+	members := !maps.Equal(lines, c.lines) // or partitions or valves come or go
+	var made []*share
+	for _, name := range policy.Changed(before, c.policies) {
+		p, v := c.policies[name], c.valves[name]
+		if p == nil {
+			p = &QueuePolicy{}
+		} else if v != nil {
+			v.Change(p.Policy, p.Paused, now) // even while it ends, as its workers may be lent
+			c.rouse(v)
+		}
 		for number := range p.Partitions {
-			key := record.ShareKey(p.Name, number)
-			s := c.shares[key]
+			s := c.shares[record.ShareKey(name, number)]
 			if s == nil {
-				s, members = &share{policy: p.Name, number: number}, true
+				s = &share{policy: name, number: number}
 				if p.Stored.Before(c.options.OwnersMade) {
 					// an owner may live and write it again, unless a record arrives
 					s.vanished = now
 				}
+				c.shares[s.key()], c.order = s, inserted(c.order, s, byName)
+				made = append(made, s)
 			}
 			if s.over && !p.Retired { // the policy is back
 				s.over, s.actAt = false, now
 				c.stir(s)
 			}
-			shares[key] = s
 		}
-		v := c.valves[p.Name]
-		if v != nil && (p.Revision == 0 || p.Revision != v.revision) {
-			v.Change(p.Policy, p.Paused, now) // even while it ends, as its workers may be lent
-			v.revision = p.Revision
-			c.rouse(v)
-		}
-		if !p.Own {
-			continue
-		}
-		seen[p.Name] = true
-		if v == nil {
+		if v == nil && p.Own {
 			c.tenures++
-			v = &livePolicy{tenure: c.tenures, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
-				c.options.Random, c.clock, &c.out.Actions)}
+			v = &livePolicy{tenure: c.tenures, ending: true, Valve: valve.New(p.Policy, p.Paused,
+				c.Lease.Id, c.options.Random, c.clock, &c.out.Actions)}
 			v.Share(c.memory, &c.slots)
-			v.SetOverrides(c.overrides[p.Name])
-			v.revision = p.Revision
-			c.valves[p.Name], members = v, true
+			v.SetOverrides(c.overrides[name])
+			c.valves[name], c.sorted = v, inserted(c.sorted, v, byPolicy)
 			c.rouse(v)
 		}
-		v.Local, v.retired = p.Local, p.Retired
-		v.shared, v.stored = p.shared, p.Stored
-	}
-	for name, v := range c.valves {
-		members = members || v.ending == seen[name]
-		v.ending = !seen[name]
-	}
-	for _, s := range c.sortedShares() {
-		if s.state == shareIdle || seen[s.policy] {
-			continue
+		if p.Own {
+			v.Local, v.of = p.Local, p
 		}
-		shares[s.key()] = s // it cannot be taken from a live process
-		if s.part != nil && s.part.Owned() {
-			s.part.Quiesce()
+		if v != nil {
+			members = members || v.ending == p.Own
+			v.ending = !p.Own
 		}
+		members = c.gather(name) || members
 	}
-	members = members || len(shares) != len(c.shares)
-	if members || !maps.Equal(lines, c.lines) {
+	if members = members || len(made) > 0; members {
 		c.changed = true
 		if c.Lease.Held && !slices.Equal(c.Lease.told, c.runnable()) {
 			c.Lease.renewAt = now // so that others know
 		}
-	} else if len(lines) == 0 {
-		return
 	}
-	c.shares, c.stale = shares, true
-	c.sortValves()
-	for _, s := range c.sortedShares() {
-		if found, ok := c.owners[s.key()]; ok && s.revision < found.Revision {
+	if len(lines) > 0 || len(c.lines) > 0 || members && c.slots.Most > 0 {
+		c.link()
+	}
+	for _, s := range made {
+		if found, ok := c.owners[s.key()]; ok {
 			c.ownerSeen(s, found, now)
 		}
 	}

@@ -14,28 +14,27 @@ import (
 // connected by shared limits form a line, which one drainer should own: see prefer.
 
 // withShared adds a policy for each shared limit, and returns the lines.
-func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
-	all, lines = slices.Clip(policies), map[string]string{}
-	limits := map[string]*QueuePolicy{}
-	newest := map[string]QueuePolicy{} // the policy that defines each limit
-	for i := range policies {
-		if len(policies[i].Limits) == 0 {
+func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
+	lines map[string]string) {
+	all, lines = maps.Clone(policies), map[string]string{}
+	newest := map[string]*QueuePolicy{} // the policy that defines each limit
+	for _, p := range policies {
+		if len(p.Limits) == 0 {
 			continue
 		}
-		p := policies[i]
 		for _, l := range p.SharedLimits() {
 			name := record.SharedName(l.Shared)
-			q := limits[name]
+			q := all[name]
 			if q == nil {
 				q = &QueuePolicy{Stored: p.Stored, shared: true}
-				limits[name] = q
+				all[name] = q
 			}
 			q.Own = q.Own || p.Own
 			if p.Stored.Before(q.Stored) {
 				q.Stored = p.Stored
 			}
 			guard := max(q.WindowMargin, p.WindowMargin)
-			if before, told := newest[name]; !told || p.says(before) > 0 {
+			if before := newest[name]; before == nil || p.says(before) > 0 {
 				newest[name] = p
 				l.Shared = ""
 				q.Policy = policy.Policy{Name: name, Limits: policy.Limits{l},
@@ -45,16 +44,14 @@ func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]str
 			joinLines(lines, p.Name, name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		q := *limits[name]
-		q.Policy = q.Policy.WithDefaults()
-		all = append(all, q)
+	for name := range newest {
+		all[name].Policy = all[name].Policy.WithDefaults()
 	}
 	return all, lines
 }
 
 // says orders policies by precedence in defining a shared limit.
-func (p QueuePolicy) says(other QueuePolicy) int {
+func (p *QueuePolicy) says(other *QueuePolicy) int {
 	if p.Retired && !other.Retired {
 		return -1
 	}
@@ -77,7 +74,11 @@ func joinLines(lines map[string]string, a, b string) {
 	}
 }
 
+// link lets valves affect each other.
 func (c *Core) link() {
+	if len(c.lines) > 0 || c.slots.Most > 0 {
+		c.rouseAll()
+	}
 	lines := map[string][]*valve.Valve{}
 	for _, v := range c.sorted {
 		var shared []valve.SharedLimit
@@ -93,7 +94,7 @@ func (c *Core) link() {
 		if c.slots.Most > 0 {
 			line = "all" // also of policies without shared limits
 		}
-		if line != "" && !v.shared {
+		if line != "" && !v.of.shared {
 			lines[line] = append(lines[line], v.Valve)
 		} else {
 			valve.Join([]*valve.Valve{v.Valve})

@@ -22,27 +22,28 @@ func TestTheSharedLimitInForce(t *testing.T) {
 	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
 		sharingPolicy("c", 7, 102, "account")
 	c.Retired, a.WindowMargin = true, policy.Duration(90*time.Millisecond)
-	for _, told := range [][]QueuePolicy{{a, b, c}, {c, b, a}, {b, a, c}} {
-		all, _ := withShared(told)
+	for range 10 { // in any order
+		all, _ := withShared(configured(a, b, c).Policies)
 		if len(all) != 4 {
 			t.Fatalf("%d policies", len(all))
 		}
-		of := all[3]
+		of := all["=account"]
 		if of.Name != "=account" || of.Limits[0].Limit != 6 || of.WindowMargin != a.WindowMargin ||
 			!of.Own ||
 			!of.Stored.Equal(a.Stored) || of.Limits[0].Shared != "" {
 			t.Errorf("%+v", of)
 		}
 	}
-	if all, _ := withShared([]QueuePolicy{c}); all[1].Own || all[1].Limits[0].Limit != 7 {
-		t.Errorf("%+v", all[1])
+	all, _ := withShared(configured(c).Policies)
+	if of := all["=account"]; of.Own || of.Limits[0].Limit != 7 {
+		t.Errorf("%+v", of)
 	}
 }
 
 func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
-	policies := []QueuePolicy{sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "y"),
-		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1, "x", "y"), sharingPolicy("f", 5, 1, "z")}
-	_, lines := withShared(policies)
+	_, lines := withShared(configured(sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "y"),
+		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1, "x", "y"),
+		sharingPolicy("f", 5, 1, "z")).Policies)
 	for _, name := range []string{"b", "e", "=x", "=y"} {
 		if lines[name] == "" || lines[name] != lines["a"] {
 			t.Errorf("%s is in line %q, a in %q", name, lines[name], lines["a"])
@@ -55,8 +56,8 @@ func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
 
 func TestALineGoesToTheDrainerThatMayOwnMostOfIt(t *testing.T) {
 	c := &Core{}
-	_, c.lines = withShared([]QueuePolicy{sharingPolicy("a", 5, 1, "x"),
-		sharingPolicy("b", 5, 1, "x")})
+	_, c.lines = withShared(configured(sharingPolicy("a", 5, 1, "x"),
+		sharingPolicy("b", 5, 1, "x")).Policies)
 	able := map[string][]string{"a": {"d1", "d2"}, "b": {"d2", "d3"}, "=x": {"d1", "d2", "d3"}}
 	ids := c.ableOf(c.lines["a"], func(name string) []string { return able[name] })
 	if len(ids) != 1 || ids[0] != "d2" {

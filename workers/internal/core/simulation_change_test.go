@@ -347,7 +347,7 @@ func (d *drainer) hearSettings() {
 			Local: !w.set.elsewhere[p.Name],
 		})
 	}
-	d.core.Handle(Configured{all}, now)
+	d.core.Handle(configured(all...), now)
 	for _, p := range w.policies {
 		for _, key := range keys {
 			if o, said := w.set.overrides[p.Name][key]; said {

@@ -45,8 +45,8 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	p, v := s.part, c.valve(s.policy)
 	s.failures, s.over = 0, false
 	c.stir(s)
-	if v.shared {
-		found.Created = v.stored // it has no stream
+	if v.of.shared {
+		found.Created = v.of.Stored // it has no stream
 	}
 	var left *valve.Inheritance
 	if found.Inherit && p.fresh {
@@ -188,7 +188,7 @@ func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true
 		c.stir(s)
-		s.over = e.Streamless && (!c.known[s.policy] || c.valves[s.policy].retired)
+		s.over = e.Streamless && (c.policies[s.policy] == nil || c.policies[s.policy].Retired)
 		s.actAt = now.Add(pace.Doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++
 	}

@@ -193,7 +193,7 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 						if c.leaves {
 							core.Handle(Stopped{}, now)
 						} else {
-							core.Handle(Configured{nil}, now)
+							core.Handle(Configured{}, now)
 						}
 					case c.streamless:
 						core.Handle(Unopened{o, true}, now)
@@ -241,9 +241,8 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 					Stored: originWall}},
 				now)
 			own := func(own bool) {
-				c.Handle(
-					Configured{[]QueuePolicy{{Policy: p.WithDefaults(), Own: own, Local: own}}},
-					now)
+				c.Handle(configured(
+					QueuePolicy{Policy: p.WithDefaults(), Own: own, Local: own}), now)
 			}
 			own(false) // its target cannot be used any more
 			now = c.run(now, second, nil)
@@ -272,9 +271,8 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 			p := leaky("api", "10/s")
 			c := coreBench(t, p)
 			told := func(retired bool, now pace.Instant) {
-				c.Handle(Configured{
-					[]QueuePolicy{{Policy: p.WithDefaults(), Own: true, Local: true,
-						Retired: retired}}}, now)
+				c.Handle(configured(QueuePolicy{Policy: p.WithDefaults(), Own: true, Local: true,
+					Retired: retired}), now)
 			}
 			now := origin
 			if live {

@@ -49,7 +49,15 @@ func setPolicies(c *Core, now pace.Instant, policies ...policy.Policy) {
 	for _, p := range policies {
 		all = append(all, QueuePolicy{Policy: p.WithDefaults(), Own: true, Local: true})
 	}
-	c.Handle(Configured{all}, now)
+	c.Handle(configured(all...), now)
+}
+
+func configured(policies ...QueuePolicy) Configured {
+	all := map[string]*QueuePolicy{}
+	for _, p := range policies {
+		all[p.Name] = &p
+	}
+	return Configured{all}
 }
 
 // ownedBefore gives a core a former owner's record of api.0.
@@ -138,23 +146,30 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 func BenchmarkOneOfManyPolicies(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		c := coreBench(b)
-		all := make([]QueuePolicy, n+1)
-		for i := range all {
-			p := leaky(fmt.Sprintf("p%05d", i), "1/s").WithDefaults()
-			all[i] = QueuePolicy{Policy: p, Own: true, Local: true, Revision: 1}
+		all := map[string]*QueuePolicy{}
+		for i := range n {
+			name := fmt.Sprintf("p%05d", i)
+			all[name] = &QueuePolicy{Policy: leaky(name, "1/s").WithDefaults(), Own: true,
+				Local: true}
 		}
-		c.Handle(Configured{all[:n]}, origin)
+		c.Handle(Configured{all}, origin)
 		now := c.run(origin, 2*second, nil)
 		b.Run(fmt.Sprintf("%d/changes", n), func(b *testing.B) {
 			for b.Loop() {
-				all[0].Revision++
-				c.Handle(Configured{all[:n]}, now)
+				p := *all["p00000"]
+				p.Paused = !p.Paused
+				all["p00000"] = &p
+				c.Handle(Configured{all}, now)
 				c.advance(now)
 			}
 		})
 		b.Run(fmt.Sprintf("%d/comes and goes", n), func(b *testing.B) {
 			for i := 1; b.Loop(); i++ {
-				c.Handle(Configured{all[:n+i%2]}, now)
+				if delete(all, "one more"); i%2 > 0 {
+					p := leaky("one more", "1/s").WithDefaults()
+					all[p.Name] = &QueuePolicy{Policy: p, Own: true, Local: true}
+				}
+				c.Handle(Configured{all}, now)
 				now = c.run(now, 20*ms, nil)
 			}
 		})

@@ -204,9 +204,8 @@ func TestANewDrainerLetsOwnersRewriteLostRecords(t *testing.T) {
 			a.c.Handle(Connected{Up: true}, origin)
 			a.c.synced = true
 			stored := originWall.Add(-older)
-			a.c.Handle(Configured{
-				[]QueuePolicy{{Policy: p.WithDefaults(), Own: true, Local: true, Stored: stored}}},
-				origin)
+			a.c.Handle(configured(QueuePolicy{Policy: p.WithDefaults(), Own: true, Local: true,
+				Stored: stored}), origin)
 			var claimed pace.Instant
 			a.run(2*simulatedLease, func() {
 				if claimed == 0 && a.records["api.0"].Exists {

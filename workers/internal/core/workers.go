@@ -83,7 +83,7 @@ func (c *Core) Running() (jobs int) {
 func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, v := range c.awake {
-			if !v.shared && !yield(v.Policy.Name) {
+			if !v.of.shared && !yield(v.Policy.Name) {
 				return
 			}
 		}
@@ -114,7 +114,7 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 		name := v.Policy.Name
 		v.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
 		v.TakeHeld(now, since, func(limit string, took time.Duration) { held(name, limit, took) })
-		if v.shared {
+		if v.of.shared {
 			continue
 		}
 		if n := v.Lowered(); n != v.toldLowered {
