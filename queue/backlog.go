@@ -155,6 +155,11 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	background, cancel := context.WithCancel(context.Background())
 	l.stop, l.cancel = background.Done(), cancel
 	puller.WakeIdle, puller.Received = true, l.received
+	if l.leader == "" {
+		// A single server loses no pulls, but its disk or garbage collector may silence it for
+		// seconds. It is not to deliver everything again then.
+		puller.Patience = jsapi.SweepPatience
+	}
 	l.puller = puller
 	l.pulling.Go(func() { l.pull(background, astray) })
 	if !l.sweep.over.Load() {

@@ -74,8 +74,7 @@ func publish(t testing.TB, b *Broker, policy string, k job.Key, n int) {
 	}
 }
 
-// flood publishes n empty jobs of one bucket, and waits until all are stored: while a server is
-// busy with that, it may keep a backlog waiting for too long.
+// flood publishes n empty jobs of one bucket, and waits until all are stored.
 func flood(t testing.TB, b *Broker, n int) {
 	t.Helper()
 	for range n {

@@ -60,11 +60,8 @@ func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	if letters != strays {
 		t.Errorf("%d letters of %d strays", letters, strays)
 	}
-	for line := range strings.Lines(log.String()) { // a busy machine may miss heartbeats
-		if strings.Contains(line, "opens a backlog anew") &&
-			!strings.Contains(line, "no heartbeat") {
-			t.Errorf("log:\n%s", log.String())
-		}
+	if strings.Contains(log.String(), "opens a backlog anew") {
+		t.Errorf("log:\n%s", log.String())
 	}
 	var starts []time.Duration
 	for _, job := range ran.all() {

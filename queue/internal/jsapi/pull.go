@@ -56,14 +56,14 @@ type Puller struct {
 	inbox    string
 	request  []byte
 	silence  *time.Timer
-	// after this silence the consumer counts as gone, by default 2.5 s; most faults show sooner
-	patience time.Duration
-
 	open     int    // neither delivered nor cancelled
 	Received uint64 // consumer sequence; preset to continue a former puller
 	promised uint64 // by the last heartbeat
 
 	WakeIdle bool // Fetch returns an empty batch if nothing is pending
+	// After Patience without a word, by default 2.5 s, the consumer counts as gone. Most faults
+	// show sooner.
+	Patience time.Duration
 	idle     bool
 }
 
@@ -83,7 +83,7 @@ func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
 		inbox:    nc.NewInbox(),
 		request:  request,
 		silence:  time.NewTimer(time.Hour),
-		patience: c.Timeout * 5 / 4,
+		Patience: c.Timeout * 5 / 4,
 	}
 	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
@@ -132,7 +132,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 			continue // ask before waiting
 		}
 
-		p.silence.Reset(p.patience)
+		p.silence.Reset(p.Patience)
 		select {
 		case m := <-p.messages:
 			d, isMessage, err := p.take(m)

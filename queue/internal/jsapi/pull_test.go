@@ -96,7 +96,7 @@ func TestPullsThatEndTogetherAreRenewed(t *testing.T) {
 		fetched <- err
 	}()
 	for range 2 {
-		if _, err := server.NextMsg(p.patience / 2); err != nil {
+		if _, err := server.NextMsg(p.Patience / 2); err != nil {
 			t.Errorf("no new pull: %v", err)
 		}
 	}
