@@ -139,21 +139,36 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// Dropped jobs take memory until their acknowledgement is confirmed, so a large purge waits for
-// that.
+// Until dropped jobs are acknowledged they take memory, and the server's time: a large purge waits
+// for that, and for as long again.
 func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	a.v.memory.most = 1
-	const jobs = 2 * mostPurging
+	const jobs, took = 20 * deepPiece, 200 * purgePause
 	a.arriveMany("k0", jobs)
 	a.start()
 	a.ask(job.Question{Op: job.OpPurge, Key: "k0"})
-	for range 200 {
+	for range took / purgePause {
 		a.ponder()
 		a.now = a.now.Add(purgePause)
 	}
-	if n := len(a.p.jobs); n < mostPurging || n > mostPurging+2*purgePiece {
+	if n := len(a.p.jobs); n < deepPiece || n > 2*deepPiece {
 		t.Errorf("%d jobs that are dropped are in memory", n)
+	}
+	confirm := func() {
+		for _, r := range a.out.Acks {
+			a.p.Confirmed(r.Seq, a.now)
+		}
+		a.out.Acks = nil
+	}
+	confirm()
+	if a.ponder(); len(a.out.Acks) > 0 {
+		t.Errorf("%d jobs are dropped at once after others", len(a.out.Acks))
+	}
+	a.now = a.now.Add(took)
+	a.ponder()
+	if a.ponder(); len(a.out.Acks) < deepPiece {
+		t.Errorf("%d jobs are dropped after a pause", len(a.out.Acks))
 	}
 	last, removed, early := a.p.highest, 0, 0
 	a.arriveMany("k0", 3)
@@ -170,10 +185,7 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 			a.ask(job.Question{Op: job.OpPurge, Key: "k0", Jobs: []uint64{some.More}})
 		}
 		if step%200 == 199 {
-			for _, r := range a.out.Acks {
-				a.p.Confirmed(r.Seq, a.now)
-			}
-			a.out.Acks = nil
+			confirm()
 		}
 		a.ponder()
 		a.now = a.now.Add(purgePause)

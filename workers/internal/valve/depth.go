@@ -314,7 +314,7 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	for i := range b.lanes {
 		for _, line := range []deep.Line{b.lanes[i].line, b.lanes[i].later} {
 			for d := range p.deep.Line(line) {
-				if len(seqs) == purgePiece {
+				if len(seqs) == deepPiece {
 					break
 				}
 				if d.Seq <= last {

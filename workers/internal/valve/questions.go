@@ -49,10 +49,9 @@ const (
 	purgePiece = 256
 	// purgeFor and notePatience are together less than the caller waits for an answer.
 	purgeFor = 500 * time.Millisecond
-	// mostPurging bounds the unacknowledged jobs before more deep ones are dropped; purgePause
-	// precedes the next look.
-	mostPurging = 20_000
-	purgePause  = 10 * time.Millisecond
+	// deepPiece bounds the deep jobs dropped before a pause; purgePause precedes the next look.
+	deepPiece  = 128
+	purgePause = 10 * time.Millisecond
 	// askPatience bounds the wait for jobs that have not arrived. The admitter waits 20 ms.
 	askPatience = 15 * time.Millisecond
 	// notePatience bounds the wait for records of ends. The caller waits 2 s.
@@ -280,7 +279,9 @@ func (q *question) purge(now pace.Instant) progress {
 	if len(q.Jobs) > 0 {
 		last = min(last, q.Jobs[0])
 	}
-	q.purged = q.part.purges(q.Key, last)
+	underWay := func(j *heldJob) bool { return j.stage != stageGone }
+	piece, began, goOn := q.part.purges(q.Key, last), now, now
+	q.purged = piece
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
@@ -290,11 +291,19 @@ func (q *question) purge(now pace.Instant) progress {
 			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
 		}
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
-			if q.part.stages[stageAcking] >= mostPurging {
+			// The server may read a whole block of the stream for each acknowledgement, while
+			// other buckets' texts wait: they get as much time as the last piece took (law 5).
+			if slices.ContainsFunc(piece, underWay) {
+				goOn = now.Add(now.Since(began))
 				q.until = now.Add(purgePause)
-				return waits // dropped jobs still take memory
+				return waits
 			}
-			q.purged = q.part.purges(q.Key, last)
+			if now < goOn {
+				q.until = goOn
+				return waits
+			}
+			piece, began = q.part.purges(q.Key, last), now
+			q.purged = piece
 		}
 		if len(q.purged) > 0 {
 			return goesOnLater // the work that this piece requested comes first
