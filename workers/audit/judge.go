@@ -38,7 +38,8 @@ type Judge struct {
 
 type audited struct {
 	policy  policy.Policy
-	changed time.Time // its limits, or a key's
+	entry   *policy.Entry // of the policy
+	changed time.Time     // its limits, or a key's
 	buckets map[job.Key]*bucket
 	all     *bucket // limits of all keys
 	shared  []shared
@@ -147,10 +148,10 @@ func (j *Judge) Follow(set policy.Entries, now time.Time) {
 				sources: map[string]*source{}, figures: map[string]*figure{}}
 			a.all = &bucket{of: a, names: []string{name}, since: now}
 			j.policies[name] = a
-		} else if !reflect.DeepEqual(a.policy, entry.Policy) {
+		} else if a.entry != entry && !reflect.DeepEqual(a.policy, entry.Policy) {
 			a.changed = now
 		}
-		a.policy = entry.Policy
+		a.policy, a.entry = entry.Policy, entry
 	}
 	j.share(now)
 }
