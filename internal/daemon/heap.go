@@ -42,7 +42,7 @@ func shrink(quiet time.Duration) {
 		metrics.Read(now)
 		cycles, live := now[0].Value.Uint64(), now[1].Value.Uint64()
 		held := now[2].Value.Uint64() + now[3].Value.Uint64()
-		if cycles == before && held > live+max(heapRoom, live/2) {
+		if cycles == before && held > live+max(heapRoom/2, live/3) {
 			debug.FreeOSMemory()
 		}
 		before = cycles
