@@ -139,8 +139,8 @@ func installTypeScript() (func(program string) (*exec.Cmd, error), error) {
 		if err := os.WriteFile(copied, text, 0o600); err != nil {
 			return nil, err
 		}
-		return compiled, run(app, "npx", "tsc", "--strict", "--module", "nodenext", "--target",
-			"es2022", copied)
+		return compiled, run(app, "npx", "tsc", "--strict", "--skipLibCheck", "--module",
+			"nodenext", "--target", "es2022", copied)
 	}, nil
 }
 

@@ -162,6 +162,7 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 		a.out.Acks = nil
 	}
 	confirm()
+	a.ponder()
 	if a.ponder(); len(a.out.Acks) > 0 {
 		t.Errorf("%d jobs are dropped at once after others", len(a.out.Acks))
 	}
