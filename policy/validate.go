@@ -42,7 +42,9 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
+func IsName(name string) bool {
+	return namePattern.MatchString(name) && !slices.Contains(reservedNames, name)
+}
 
 func CheckSet(name string) error {
 	if !namePattern.MatchString(name) {
@@ -53,8 +55,8 @@ func CheckSet(name string) error {
 
 const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 
-// The stream PENSTOCK_dead would clash with PENSTOCK_DEAD on some file systems.
-const reservedName = "dead"
+// reservedNames would make streams like PENSTOCK_AUDIT, except on file systems that know case.
+var reservedNames = []string{"audit", "schedules"}
 
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
 	"duplicate_window", "result_retention", "priority_step", "target", "callbacks", "retry",
@@ -95,9 +97,8 @@ func (p Policy) Validate() []Problem {
 		c.add("name", "is required")
 	case !namePattern.MatchString(p.Name):
 		c.add("name", "%s: %s", quote(p.Name), nameForm)
-	case p.Name == reservedName:
-		c.add("name",
-			"%s: is taken: where files know no case, its stream would be that of the dead letters",
+	case slices.Contains(reservedNames, p.Name):
+		c.add("name", "%s: is taken: where files know no case, its stream would be Penstock's own",
 			quote(p.Name))
 	}
 	known := true

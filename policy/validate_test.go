@@ -48,8 +48,8 @@ func TestValidate(t *testing.T) {
 		"name with a newline": {leaking(func(p P) { p.Name = "a\n" }), []string{
 			`name: "a\n": want 1 to 32`,
 		}},
-		"the name of the dead letters' stream": {leaking(func(p P) { p.Name = "dead" }),
-			[]string{`name: "dead": is taken`}},
+		"the name of a stream of ours": {leaking(func(p P) { p.Name = "audit" }),
+			[]string{`name: "audit": is taken`}},
 		"longest name": {leaking(func(p P) {
 			p.Name = strings.Repeat("-", 32)
 		}), nil},
