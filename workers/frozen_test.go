@@ -109,9 +109,9 @@ func freezer(t *testing.T, how string) {
 			return
 		}
 		resumed := maps.Clone(d.set)
-		entry := resumed["api"]
+		entry := *resumed["api"] // an entry with the same pointer has not changed
 		entry.Paused, entry.Revision = false, entry.Revision+1
-		resumed["api"] = entry
+		resumed["api"] = &entry
 		d.setPolicies(resumed, now)
 		d.core.Decide(now)
 		// the loop's next action, before it takes another event
