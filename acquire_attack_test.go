@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestQuestionsOfCallersAreAnsweredWhateverTheySay, over plain NATS, and leave nothing behind.
+// TestQuestionsOfCallersAreAnsweredWhateverTheySay, over plain NATS, without leaks.
 func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 	api := paced("api", 1000, 100)
 	api.Partitions = 2
@@ -82,7 +82,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 			t.Errorf("%.200s: %q", x.question, answers)
 		}
 		ended := `{"v":1,"op":"settle","key":"k","call":{"id":"x","n":2,"status":"returned"}}`
-		for partition := range answers { // one has it
+		for partition := range answers {
 			if _, err := asked(partition, ended); err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 	}
 }
 
-// TestWaitingCallersHearWhatBecomesOfTheirPolicy, long before their wait ends.
+// TestWaitingCallersHearWhatBecomesOfTheirPolicy long before their wait ends.
 func TestWaitingCallersHearWhatBecomesOfTheirPolicy(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(p *penstock.Penstock) (int, string)

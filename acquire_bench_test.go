@@ -40,8 +40,8 @@ func callsBench(b *testing.B, concurrency int) *penstock.Penstock {
 	return p
 }
 
-// BenchmarkPermits is how many calls begin in a second, without a pace that holds them: callers,
-// server and drainer are one process.
+// BenchmarkPermits measures calls per second without a limiting rate: callers, server and drainer
+// are one process.
 func BenchmarkPermits(b *testing.B) {
 	p := callsBench(b, 0)
 	before := processorTime(b)
@@ -61,7 +61,7 @@ func BenchmarkPermits(b *testing.B) {
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/permit")
 }
 
-// processorTime is what the process has used so far, which does not depend on what else runs.
+// processorTime is independent of the machine's load.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -70,7 +70,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkWaitingCalls is what a waiting call takes of the memory of both sides.
+// BenchmarkWaitingCalls measures the memory of a waiting call on both sides.
 func BenchmarkWaitingCalls(b *testing.B) {
 	const calls = 5000
 	p := callsBench(b, 1)

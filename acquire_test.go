@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestCallsStartAtTheRateOfTheirBucket, and jobs beside them.
 func TestCallsStartAtTheRateOfTheirBucket(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 50, 100)}})
 	run(t, p)
@@ -35,11 +34,10 @@ func TestCallsStartAtTheRateOfTheirBucket(t *testing.T) {
 	}
 }
 
-// TestACallThatWouldStartTooLateIsRefusedAtOnce, with the time to come back.
 func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1, 100)}})
 	run(t, p)
-	for range 2 { // the second waits for a second, and is given up
+	for range 2 { // the second waits for a second, and gives up
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		if _, err := p.Acquire(ctx, penstock.Call{Policy: "api", Key: "a"}); err != nil {
 			t.Fatal(err)
@@ -58,7 +56,6 @@ func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestACallThatALimitNeverLetsPassIsAnError, at once.
 func TestACallThatALimitNeverLetsPassIsAnError(t *testing.T) {
 	api := paced("api", 50, 100)
 	api.Limits = []policy.Limit{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
@@ -72,7 +69,7 @@ func TestACallThatALimitNeverLetsPassIsAnError(t *testing.T) {
 	}
 }
 
-// TestACallThatWaitedInVainIsRefused: its target asked for a pause while it waited.
+// Its target requested a pause while it waited.
 func TestACallThatWaitedInVainIsRefused(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1, 100)}})
 	run(t, p)
@@ -95,7 +92,7 @@ func TestACallThatWaitedInVainIsRefused(t *testing.T) {
 		_, err := p.Acquire(t.Context(), call)
 		second <- err
 	}()
-	for { // the valve hears of the second call before the first is settled
+	for { // the second question reaches the valve before the first call is settled
 		m, err := asked.NextMsgWithContext(t.Context())
 		if err != nil {
 			t.Fatal(err)

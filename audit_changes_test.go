@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestEveryChangeIsInTheAuditList, with its author, and survives a restart and the policy.
+// The entries have an author, and survive a restart and the policy's deletion.
 func TestEveryChangeIsInTheAuditList(t *testing.T) {
 	const token = "secret-of-ann"
 	dir := t.TempDir()

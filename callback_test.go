@@ -26,7 +26,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
-// receiver hears callbacks.
 type receiver struct {
 	*httptest.Server
 	called chan call
@@ -49,7 +48,7 @@ func receiving(t *testing.T) *receiver {
 	return r
 }
 
-// calling are a policy whose outcomes are posted, and the one that they go through.
+// calling returns a policy with callbacks, and the policy that posts them.
 func calling(t *testing.T, capacity int64) []policy.Policy {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -63,7 +62,7 @@ func calling(t *testing.T, capacity int64) []policy.Policy {
 	return []policy.Policy{mail, calls}
 }
 
-// beside is a connection of another program's.
+// beside connects as another program.
 func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
 	t.Helper()
 	nc, err := p.Connect("beside")
@@ -80,8 +79,8 @@ func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
 
 var here = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// waitUntilPaused waits until the drainer says that a bucket is paused. The override in the same
-// answer is the stored one, which a drainer may not know yet.
+// waitUntilPaused waits until the drainer reports a bucket as paused. The override in the same
+// answer is the stored one, which a drainer may not have read yet.
 func waitUntilPaused(t *testing.T, p *penstock.Penstock, bucket string) {
 	t.Helper()
 	waittest.Until(t, "the drainer knows of the pause", func() bool {
@@ -91,8 +90,8 @@ func waitUntilPaused(t *testing.T, p *penstock.Penstock, bucket string) {
 	})
 }
 
-// TestTheOutcomeOfAJobIsPosted: of one that is done with what it answered, of dead ones, and of one
-// that nobody ran; signed, and by an id that a receiver can tell repeats by.
+// Done jobs are posted with their reply, also dead and cancelled ones; signed, and with an id by
+// which a receiver can recognize repeats.
 func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
@@ -143,7 +142,7 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	}
 }
 
-// TestAMalformedJobIsReported: what is wrong with it does not spoil its callback.
+// A malformed job's callback header is still valid.
 func TestAMalformedJobIsReported(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
@@ -164,7 +163,7 @@ func TestAMalformedJobIsReported(t *testing.T) {
 	}
 }
 
-// TestForbiddenCallbackURLs is refused at the door, and by the drainer, which nobody gets round.
+// TestForbiddenCallbackURLs are refused by the admitter, and by the drainer for plain publishes.
 func TestForbiddenCallbackURLs(t *testing.T) {
 	r := receiving(t)
 	policies := append(calling(t, 100), paced("mute", 1000, 10))
@@ -200,7 +199,7 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 			t.Errorf("%s to %.80s: %d %s", c.policy, c.url, status, answer)
 		}
 	}
-	// A plain publish does not pass the door.
+	// A plain publish bypasses the admitter.
 	broker := beside(t, p)
 	if _, err := broker.NewProducer(queue.ProducerOptions{}).Publish(t.Context(),
 		queue.Submission{Policy: "mail", Key: "a",
@@ -217,8 +216,8 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 	}
 }
 
-// TestACrashAfterACallbackDoesNotRepeatIt: the drainer that ran the job queues its outcome, and
-// dies before it can acknowledge the job. The next one runs it again, and its outcome is a repeat.
+// The drainer that ran the job queues its outcome, and crashes before it can acknowledge the job.
+// The next drainer runs it again, and its outcome is a repeat.
 func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AdmitOnly: true,
@@ -240,7 +239,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = d.Run(ctx) // one of them ends with its connection
+			_ = d.Run(ctx)
 		}()
 		t.Cleanup(func() {
 			cancel()
@@ -283,7 +282,6 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 	}
 }
 
-// TestALostCallbackIsReported: its job is done all the same.
 func TestALostCallbackIsReported(t *testing.T) {
 	r := receiving(t)
 	var mu sync.Mutex

@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// clients returns a client of each kind.
 func clients(t *testing.T, p *penstock.Penstock) map[string]*penstock.Client {
 	t.Helper()
 	api := httptest.NewServer(p.Handler())
@@ -36,7 +35,6 @@ func clients(t *testing.T, p *penstock.Penstock) map[string]*penstock.Client {
 	return map[string]*penstock.Client{"HTTP": overHTTP, "NATS": overNATS}
 }
 
-// connected returns a connection that closes with the test.
 func connected(t *testing.T, p *penstock.Penstock) *nats.Conn {
 	t.Helper()
 	nc, err := p.Connect("test")
@@ -52,7 +50,7 @@ type letter struct {
 	Fail bool
 }
 
-// mailroom is a Penstock that runs jobs of mail and never those of later.
+// mailroom is a Penstock that runs jobs of mail and never jobs of later.
 func mailroom(t *testing.T) *penstock.Penstock {
 	t.Helper()
 	later := hourly(10)
@@ -130,7 +128,7 @@ func TestAClientWaitsForJobs(t *testing.T) {
 
 func TestAClientCancels(t *testing.T) {
 	p := mailroom(t)
-	first, err := p.Submit(t.Context(), penstock.Job{Policy: "later"}) // starts, and fails
+	first, err := p.Submit(t.Context(), penstock.Job{Policy: "later"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +164,7 @@ func TestAClientCancels(t *testing.T) {
 	}
 }
 
-// TestClientErrorsMatchThePackages, as far as errors.Is and errors.As show them.
+// TestClientErrorsMatchThePackages by errors.Is and errors.As.
 func TestClientErrorsMatchThePackages(t *testing.T) {
 	p := mailroom(t)
 	gone, err := p.Submit(t.Context(), penstock.Job{Policy: "later", Key: "gone",
@@ -223,7 +221,7 @@ func TestClientErrorsMatchThePackages(t *testing.T) {
 	}
 }
 
-// TestAClientWithoutAServerReturnsAnError, and that what answers is no admitter.
+// A foreign server is an error too.
 func TestAClientWithoutAServerReturnsAnError(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -271,8 +269,8 @@ func TestMustRatePanics(t *testing.T) {
 	penstock.MustRate("96")
 }
 
-// TestClientsAcquirePermits, in turn: the second begins when the first is settled, long after its
-// lease would have ended without the client.
+// The second call begins when the first is settled, long after the lease would have expired without
+// renewals.
 func TestClientsAcquirePermits(t *testing.T) {
 	api := paced("api", 1000, 100)
 	api.Concurrency, api.Timeout = 1, policy.Duration(time.Second)

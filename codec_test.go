@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// sealing returns a codec that encrypts with AES-GCM, whose nonce is in front of each payload.
+// sealing returns a codec that encrypts with AES-GCM and puts the nonce in front of each payload.
 func sealing(key []byte) (penstock.Codec, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -39,8 +39,8 @@ func sealing(key []byte) (penstock.Codec, error) {
 	}, nil
 }
 
-// Payloads are encrypted between submitters and handlers: NATS, backups and the console have them
-// only so.
+// Payloads are encrypted between submitters and handlers: NATS, backups and the console have only
+// ciphertext.
 func ExampleCodec() {
 	codec, err := sealing([]byte("an AES key of 32 bytes from a KMS")[:32])
 	if err != nil {
@@ -67,8 +67,8 @@ func ExampleCodec() {
 	// Output: to ann
 }
 
-// TestPayloadsAreEncodedBetweenSubmitterAndHandler: those of jobs and of replies, whoever submits,
-// and also what an HTTP target gets.
+// TestPayloadsAreEncodedBetweenSubmitterAndHandler covers jobs and replies, all submitters, and
+// HTTP targets.
 func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 	codec, err := sealing([]byte(rand.Text()[:16]))
 	if err != nil {
@@ -145,7 +145,6 @@ func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 	}
 }
 
-// TestAWorkerWithoutACodecLeavesEncodedJobsToOthers, and says why.
 func TestAWorkerWithoutACodecLeavesEncodedJobsToOthers(t *testing.T) {
 	codec, err := sealing([]byte(rand.Text()[:16]))
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestAWaitingJobIsChanged over HTTP, and is so after a restart.
+// The change survives a restart.
 func TestAWaitingJobIsChanged(t *testing.T) {
 	slow := paced("slow", 1, 100)
 	slow.Outflow = algorithms.Rate{Count: 1, Per: 24 * 3600e9}
 	slow.Peak = algorithms.Rate{}
-	var log bytes.Buffer // read when Run has ended
+	var log bytes.Buffer // read after Run has returned
 	options := penstock.Options{Policies: []policy.Policy{slow},
 		Server: embedded.Options{Dir: t.TempDir()},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}

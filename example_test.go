@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// A throttled caller: an API that allows 100 calls a second is called at 96, however fast the work
-// comes in.
+// An API that allows 100 calls a second is called 96 times a second, however fast jobs are
+// submitted.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",
@@ -25,7 +25,7 @@ func Example() {
 	defer p.Close()
 	p.Handle("api", func(_ context.Context, job workers.Job) error {
 		fmt.Printf("calling for %s: %s\n", job.Key.Raw(), job.Body)
-		stop() // only here: a program goes on
+		stop() // only in this example
 		return nil
 	})
 	ticket, err := p.Submit(ctx, penstock.Job{Policy: "api", Key: "customer 1",
@@ -93,7 +93,8 @@ func ExamplePenstock_Check() {
 	// allowed: false, remaining: 0, come back in 24h0m0s
 }
 
-// Another process submits a job over HTTP, waits for its end, and cancels one that has not started.
+// Another process submits a job over HTTP, waits for its end, and cancels a job that has not
+// started.
 func ExampleClient() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestKeepDone: done with what the target answered, but no credential that it was
-// sent; dead; and cancelled.
+// The history has the target's answer without credentials, dead jobs, and cancelled ones.
 func TestKeepDone(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) == "bad" {

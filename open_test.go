@@ -74,7 +74,7 @@ func TestOpenLeavesNothingBehindWhenItFails(t *testing.T) {
 		t.Fatalf("two servers in one directory: %v", err)
 	}
 	other.Close()
-	open(t, o) // the port is free, and so is the directory
+	open(t, o) // the port and the directory are free again
 }
 
 func TestNoNATSAtTheURLIsAnErrorAtOnce(t *testing.T) {
@@ -124,7 +124,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 
-	// A server that takes connections and says nothing.
+	// A server that accepts connections and never answers.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +164,7 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestOpenWarnsOfATemporaryDirectory: without a directory they do. What nobody gave a logger for
-// goes to the default one.
+// The warning goes to the default logger.
 func TestOpenWarnsOfATemporaryDirectory(t *testing.T) {
 	var log strings.Builder
 	before := slog.Default()

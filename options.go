@@ -33,8 +33,9 @@ import (
 // Options configure [Open]. The zero value means an embedded NATS server in a temporary directory,
 // which only this process can reach, without policies.
 type Options struct {
-	// Policies are written for all processes. One that equals its last write by a file or program
-	// is not, so a restart keeps operators' changes. Nil: those in NATS. See [LoadPolicies].
+	// Policies are written for all processes, except for those that equal their last write by a
+	// file or program: a restart keeps operators' changes. Nil: use the policies in NATS. See
+	// [LoadPolicies].
 	Policies []policy.Policy
 	// Set names the set of Policies; default [policy.DefaultSet]. Programs with different policies
 	// on one NATS need different sets.
@@ -47,7 +48,7 @@ type Options struct {
 
 	// URL of NATS 2.14 or newer, or several with commas; empty: an embedded server.
 	URL         string
-	Credentials Credentials // for URL, besides a user and password in it
+	Credentials Credentials // for URL, in addition to a user and password in it
 	// Server configures the embedded server; by default it has no port and a temporary directory.
 	Server embedded.Options
 	// StartWithoutNATS lets Open return before NATS is reachable. Until then checks follow the
@@ -64,17 +65,17 @@ type Options struct {
 	Memory        int64         // see [workers.Options]
 	Slots         int           // see [workers.Options]
 	Codec         job.Codec     // of jobs and replies
-	// AllowTargets adds networks for HTTP targets. Link-local addresses are forbidden by default
-	// and, to policies from the API, those of this machine and of metadata services.
+	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
+	// and, to policies from the API, addresses of this machine and of metadata services.
 	AllowTargets []netip.Prefix
 
-	HTTP      HTTP          // that Run serves; default none
+	HTTP      HTTP          // served by Run; default none
 	ServeNATS bool          // Run answers requests over NATS
 	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
 	Limits Limits         // in a shared store; nil: in memory
-	Cache  string         // file of policies for StartWithoutNATS; empty: none
-	Files  *follow.Status // of reloadable files, for /readyz; nil: those of HTTP
+	Cache  string         // file of policies for StartWithoutNATS; may be empty
+	Files  *follow.Status // reloadable files, for /readyz; nil: the files of HTTP
 	Sink   queue.Sink     // of events of this process and its jobs; may be nil
 	// Submitting and Attempt, for traces: see [admission.Options] and [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
@@ -104,13 +105,13 @@ type HTTP struct {
 	Tokens   string
 	TLS      TLS
 	Insecure bool // permits other machines without Tokens
-	// LameDuck keeps HTTP open after Run's context has ended, with 503 from /readyz, so that load
-	// balancers notice; default 0.
+	// LameDuck keeps HTTP open after Run's context has ended, with 503 from /readyz, for load
+	// balancers to notice; default 0.
 	LameDuck time.Duration
-	// Hosts are permitted host names besides IP addresses, localhost, *.localhost and the host of
-	// Listen; "*.example.com" matches subdomains.
+	// Hosts are permitted host names in addition to IP addresses, localhost, *.localhost and the
+	// host of Listen; "*.example.com" matches subdomains.
 	Hosts []string
-	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient; default none.
+	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient.
 	TrustedProxies []netip.Prefix
 	// MaxConnections defaults to 16384, MaxPerClient, for an address, to 1024.
 	MaxConnections, MaxPerClient int

@@ -1,4 +1,4 @@
-// Package penstock is Penstock in one import: submit jobs as fast as you like, and they start at
+// Package penstock runs Penstock in a program: submit jobs as fast as you like, and they start at
 // the rate that their policies allow.
 //
 //	p, err := penstock.Open(ctx, penstock.Options{Policies: policies})
@@ -76,8 +76,8 @@ type Penstock struct {
 	closing sync.Once
 }
 
-// Open joins an installation, or creates it, and writes the policies. An error about options names
-// all problems. A failed Open leaves nothing behind.
+// Open joins an installation, or creates it, and writes the policies. An error about options lists
+// all problems. A failed Open undoes its steps.
 //
 // Submit and Check work at once; Run starts the jobs.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
@@ -121,8 +121,8 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	return p.node.Prepare(ctx)
 }
 
-// build makes all parts and starts none. Separate connections keep API requests and the drainer
-// from delaying the acknowledgements of publishes.
+// build makes all parts without starting them. Separate connections keep API requests and the
+// drainer from delaying the acknowledgements of publishes.
 func (p *Penstock) build() (err error) {
 	o := p.options
 	if p.broker, err = p.newBroker("penstock admitter"); err != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// paced is a policy that starts so many jobs a second of each key, and holds at most capacity.
+// paced is a policy with this outflow and capacity per key.
 func paced(name string, perSecond, capacity int64) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: capacity,
 			Outflow: algorithms.Rate{Count: perSecond, Per: time.Second}}}
 }
 
-// door is a policy that lets two a day of each key pass.
+// door is a policy that allows two requests a day per key.
 func door(name string) policy.Policy {
 	return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 2,
 		Window: policy.Duration(24 * time.Hour)}}
 }
 
-// open opens a Penstock that closes with the test.
 func open(t *testing.T, o penstock.Options) *penstock.Penstock {
 	t.Helper()
 	if o.URL == "" && o.Server.Dir == "" {
@@ -38,7 +37,7 @@ func open(t *testing.T, o penstock.Options) *penstock.Penstock {
 	return p
 }
 
-// run calls Run, and returns what ends it and the error that it returned.
+// run calls Run; stop ends it and returns its error.
 func run(t *testing.T, p *penstock.Penstock) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +57,6 @@ func run(t *testing.T, p *penstock.Penstock) (stop func() error) {
 	}
 }
 
-// receive waits for a value.
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {

@@ -24,14 +24,14 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// hourly starts a job an hour of each key: no machine is so slow that it makes a difference.
+// hourly starts one job per hour and key: slow machines do not matter.
 func hourly(capacity int64) policy.Policy {
 	p := paced("mail", 1, capacity)
 	p.Outflow = algorithms.Rate{Count: 1, Per: time.Hour}
 	return p
 }
 
-// refused is what an API answers to a job, whether it refuses it or not.
+// refused is an API's answer to a job, accepted or not.
 type refused struct {
 	Status        int
 	Verdict       admission.Verdict
@@ -52,7 +52,6 @@ func read(t *testing.T, status int, body []byte) (r refused) {
 	return r
 }
 
-// post sends a request, and returns the answer and its body.
 func post(t *testing.T, url, body string, header ...string) (*http.Response, []byte) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
@@ -74,7 +73,7 @@ func post(t *testing.T, url, body string, header ...string) (*http.Response, []b
 	return response, answer
 }
 
-// doors are the ways in for a job of bucket mail/a with a deadline.
+// doors are the ways to submit a job of bucket mail/a with a deadline.
 func doors(t *testing.T, p *penstock.Penstock) map[string]func(deadline time.Time) refused {
 	t.Helper()
 	api := httptest.NewServer(p.Handler())
@@ -125,8 +124,8 @@ func doors(t *testing.T, p *penstock.Penstock) map[string]func(deadline time.Tim
 	}
 }
 
-// TestADeadlineThatCannotBeMetIsRefusedAtEachDoor: with the time at which the job would start, and
-// nothing is stored. A loaded machine may be too slow for the valve's answer; then it is accepted.
+// The refusal has the expected start, and the job is not stored. On a loaded machine the valve's
+// answer may be late; then the job is accepted.
 func TestADeadlineThatCannotBeMetIsRefusedAtEachDoor(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(10_000)}, ServeNATS: true})
 	began := make(chan struct{})
@@ -167,11 +166,10 @@ func TestADeadlineThatCannotBeMetIsRefusedAtEachDoor(t *testing.T) {
 			door != "Submit" && r.Type != "urn:penstock:problem:deadline-unreachable" {
 			t.Errorf("%s: %+v for a deadline at %v", door, r, deadline)
 		}
-		submit() // its number shows that nothing was stored
+		submit() // its number shows that no job was stored
 	}
 }
 
-// TestADeadlineIsAcceptedWhileTheStartIsUnknown: at each door.
 func TestADeadlineIsAcceptedWhileTheStartIsUnknown(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(10)}, AdmitOnly: true,
 		ServeNATS: true})
@@ -190,8 +188,7 @@ func TestADeadlineIsAcceptedWhileTheStartIsUnknown(t *testing.T) {
 	}
 }
 
-// TestACrowdAtAFullBucketGetsOnePlaceEach: whether a valve says when the first one comes
-// free or nobody does.
+// Retry times are distinct with a valve's answer and without one.
 func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 	const capacity = 6
 	for name, admitOnly := range map[string]bool{"a drainer": false, "nobody": true} {
@@ -206,7 +203,7 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 				})
 			}
 			run(t, p)
-			if !admitOnly { // the places come free by the hour from its start on
+			if !admitOnly { // places become free every hour from its start on
 				if _, err := p.Submit(t.Context(),
 					penstock.Job{Policy: "mail", Key: "a"}); err != nil {
 					t.Fatal(err)
@@ -239,7 +236,7 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 	}
 }
 
-// TestBucketsAreListedByRefusals: those of the last minute, once somebody has asked for them.
+// The list covers the last minute after the first request for it.
 func TestBucketsAreListedByRefusals(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(1)}, AdmitOnly: true})
 	run(t, p)

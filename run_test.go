@@ -59,8 +59,7 @@ func TestRunIsCalledOnce(t *testing.T) {
 	}
 }
 
-// TestOnePolicyWithoutAStreamIsNamedAndTheOthersAreReady: its subjects are captured by a stream of
-// somebody else's.
+// A foreign stream captures the policy's subjects.
 func TestOnePolicyWithoutAStreamIsNamedAndTheOthersAreReady(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {

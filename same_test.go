@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestNATSAnswersAsHTTPDoes asks each question that an application has over both, of two policies
-// that are alike but for their names, and compares status, headers and each field of the answer.
+// TestNATSAnswersAsHTTPDoes sends each request of applications over both, for two equal policies,
+// and compares status, headers and each field of the answer.
 func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 	var policies []policy.Policy
 	for _, way := range []string{"http", "nats"} {
@@ -119,7 +119,7 @@ func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 	}
 }
 
-// alike leaves out what two policies that are alike do not share: their names, and instants.
+// alike removes names of policies and instants.
 func alike(text string) string {
 	text = strings.ReplaceAll(text, "-nats", "-http")
 	if text, _, cut := strings.Cut(text, ";t="); cut {
@@ -131,7 +131,7 @@ func alike(text string) string {
 	return text
 }
 
-// fields are the fields of an answer. Of instants and durations only that they are there counts.
+// fields returns the fields of an answer. Values of instants and durations are dropped.
 func fields(t *testing.T, body []byte) map[string]any {
 	t.Helper()
 	all := map[string]any{}

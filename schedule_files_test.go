@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// scheduleStream is what the server has stored of schedules.
+// scheduleStream returns the stream of schedules and its state.
 func scheduleStream(t *testing.T, p *penstock.Penstock) (jetstream.Stream, *jetstream.StreamInfo) {
 	t.Helper()
 	nc, err := p.Connect("a look")
@@ -40,7 +40,7 @@ func scheduleStream(t *testing.T, p *penstock.Penstock) (jetstream.Stream, *jets
 	return stream, info
 }
 
-// listed are the schedules of policy report: key, when, whether paused, and the set.
+// listed lists the schedules of policy report: key, when, whether paused, and the set.
 func listed(t *testing.T, p *penstock.Penstock) string {
 	t.Helper()
 	var list struct {
@@ -61,8 +61,7 @@ func everyHour(key string) schedules.Entry {
 	return schedules.Entry{Policy: "report", Key: key, When: "@every 1h", Body: key}
 }
 
-// TestASchedulesTextInTheFileCountsOnce: what was done over the API since stays, until the text
-// changes, and nothing is published anew.
+// Changes over the API since then stay until the text changes, and no message is published again.
 func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	o := penstock.Options{AdmitOnly: true, Server: embedded.Options{Dir: t.TempDir()},
 		Policies:  []policy.Policy{paced("report", 100, 100)},
@@ -96,7 +95,7 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	restart(everyHour("a"), everyHour("b"))
 	expect("c has left", changed)
 	_, after := scheduleStream(t, p)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // that c is not written any more
+	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the file no longer writes c
 		t.Errorf("%d messages are new", n)
 	}
 	a := everyHour("a")
@@ -129,7 +128,6 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	expect("an empty list", "[{d @daily false }]")
 }
 
-// TestAdmittersWithOneFileWriteItOnce, all at the same time.
 func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	policies := []policy.Policy{paced("report", 100, 100)}
 	first := open(t, penstock.Options{AdmitOnly: true, Policies: policies,
@@ -154,7 +152,7 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 	all.Wait()
 	_, after := scheduleStream(t, first)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 21 { // and what the file has written
+	if n := after.State.LastSeq - before.State.LastSeq; n != 21 { // and the record of the file
 		t.Errorf("%d messages for 20 schedules", n)
 	}
 	if got := listed(t, first); strings.Count(got, "default") != 20 {
@@ -162,8 +160,7 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 }
 
-// TestAHalfWrittenSetIsNotRepeated: schedules are stored before it is noted that they
-// are.
+// A crash between storing schedules and recording them.
 func TestAHalfWrittenSetIsNotRepeated(t *testing.T) {
 	o := penstock.Options{AdmitOnly: true, Server: embedded.Options{Dir: t.TempDir()},
 		Policies:  []policy.Policy{paced("report", 100, 100)},
@@ -177,12 +174,12 @@ func TestAHalfWrittenSetIsNotRepeated(t *testing.T) {
 	p.Close()
 	p = open(t, o)
 	_, after := scheduleStream(t, p)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the note
+	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the record
 		t.Errorf("%d messages are new", n)
 	}
 }
 
-// TestAnInstantOfTheFileIsOneJob, however often the file is read before and after.
+// TestAnInstantOfTheFileIsOneJob even if the file is read several times.
 func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	o := penstock.Options{Server: embedded.Options{Dir: t.TempDir()},
@@ -203,7 +200,7 @@ func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 		return ran.count("once") == 1 && ran.count("tick") > 1
 	})
 	for i := range 3 {
-		once.Name = fmt.Sprint("again-", i) // which is over
+		once.Name = fmt.Sprint("again-", i) // which has passed
 		o.Schedules = append(o.Schedules, once)
 		if i == 1 {
 			p.Close()
@@ -233,7 +230,7 @@ func TestBadSchedulesInAFileAreRefused(t *testing.T) {
 	}{
 		{schedules.Entry{Policy: "report", When: "now"}, "options: Schedules[0].when"},
 		{schedules.Entry{Policy: "repotr", When: "@daily"}, "did you mean report?"},
-		{never, "schedules[0].when"}, // which only the server finds
+		{never, "schedules[0].when"}, // only the server detects it
 	} {
 		p, err := penstock.Open(t.Context(), penstock.Options{URL: first.NATSURL(),
 			AdmitOnly: true, Policies: policies, Schedules: []schedules.Entry{one.entry}})

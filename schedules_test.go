@@ -24,8 +24,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// ask asks the API of a process.
-// tickSink is a sink of the outcomes of ticks.
 func tickSink(take func(outcome string)) queue.Sink {
 	return queue.SinkFunc(func(e queue.Event) {
 		if e.Type == queue.EventTicked {
@@ -46,7 +44,7 @@ func ask(t *testing.T, p *penstock.Penstock, method, path, body string,
 	return w.Code, w.Body.String()
 }
 
-// scheduled are the bodies of the jobs that ran, by id.
+// scheduled holds the bodies of the jobs that ran, by id.
 type scheduled struct {
 	mu   sync.Mutex
 	jobs map[string]string
@@ -70,7 +68,7 @@ func (s *scheduled) count(body string) (n int) {
 	return n
 }
 
-// TestEachTickBecomesOneJob: two admitters hear of the ticks, and the server is started anew.
+// Two admitters receive the ticks, and the server restarts.
 func TestEachTickBecomesOneJob(t *testing.T) {
 	dir := t.TempDir()
 	ran := &scheduled{jobs: map[string]string{}}
@@ -130,7 +128,7 @@ func TestEachTickBecomesOneJob(t *testing.T) {
 		}
 		return fmt.Sprintf("%v", listed.Schedules)
 	}
-	if got := list(); got != "[{acme default @every 1s true}]" { // the other one is over
+	if got := list(); got != "[{acme default @every 1s true}]" { // the other one has passed
 		t.Errorf("listed %s", got)
 	}
 	for _, paused := range []string{"1", "0"} {
@@ -162,8 +160,7 @@ func TestEachTickBecomesOneJob(t *testing.T) {
 	}
 }
 
-// TestATickThatComesTwiceIsOneJob: an admitter that dies before it has acknowledged one leaves it
-// to another.
+// An admitter that crashes before it has acknowledged a tick leaves it to another.
 func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	outcomes := make(chan string, 1000)
@@ -199,7 +196,7 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	}
 }
 
-// TestATickAtAFullBucketIsReported, tried until the next one, and then given up.
+// The tick is retried until the next one, and then reported as missed.
 func TestATickAtAFullBucketIsReported(t *testing.T) {
 	outcomes := make(chan string, 1000)
 	p := open(t, penstock.Options{AdmitOnly: true,
@@ -214,7 +211,7 @@ func TestATickAtAFullBucketIsReported(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	for _, want := range []string{"refused", "missed"} {
-		for receive(t, outcomes) != want { // the other ones of the same kind, and of other ticks
+		for receive(t, outcomes) != want { // other events of these ticks
 		}
 	}
 }
@@ -257,8 +254,8 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 	}
 }
 
-// A client that may only submit replaces its own schedules and not those of others, and nobody
-// resumes one that an operator has paused by storing it again.
+// A client with the right to submit replaces only its own schedules, and storing a paused schedule
+// again does not resume it.
 func TestAScheduleIsItsClients(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
 	text := "clients:\n"

@@ -34,7 +34,7 @@ type Job struct {
 	NotBefore time.Time // zero: at once
 	Deadline  time.Time // of the start; then it is a dead letter; zero: after the policy's max_age
 	// MaxAttempts bounds failures, Timeout an attempt, Retention the time for which the ended job
-	// is kept: by default, and at most, as in the policy.
+	// is kept. Each is at most the policy's value, the default.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
 	// Unique is a name that one waiting job of a bucket can have: meanwhile, Submit returns its

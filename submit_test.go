@@ -43,7 +43,6 @@ func TestASubmittedJobIsRunByItsHandler(t *testing.T) {
 	}
 }
 
-// TestARefusalIsAnErrorWithTheTimeToComeBack, of the queue and of the limiter.
 func TestARefusalIsAnErrorWithTheTimeToComeBack(t *testing.T) {
 	signup := door("signup")
 	signup.Queue = &policy.Queue{Capacity: 10}
@@ -62,8 +61,6 @@ func TestARefusalIsAnErrorWithTheTimeToComeBack(t *testing.T) {
 	}
 }
 
-// TestAnExternalServerServesLikeAnEmbeddedOne: what a program sees does not depend on where NATS
-// is.
 func TestAnExternalServerServesLikeAnEmbeddedOne(t *testing.T) {
 	elsewhere := open(t, penstock.Options{AdmitOnly: true,
 		Server: embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}})
@@ -105,8 +102,7 @@ func TestAnExternalServerServesLikeAnEmbeddedOne(t *testing.T) {
 	}
 }
 
-// TestATicketHasItsPosition: as soon as the valve answers, which a loaded machine may be
-// too slow for.
+// The valve must answer in time, which a loaded machine may prevent.
 func TestATicketHasItsPosition(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,

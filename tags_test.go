@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// askAPI sends a request to the API, and reads the answer into a value.
+// askAPI sends a request to the API, and decodes the answer.
 func askAPI(t *testing.T, p *penstock.Penstock, method, path string, into any) {
 	t.Helper()
 	status, answer := ask(t, p, method, path, "")
@@ -28,7 +28,6 @@ func askAPI(t *testing.T, p *penstock.Penstock, method, path string, into any) {
 	}
 }
 
-// tagged submits a job with tags.
 func tagged(t *testing.T, p *penstock.Penstock, name, key string, tags ...string) {
 	t.Helper()
 	ticket, err := p.Submit(t.Context(), penstock.Job{Policy: name, Key: key,
@@ -87,8 +86,8 @@ func TestTagsGoWithTheirJob(t *testing.T) {
 	}
 }
 
-// TestJobsAreCancelledByTheirTag: of a policy, of one of its buckets, wherever they lie, and those
-// that run are left alone. The bodies take more than the valve may hold, so most jobs are deep.
+// Jobs are cancelled in one bucket or the whole policy, waiting in memory or deep, but not while
+// they run. The bodies exceed the valve's memory, so most jobs are deep.
 func TestJobsAreCancelledByTheirTag(t *testing.T) {
 	slow := paced("slow", 1, 10_000)
 	slow.Outflow.Per = 24 * time.Hour
@@ -144,5 +143,5 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 		got.Next != nil {
 		t.Errorf("the policy: %+v", got)
 	}
-	depth(1 + jobs/2 + 2) // with those that run
+	depth(1 + jobs/2 + 2) // with the running ones
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestATargetThatHasNothingLeftPausesItsBucket: the job that heard so is done, the next one waits,
-// and neither has failed.
+// The job whose answer reports the exhausted limit is done, the next one waits, and neither has
+// failed.
 func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	var calls atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -88,8 +88,8 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	}
 }
 
-// TestARateChangesWithATargetFromTheFile: the operator's lever works for a policy that nobody but
-// the file may give its target, and does not loosen who may.
+// An operator can change the rate of a policy whose target only the file may set, without weakening
+// that rule.
 func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	keys := make(chan string, 10)
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -146,7 +146,8 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 			t.Errorf("%s: %d %s", patch, status, body)
 		}
 	}
-	// Without what only the file may give, the target is one of the API's, and stays one.
+	// Without the fields that are reserved for the file, the target belongs to the API, and stays
+	// there.
 	if status, body = ask(t, p, "PATCH", path,
 		`{"target":{"http":{"url":"http://192.0.2.1","headers":null}}}`); status != 200 {
 		t.Fatalf("%d %s", status, body)
@@ -157,8 +158,8 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	}
 }
 
-// TestJobsOfATargetBehindOAuth2AndClientCertificates wait while no token is issued, and nothing
-// that can be read shows the token or its secret.
+// TestJobsOfATargetBehindOAuth2AndClientCertificates wait while no token is issued, and the secret
+// and the token are never visible.
 func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
 	const secret, token = "s-e-c-r-e-t", "t-o-k-e-n"
 	authority := certtest.New(t)
@@ -205,7 +206,7 @@ func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
 		Sink:   queue.SinkFunc(func(e queue.Event) { fmt.Fprintf(&events, "%+v\n", e) })})
 	run(t, p)
 
-	for range 8 { // several must find the target down
+	for range 8 { // several jobs must find the target down
 		if status, body := ask(t, p, "POST", "/v1/jobs/pay/a", ""); status != 202 {
 			t.Fatalf("%d %s", status, body)
 		}

@@ -22,21 +22,21 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// The variables that make a test's child a process with a server: its directory, and the policy
-// whose ticks its admitter never comes to acknowledge.
+// Variables that make a child process a server: its directory, and the policy whose ticks its
+// admitter never acknowledges.
 const (
 	tickServer = "TICKS_TEST_DIRECTORY"
 	tickHeld   = "TICKS_TEST_HELD"
 )
 
-// TestATickBecomesOneJobThoughTheServerIsKilled: a killed server makes the last tick of a daily
-// schedule again, and has forgotten the ids of ended jobs, and of those older than the window.
+// After a kill the server repeats the last tick of a daily schedule, without the ids of ended jobs
+// and of jobs older than the window.
 func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 	if dir := os.Getenv(tickServer); dir != "" {
 		serveTicks(dir)
 		return
 	}
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	for _, test := range []struct{ name, policy string }{
 		{"between the job's end and the tick's acknowledgement", "held"},
 		{"while the job waits", "waits"},
@@ -47,7 +47,7 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 			first, js := startTicks(t, dir, "")
 			schedule(t, js, test.policy, time.Now().UTC().Add(4*time.Second).
 				Format("5 4 15 * * *"))
-			if err := first.Stop(); err != nil { // which writes when the schedule is next
+			if err := first.Stop(); err != nil { // stores the next tick
 				t.Fatal(err)
 			}
 			first, js = startTicks(t, dir, "held")
@@ -88,7 +88,7 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 	}
 }
 
-// ticks counts those that wait or are not acknowledged, except of the clock.
+// ticks counts waiting and unacknowledged ticks, except of the clock.
 func ticks(t *testing.T, js jetstream.JetStream) (n int) {
 	stream, err := js.Stream(t.Context(), "PENSTOCK_SCHEDULES")
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestATargetsPauseHoldsAllCallsOfItsKey: what one request hears, the others obey, and a body that
-// is read counts against the concurrency.
+// A pause that one answer requests holds all requests, and a body that is being read counts against
+// the concurrency.
 func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 	api := paced("api", 100, 100)
 	api.Concurrency = 1
@@ -77,7 +77,7 @@ func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 	(<-third).Body.Close()
 }
 
-// TestThePauseOfAStreamBeginsAtOnce: its headers say that nothing is left, and it goes on for long.
+// The stream's headers report an exhausted limit long before its end.
 func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ratelimit-Remaining", "0")
@@ -107,7 +107,7 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPermitIsForOneRequest: net/http would repeat these on another connection.
+// net/http would repeat these on another connection.
 func TestAPermitIsForOneRequest(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
 	run(t, p)
@@ -146,7 +146,7 @@ func TestAPermitIsForOneRequest(t *testing.T) {
 	}
 }
 
-// waiting waits until so many calls wait in a bucket.
+// waiting waits until this many calls wait in a bucket.
 func waiting(t *testing.T, p *penstock.Penstock, policy, key string, calls int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls wait", calls), func() bool {
@@ -178,7 +178,7 @@ func ExampleTransport() {
 		Call: func(*http.Request) penstock.Call { return penstock.Call{Key: "account 1"} }}}
 	response, err := sdk.Get(target.URL)
 	if err != nil {
-		log.Fatal(err) // a *penstock.RefusedError says when to come back
+		log.Fatal(err) // a *penstock.RefusedError has the time to retry
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -211,8 +211,7 @@ func ExamplePenstock_Acquire() {
 	_ = grpc.WithUnaryInterceptor(throttled(p, "api"))
 }
 
-// TestPermitsOverHTTP: a permit holds its place until it is settled, and a client that goes gives
-// its turn up.
+// A permit holds its place until it is settled, and a client that leaves gives up its turn.
 func TestPermitsOverHTTP(t *testing.T) {
 	api := paced("api", 1000, 100)
 	api.Concurrency = 1
@@ -232,7 +231,7 @@ func TestPermitsOverHTTP(t *testing.T) {
 		}
 		defer response.Body.Close()
 		var document map[string]any
-		_ = json.NewDecoder(response.Body).Decode(&document) // 204 has none
+		_ = json.NewDecoder(response.Body).Decode(&document) // 204 has no document
 		return response.StatusCode, document
 	}
 	status, first := ask(t.Context(), "POST", "wait=10s", "")

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestASubmissionCanWaitForTheEndOfItsJob: of one that is done, one that is dead, one that nobody
-// runs in time, a repeat, and one whose process stops meanwhile.
+// Submissions wait for a done job, a dead one, one that does not run in time, a repeat, and one
+// whose process stops.
 func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	slow := paced("slow", 1, 10)
 	slow.Timeout = policy.Duration(time.Hour)
@@ -85,8 +85,8 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	}
 }
 
-// TestProgressAndResultsAreShown of a job that runs in the drainer, and of one in another process,
-// to who asks, to who waits in vain, and in the history.
+// Jobs run in the drainer and in another process. Their progress and results are shown to status
+// requests, to waiting submitters, and in the history.
 func TestProgressAndResultsAreShown(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(map[bool]string{false: "here", true: "elsewhere"}[elsewhere], func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestProgressAndResultsAreShown(t *testing.T) {
 	}
 }
 
-// work runs a worker on a connection of its own until the test ends.
+// work runs a worker on a separate connection until the test ends.
 func work(t *testing.T, p *penstock.Penstock, policy string, handle workers.Handler) {
 	t.Helper()
 	nc, err := p.Connect("worker")
@@ -181,7 +181,7 @@ func work(t *testing.T, p *penstock.Penstock, policy string, handle workers.Hand
 	})
 }
 
-// TestAWaitReturnsTheTargetsAnswer over HTTP, but no credential that it was sent.
+// The answer must not contain credentials of the request.
 func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -238,8 +238,8 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	}
 }
 
-// TestOutcomesGoToTheirOwnWaiters: whatever a producer writes into the header of a job, its
-// outcome goes below penstock.outcome, to one token.
+// Outcomes are published below penstock.outcome, to one token, whatever the header of a job
+// contains.
 func TestOutcomesGoToTheirOwnWaiters(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 100)},
 		Server: embedded.Options{Listen: "127.0.0.1:0"}})

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// lossy is an admitter whose NATS server, in another process for all it knows, loses data.
+// lossy is an admitter whose NATS server, seemingly in another process, loses data.
 type lossy struct {
 	*penstock.Penstock
 	t      *testing.T
@@ -80,7 +80,6 @@ func (l *lossy) wipe() {
 	l.start()
 }
 
-// remove deletes a stream.
 func (l *lossy) remove(stream string) {
 	l.t.Helper()
 	js, err := jetstream.New(natstest.Connect(l.t, l.server))
@@ -92,7 +91,6 @@ func (l *lossy) remove(stream string) {
 	}
 }
 
-// works waits until a job is accepted and runs.
 func (l *lossy) works() {
 	l.t.Helper()
 	var id string
@@ -106,7 +104,6 @@ func (l *lossy) works() {
 	eventually(l.t, "it is healthy", func() bool { return l.Health() == nil })
 }
 
-// hasSchedule waits for the schedule of the options.
 func (l *lossy) hasSchedule() {
 	l.t.Helper()
 	eventually(l.t, "the schedule is there", func() bool {
@@ -115,7 +112,6 @@ func (l *lossy) hasSchedule() {
 	})
 }
 
-// streams lists what JetStream has.
 func (l *lossy) streams() (names []string) {
 	l.t.Helper()
 	js, err := jetstream.New(natstest.Connect(l.t, l.server))
@@ -165,7 +161,7 @@ func TestAnAdmitterHealsDeletedStreams(t *testing.T) {
 func TestAnAdmitterEndsWhileNATSHasNothing(t *testing.T) {
 	l := newLossy(t)
 	l.wipe()
-	if err := l.stop(); err != nil { // also when everything was not handed over in time
+	if err := l.stop(); err != nil { // a handover may have been incomplete
 		t.Error(err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// verdict is a line of the answer to a batch.
 type verdict struct {
 	N, Status    int
 	Verdict, Job string
@@ -39,8 +38,7 @@ func (h *house) batch(lines ...string) (verdicts []verdict) {
 	return verdicts
 }
 
-// Each job of a batch gets the verdict that it would get alone: full buckets, limits, repeats,
-// policies that are not there.
+// Each job of a batch gets the verdict that it would get alone.
 func TestEachJobOfABatchHasItsOwnVerdict(t *testing.T) {
 	h := open(t, stripe, search, door)
 	mail := func(key, headers string) string {
@@ -68,7 +66,7 @@ func TestEachJobOfABatchHasItsOwnVerdict(t *testing.T) {
 	}
 }
 
-// Jobs of one bucket are stored in the order in which the batch has them (law 4).
+// Jobs of one bucket are stored in the order of the batch (law 4).
 func TestABatchIsStoredInItsOrder(t *testing.T) {
 	p := stripe
 	p.Name, p.Capacity, p.Partitions = "order", 10_000, 1
@@ -89,7 +87,7 @@ func TestABatchIsStoredInItsOrder(t *testing.T) {
 	}
 }
 
-// A batch asks no valve, so a drainer that is slow to answer does not hold it up.
+// A batch asks no valve, so a slow drainer does not delay it.
 func TestABatchAsksNoValve(t *testing.T) {
 	h := open(t, stripe)
 	h.serveValves(stripe, func(q job.Question) job.Answer {
@@ -101,7 +99,6 @@ func TestABatchAsksNoValve(t *testing.T) {
 	}
 }
 
-// Costs by name go along with a job of a batch as with any other, and are refused alike.
 func TestABatchHasCostsByName(t *testing.T) {
 	p := policy.Policy{Name: "llm", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Capacity: 10}, Limits: policy.Limits{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{

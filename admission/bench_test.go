@@ -14,8 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// keepAlive is a client on one connection that spends as little as it can: client and server share
-// the machine.
+// keepAlive is a minimal client on one connection, because it shares the machine with the server.
 type keepAlive struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -30,7 +29,6 @@ func dial(b *testing.B, url string) *keepAlive {
 	return &keepAlive{conn, bufio.NewReader(conn)}
 }
 
-// post sends a request and returns the answer's status.
 func (k *keepAlive) post(path, body string) (int, error) {
 	const request = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
 	if _, err := fmt.Fprintf(k.conn, request, path, len(body), body); err != nil {
@@ -60,7 +58,7 @@ func perSecond(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCheckHTTP is checks over loopback, on connections that are kept alive.
+// BenchmarkCheckHTTP measures checks over loopback on persistent connections.
 func BenchmarkCheckHTTP(b *testing.B) {
 	wide := policy.Policy{Name: "wide",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 1_000_000,
@@ -80,12 +78,12 @@ func BenchmarkCheckHTTP(b *testing.B) {
 	perSecond(b)
 }
 
-// deep is a queue policy whose buckets take whatever a benchmark submits.
+// deep is a queue policy with buckets large enough for any benchmark.
 var deep = policy.Policy{Name: "deep",
 	Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("1000/s"),
 		Capacity: 1_000_000}}
 
-// BenchmarkSubmitHTTP is jobs of 100 bytes, each confirmed by JetStream, without a drainer.
+// BenchmarkSubmitHTTP measures jobs of 100 bytes, each confirmed by JetStream, without a drainer.
 func BenchmarkSubmitHTTP(b *testing.B) {
 	h := open(b, deep)
 	body := strings.Repeat("x", 100)
@@ -103,7 +101,6 @@ func BenchmarkSubmitHTTP(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkSubmitNATS is the same over NATS request/reply.
 func BenchmarkSubmitNATS(b *testing.B) {
 	h := open(b, deep)
 	body := bytes.Repeat([]byte("x"), 100)
@@ -126,7 +123,7 @@ func BenchmarkSubmitNATS(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkRefuseHTTP is a flood at a bucket that is full.
+// BenchmarkRefuseHTTP measures submissions to a full bucket.
 func BenchmarkRefuseHTTP(b *testing.B) {
 	h := open(b, stripe)
 	for range 3 {

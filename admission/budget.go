@@ -17,7 +17,7 @@ type Client struct {
 	Operator bool
 }
 
-// Budget bounds the bytes or streams that clients hold. Beyond it they get [ErrBusy]. The zero
+// Budget bounds the bytes or streams that clients hold, and returns [ErrBusy] beyond it. The zero
 // value admits nothing.
 type Budget struct {
 	total int64

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Check takes units of a door policy or a meter; a refusal takes nothing. Errors: [*RequestError]
-// (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (the policy has a
-// queue), [ErrUnavailable].
+// Check takes units of a door policy or a meter; a refused check takes no units. Errors:
+// [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy], [ErrConflict] (the
+// policy has a queue), [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -24,7 +24,7 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	return checked, err
 }
 
-// Peek is Check without taking units.
+// Peek returns the decision of Check without taking units.
 func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 	return s.check(ctx, r, Limiter.Peek)
 }
@@ -117,7 +117,7 @@ type Limit struct {
 	Limiter Limiter
 	Quota   Quota  // of a key; of several limits, the smallest
 	ByIP    bool   // callers must have an IP
-	Shadow  bool   // nothing is refused, not even costs over the quota
+	Shadow  bool   // nothing is refused
 	Commit  func() // applies changed numbers to a reused limiter; may be nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Kinds of errors, besides [*RequestError]. Clients see their texts, except for the cause of an
-// ErrUnavailable.
+// Kinds of errors, in addition to [*RequestError]. Clients see their texts, except for the cause of
+// an ErrUnavailable.
 var (
 	ErrUnknownPolicy = errors.New("unknown policy")
 	// for example a job for a policy without a queue
@@ -24,7 +24,7 @@ var (
 	ErrPrecondition = errors.New("precondition failed")
 	ErrForbidden    = errors.New("forbidden")
 	ErrNoDrainer    = errors.New("no drainer answered") // the request may be repeated
-	// Retry; without an Idempotency-Key a job may then run twice.
+	// The client should retry; without an Idempotency-Key the job may then run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
 
@@ -82,7 +82,7 @@ func InvalidKey(err error) error {
 	return &RequestError{"key", reason}
 }
 
-// Causes of an [ErrUnavailable], from which [Reason] derives the reason.
+// Causes of an [ErrUnavailable]; [Reason] maps them to reasons.
 var (
 	ErrStore    = errors.New("the store of limits does not answer") // its health check logs why
 	ErrBusy     = errors.New("too many requests are being answered")
@@ -90,15 +90,15 @@ var (
 	ErrStopping = errors.New("the process is stopping")
 )
 
-// Of 503 and 507.
+// Reasons of answers 503 and 507.
 const (
 	ReasonNATS     = "nats"     // NATS or JetStream does not answer
 	ReasonStorage  = "storage"  // JetStream cannot write
-	ReasonStore    = "store"    // of limits does not answer
+	ReasonStore    = "store"    // the store of limits does not answer
 	ReasonBusy     = "busy"     // overloaded
 	ReasonStarting = "starting" // policies are not known yet
 	ReasonStopping = "stopping"
-	ReasonDrainer  = "drainer" // did not answer
+	ReasonDrainer  = "drainer" // no drainer answered
 )
 
 var reasons = []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// slowValves answers after a round trip, or never when it is negative.
+// slowValves answers after a round trip; negative: never.
 func slowValves(roundTrip time.Duration) *valveFunc {
 	return &valveFunc{roundTrip: roundTrip}
 }
@@ -126,7 +126,6 @@ func TestACancelledRequestDoesNotWait(t *testing.T) {
 	})
 }
 
-// absentValves has no valve for any partition.
 type absentValves struct{ asked int }
 
 func (v *absentValves) AskValve(context.Context, string, int, job.Question) (job.Answer, error) {

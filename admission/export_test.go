@@ -2,5 +2,5 @@ package admission
 
 import "time"
 
-// Patient gives valves more time to answer than a job's answer may wait for them.
+// Patient raises the timeout of questions to valves.
 func (s *Service) Patient() { s.expected.within = time.Minute }

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// fakeQueue stores jobs in a map, as a stream would: bounded per key, with message ids.
+// fakeQueue stores jobs in a map, bounded per key and with message ids as in a stream.
 type fakeQueue struct {
 	capacity int
 	fail     error // answers every publish
@@ -73,7 +73,7 @@ func (f *fakeQueue) count() int {
 	return f.publishes
 }
 
-// fakeValves answers every question with answer, or not at all when it is nil.
+// fakeValves answers with answer; nil: never.
 type fakeValves struct {
 	answer func(partition int, q job.Question) (job.Answer, error)
 
@@ -105,7 +105,7 @@ func (f *fakeValves) questions(op string) int {
 	return n
 }
 
-// startsIn is a valve that starts every job after so many milliseconds.
+// startsIn is a valve that starts every job after this many milliseconds.
 func startsIn(ms int64) func(int, job.Question) (job.Answer, error) {
 	return func(_ int, q job.Question) (job.Answer, error) {
 		a := job.Answer{DelayMS: ms}
@@ -116,7 +116,7 @@ func startsIn(ms int64) func(int, job.Question) (job.Answer, error) {
 	}
 }
 
-// tokens is a limiter over the token bucket's rule.
+// tokens limits by a token bucket.
 type tokens struct {
 	fail error
 
@@ -163,7 +163,7 @@ func (l *tokens) net() int64 {
 	return l.taken
 }
 
-// newTokens is a NewLimit that makes token buckets of everything.
+// newTokens is a NewLimit that ignores the policy's algorithm.
 func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
 	rule := algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
 	if p.Meter() {

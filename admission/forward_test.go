@@ -7,8 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestTheAdmitterRefusesRequestsThatTheTargetForbids: the client is told, in place of an operator
-// who finds a dead letter.
+// The client gets an error; otherwise an operator would find a dead letter.
 func TestTheAdmitterRefusesRequestsThatTheTargetForbids(t *testing.T) {
 	guarded, prefix := stripe, "/v1"
 	guarded.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://h",
@@ -36,8 +35,7 @@ func TestTheAdmitterRefusesRequestsThatTheTargetForbids(t *testing.T) {
 	}
 }
 
-// TestTheContentTypeIsStored: curl -d says "form" of whatever it sends, and a
-// Content-Encoding was dropped, so that a target could not read the body.
+// Targets need the Content-Encoding to read the body, and a content type other than curl's default.
 func TestTheContentTypeIsStored(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	for _, c := range []struct{ given, body, want string }{

@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What the door accepts is never malformed for the valve that reads it from the stream, and means
-// the same there.
+// A header that the admitter accepts is valid for the valve, with the same meaning.
 func FuzzReadHeader(f *testing.F) {
 	for name, value := range map[string]string{
 		job.HeaderVersion: "1", job.HeaderDeadline: "1d12h",
@@ -61,7 +60,7 @@ func FuzzReadHeader(f *testing.F) {
 	})
 }
 
-// What a check's headers say is within bounds.
+// Values of a check's headers are within bounds.
 func FuzzReadCheckHeader(f *testing.F) {
 	for _, seed := range [][2]string{{"Penstock-Cost", "3"}, {"penstock-peek", "true"},
 		{"Penstock-Refund", "T"}, {"Penstock-IP", "::ffff:1.2.3.4"},

@@ -47,11 +47,11 @@ func canonical(names ...string) map[string]string {
 }
 
 type jobHeader struct {
-	stored      nats.Header // to store with the job; may be nil
+	stored      nats.Header // stored with the job; may be nil
 	idempotency string
 	cost        int64
 	costs       map[string]int64 // by name
-	deadline    time.Time        // zero: none
+	deadline    time.Time        // zero without a deadline
 	notBefore   time.Time        // zero: at once
 	priority    int
 	ip          string // of the client

@@ -147,8 +147,7 @@ func TestReadCheckHeader(t *testing.T) {
 	}
 }
 
-// W3C Trace Context lets a list of members stand in several fields, and proxies add theirs like
-// that.
+// W3C Trace Context allows a list to span several fields; proxies do that.
 func TestSeveralTracestateFieldsAreOneList(t *testing.T) {
 	job, err := readHeader(map[string][]string{"Tracestate": {"a=1,b=2", "c=3"}})
 	if got := job.stored["tracestate"]; err != nil || len(got) != 1 || got[0] != "a=1,b=2,c=3" {
@@ -159,7 +158,7 @@ func TestSeveralTracestateFieldsAreOneList(t *testing.T) {
 	}
 }
 
-// HTTP's server refuses control characters, NATS carries them: the job would die at its target.
+// NATS carries control characters, which the job's HTTP target would refuse.
 func TestControlCharactersInAHeaderAreRefused(t *testing.T) {
 	for _, name := range []string{"Penstock-Forward-X", "Content-Type", "traceparent",
 		"Idempotency-Key"} {

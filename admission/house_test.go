@@ -28,7 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// house is an admitter on an embedded server, without the process around it.
+// house is an admitter on an embedded server, in the test's process.
 type house struct {
 	t         testing.TB
 	broker    *queue.Broker
@@ -38,7 +38,6 @@ type house struct {
 	published *atomic.Int64 // publishes by the service
 }
 
-// counted counts publishes.
 type counted struct {
 	admission.Publisher
 	n *atomic.Int64
@@ -113,7 +112,6 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 	return h
 }
 
-// reply is an answer over either transport.
 type reply struct {
 	status int
 	header http.Header // canonical names
@@ -121,7 +119,6 @@ type reply struct {
 	fields map[string]any
 }
 
-// transports are the two ways to ask.
 var transports = map[string]func(h *house, call, policy, key string, body []byte,
 	header ...string) reply{
 	"HTTP": (*house).overHTTP,
@@ -181,7 +178,6 @@ func (h *house) reply(status int, header http.Header, body []byte) reply {
 	return r
 }
 
-// serveValves answers for all partitions of a policy.
 func (h *house) serveValves(p policy.Policy, answer func(job.Question) job.Answer) {
 	h.t.Helper()
 	owner, err := queue.NewBroker(h.client, queue.Options{})

@@ -168,7 +168,7 @@ func TestAFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		})
 	}
 	flood.Wait()
-	// Each second of the flood, at most as many as came before the first was refused.
+	// Each second admits at most the number of requests before the first refusal.
 	most := int64(3 + 8*(1+int(time.Since(began).Seconds())))
 	if n := h.published.Load(); n > most || rejected.Load() != 800 {
 		t.Errorf("%d publishes for 800 requests, of which %d were rejected; want at most %d", n,
@@ -189,8 +189,7 @@ func TestDoorsAreCheckedBeforeTheirQueue(t *testing.T) {
 		r.header.Get("RateLimit-Policy") != `"door";q=5;w=18000` {
 		t.Errorf("%d %v %s", r.status, r.header, r.body)
 	}
-	// Three jobs fill the queue; the fourth gets its token back, so that five checks' worth were
-	// never used up.
+	// Three jobs fill the queue; the fourth gets its token back, so five checks remain.
 	for i := range 4 {
 		r := h.overHTTP("submit", "search", "acme", nil)
 		if want := map[bool]int{true: 202, false: 429}[i < 3]; r.status != want {
@@ -275,7 +274,7 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	waittest.Within(t, time.Second, "the change applied", func() bool {
 		return h.overHTTP("check", "door", "other", nil).header.Get("X-Ratelimit-Limit") == "8"
 	})
-	// What was used stays used.
+	// Used units stay used.
 	if r := h.overHTTP("check", "door", "acme", nil, "Penstock-Cost", "4"); r.status != 429 {
 		t.Errorf("%d %s", r.status, r.body)
 	}

@@ -36,8 +36,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestARefusedCrowdIsToldPlacesOneByOne: as they come free, and none of them twice; but nobody to
-// come back later than a full bucket takes to drain.
+// Refused callers get successive free places, each once, but no later than a full bucket takes to
+// drain.
 func TestARefusedCrowdIsToldPlacesOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, places = 10 * time.Millisecond, 5

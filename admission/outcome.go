@@ -20,7 +20,7 @@ const (
 type Quota struct {
 	Policy string        // with a slash and the limit's name if the policy has several
 	Units  int64         // limit of a window, size of a bucket, capacity of a queue
-	Window time.Duration // in which Units are granted again; 0 if undefined
+	Window time.Duration // until Units are granted again; 0 if undefined
 }
 
 // FillTime returns the time that n units take at a rate, at most 100 years.
@@ -34,8 +34,8 @@ type Outcome struct {
 	// Job is empty when Rejected. A repeat gets the id of the first job, or of its last replay.
 	Job       string
 	Duplicate bool
-	// Delay is the expected time until the start, if DelayKnown: a drainer answered in time, and
-	// neither a pause nor busy workers hold the job.
+	// Delay is the expected time until the start. It is known (DelayKnown) if a drainer answered in
+	// time, and neither a pause nor busy workers hold the job.
 	Delay      time.Duration
 	DelayKnown bool
 	// Position counts the jobs of the bucket that start earlier, Depth all; 0 if the job has
@@ -43,15 +43,15 @@ type Outcome struct {
 	Position, Depth int
 
 	Result   *job.Result // of a job that has ended, if the caller waited
-	NoResult string      // why a caller that waited has none
+	NoResult string      // why a caller that waited has no result
 	Progress string      // of a job that runs
 
 	Quota      Quota
-	Remaining  int64         // of the quota; -1: unknown, as for a queue that is not full
+	Remaining  int64         // of the quota; -1: unknown, as for a queue with room
 	ResetAfter time.Duration // until the key has its whole quota; 0 if unknown
 	RetryAfter time.Duration // positive exactly when Rejected
 	Refused    error
-	// Unreachable is the expected start, for ErrDeadlineUnreachable.
+	// Unreachable is the expected start if it is after the deadline ([ErrDeadlineUnreachable]).
 	Unreachable time.Time
 }
 

@@ -14,11 +14,11 @@ const (
 	maxHold      = time.Second // then the server is asked again
 )
 
-// refusals remembers full buckets, so that a flood at one is answered from memory.
+// refusals holds full buckets, to answer a flood at one from memory.
 type refusals struct {
 	hold     time.Duration // how long a bucket counts as full
 	interval time.Duration // between two free places
-	drains   time.Duration // time in which a full bucket drains
+	drains   time.Duration // time until a full bucket is empty
 	now      func() time.Time
 
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type refusal struct {
 }
 
 // newRefusals keeps each bucket for one interval, at most maxHold. Refused callers get retry times
-// one interval apart, so that few collide.
+// one interval apart, so few collide.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
@@ -69,7 +69,7 @@ func (r *refusals) recall(key job.Key) *refusal {
 	return known
 }
 
-// remember's first caller, mine, must settle the refusal; others wait.
+// remember returns mine for the first caller, which must settle the refusal; others wait.
 func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,8 +32,8 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		if n := v.questions(job.OpRoom); n != 1 {
 			t.Errorf("the valve was asked for room %d times, want once", n)
 		}
-		// Other buckets are not touched, and at the time he was told to come back the client is not
-		// refused from memory.
+		// Other buckets are unaffected, and at the announced time the client is not refused from
+		// memory.
 		other := request("stripe")
 		other.Key = "other"
 		if o, err := s.Submit(t.Context(), other); err != nil || o.Verdict == Rejected {
@@ -48,8 +48,8 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 	})
 }
 
-// TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor: without a publish, with the expected start,
-// and never when the valve does not know, nor where it may be a repeat.
+// TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor, without a publish and with the expected
+// start, but never if the valve does not know the start or the job may be a repeat.
 func TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asking := new(int64(5000)), job.Question{}

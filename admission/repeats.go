@@ -10,8 +10,8 @@ import (
 
 const maxRepeats = 32 << 10 // per policy (about 10 MB)
 
-// repeats remembers accepted jobs, whose repeats a limiter would refuse before the stream
-// recognises them.
+// repeats holds accepted jobs: a limiter would refuse their repeats before the stream recognises
+// them.
 type repeats struct {
 	now    func() time.Time
 	window time.Duration // the stream's duplicate window

@@ -15,10 +15,10 @@ type SubmitRequest struct {
 	Key    job.Key
 	// Names are case-insensitive. An unknown Penstock-… header is an error.
 	Header map[string][]string
-	IP     string        // as the transport knows it; Penstock-IP overrides it
+	IP     string        // from the transport; Penstock-IP overrides it
 	From   Client        // for shares of waiting requests
 	Wait   time.Duration // for the job's end, at most [MaxWait]
-	Body   []byte        // neither changed nor kept
+	Body   []byte        // not retained
 
 	single bool   // not part of a batch
 	waiter string // token for the result of the job; empty without a wait

@@ -65,7 +65,7 @@ type livePolicy struct {
 	retired  bool
 
 	limit    Limit // Limiter is nil when a queue alone decides
-	queue    Quota // of the queue, if any
+	queue    Quota // zero without a queue
 	interval time.Duration
 	refusals *refusals
 	repeats  *repeats
@@ -96,8 +96,8 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 	}
 }
 
-// SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states;
-// policies that cannot be built, which the error names, their former form.
+// SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states.
+// Policies that cannot be built keep their former version; the error names them.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()

@@ -54,8 +54,6 @@ func TestSubmitVerdicts(t *testing.T) {
 	}
 }
 
-// TestSubmitToAFullPolicy: a policy that holds as many jobs or bytes as it may is a refusal with
-// the time to come back.
 func TestSubmitToAFullPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		why   error
@@ -185,7 +183,7 @@ func TestDoorWithQueue(t *testing.T) {
 			t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a"); o.Job != first.Job {
 			t.Errorf("the repeat got %+v", o)
 		}
-		// Another admitter accepted it: only the stream knows.
+		// Another admitter accepted it: only the stream can tell.
 		other := newTestService(t, q, &fakeValves{}, search)
 		if o := submit(t, other, "search", "Idempotency-Key", "a"); o.Job != first.Job {
 			t.Errorf("the repeat got %+v", o)
@@ -273,8 +271,7 @@ func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
 		t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); err != nil || !c.Allowed {
 		t.Errorf("after the change: %+v, %v", c, err)
 	}
-	// A rule that became narrower between the look at the quota and the taking refuses, and does
-	// not panic.
+	// A rule that became narrower between quota and Take refuses, and does not panic.
 	limiterOf(s, "door").rule.Capacity = 1
 	var bad *RequestError
 	if _, err := s.Check(t.Context(),
@@ -333,7 +330,7 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	load.Wait()
 }
 
-// What was taken under a larger limit can be given back under a smaller one.
+// A refund may exceed a lowered limit.
 func TestRefundsOutliveALoweredLimit(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, stripe)
 	if err := s.Refund(
@@ -351,7 +348,7 @@ func TestRefundsOutliveALoweredLimit(t *testing.T) {
 	}
 }
 
-// A job that could never start would be accepted only to become a dead letter.
+// Such a job would become a dead letter.
 func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 	q := &fakeQueue{}
 	s := newTestService(t, q, &fakeValves{}, stripe, search)
@@ -388,12 +385,10 @@ func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 	}
 }
 
-// asked are outcomes that nobody hears.
 type asked struct{}
 
 func (asked) Await() (*queue.Waiting, error) { return nil, errors.New("nobody hears") }
 
-// A client that waits for as many jobs as it may leaves others room to wait.
 func TestAClientWaitsWithinItsShare(t *testing.T) {
 	s := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{answer: startsIn(0)}, stripe)
 	s.waiters.outcomes = asked{}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // wherever tests run
+	_ "time/tzdata" // tests must not depend on installed zones
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
@@ -86,8 +86,8 @@ func TestCalendarWindowsBeginByTheClocksOfTheirZone(t *testing.T) {
 	}
 }
 
-// In every zone, each instant lies in one window, and windows are contiguous. Their length is
-// between three quarters and five quarters of the nominal one.
+// Each instant lies in one window of its zone, and windows are contiguous. Their length is between
+// three quarters and five quarters of the nominal one.
 func TestWindowsOfACalendarCoverAllTime(t *testing.T) {
 	names, err := os.ReadFile("../internal/zones/names.txt")
 	if err != nil {

@@ -42,7 +42,7 @@ func timeline[S any](t *testing.T, rule algorithms.Rule[S], s S, steps []step) S
 	return s
 }
 
-// clone copies a state, so that a request leaves the original intact.
+// clone copies a state, because requests may change the original.
 func clone[S any](s S) S {
 	if log, ok := any(s).(algorithms.SlidingLogState); ok {
 		return any(log.Clone()).(S)

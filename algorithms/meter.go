@@ -10,7 +10,7 @@ import (
 // maxDrain bounds the time for a full meter to empty; every wait is then an exact time.Duration.
 const maxDrain = 100 * 366 * day
 
-// meter is the arithmetic shared by token bucket and leaking bucket: up to most units are owed, and
+// meter is the arithmetic shared by token bucket and leaking bucket: a debt of up to most units is
 // paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371: the only state
 // is the instant at which the debt is paid off.
 //

@@ -25,10 +25,10 @@ const (
 type Rule[S any] interface {
 	// Take takes all of n units at the instant now, or none.
 	Take(s S, now time.Time, n int64) (S, Decision)
-	// TakeUpTo takes as many of n units as pass at the instant now. If none passes, RetryAfter is
-	// the wait until one could.
+	// TakeUpTo takes as many of n units as pass at the instant now. If it takes none, RetryAfter is
+	// the wait until one could pass.
 	TakeUpTo(s S, now time.Time, n int64) (S, Decision)
-	// Peek returns the decision that Take would, without taking: Granted is 0, Remaining and
+	// Peek returns the decision of Take without taking units: Granted is 0, Remaining and
 	// ResetAfter describe the current state.
 	Peek(s S, now time.Time, n int64) Decision
 	// Refund returns n units that were taken but not used.

@@ -193,7 +193,7 @@ func TestInstantsOutOfTheOrdinary(t *testing.T) {
 }
 
 // TestRatesAreExact takes units as early as the rule allows and compares each instant with the
-// exact one: the error is at most one microsecond of rounding, after any time.
+// exact one: the error is at most one microsecond of rounding.
 func TestRatesAreExact(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, rate := range []algorithms.Rate{
@@ -320,7 +320,7 @@ func TestValidate(t *testing.T) {
 	second := perSecond(1)
 	for _, test := range []struct {
 		rule interface{ Validate() error }
-		want []string // parts of the error; none for a valid rule
+		want []string // parts of the error; empty for a valid rule
 	}{
 		{algorithms.TokenBucket{Capacity: 1, Refill: second}, nil},
 		{algorithms.TokenBucket{},

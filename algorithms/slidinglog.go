@@ -51,8 +51,8 @@ func (s SlidingLogState) Clone() SlidingLogState { return SlidingLogState{slices
 
 var _ Rule[SlidingLogState] = SlidingLog{}
 
-// counting returns the recorded times that count at t: the latest Limit in the window. Times ahead
-// of t stand for t.
+// counting returns the recorded times that count at t: the latest Limit in the window. Later times
+// count as t.
 func (l SlidingLog) counting(s SlidingLogState, t int64) []int64 {
 	oldest := t - l.Window.Microseconds()
 	first := sort.Search(len(s.Times), func(i int) bool { return s.Times[i] > oldest })
@@ -115,7 +115,7 @@ func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	return l.take(times, t, n, max(1, min(n, l.Limit-int64(len(times)))))
 }
 
-// take lets pass units pass, all or none, of asked units.
+// take records asked units, of which pass pass: all or none.
 func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, Decision) {
 	allowed := int64(len(times))+pass <= l.Limit
 	switch {
@@ -131,7 +131,7 @@ func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, 
 	return l.state(times), d
 }
 
-// Peek reports whether the window has room for n units. It records nothing.
+// Peek reports whether the window has room for n units, without recording them.
 func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	mustPass(n, l.Limit)
 	t := unixMicros(now)
@@ -140,7 +140,7 @@ func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	return d
 }
 
-// Refund removes the n latest units, so that an immediate refund leaves no trace.
+// Refund removes the n latest units. An immediate refund therefore restores the log.
 func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLogState {
 	mustBePositive(n, l.Limit)
 	times := l.load(s, unixMicros(now))

@@ -4,7 +4,7 @@ import "time"
 
 // TokenBucket lets requests pass while it holds tokens, one per unit of cost. A key starts with
 // Capacity tokens, and Refill adds tokens continuously up to Capacity: 3 per minute is one every 20
-// s. A cost is taken whole or not at all.
+// s. Take takes a cost completely, or no tokens.
 //
 //	tokens(now) = min(Capacity, tokens(then) + Refill·(now − then))
 //

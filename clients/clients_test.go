@@ -1,5 +1,5 @@
-// Package clients holds the tests of the clients in other languages: what their registries would
-// publish is packed, installed, and used by programs of each language against a real server.
+// Package clients tests the clients in other languages. Their packages are built as for their
+// registries, installed, and used by programs of each language against a real server.
 package clients
 
 import (
@@ -28,8 +28,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// language is a client. install packs and installs it once, in a directory of its own, and returns
-// how a program is run with it.
+// language is a client. install packs and installs it once, in a separate directory, and returns
+// the command to run a program with it.
 type language struct {
 	name    string
 	ending  string
@@ -37,7 +37,7 @@ type language struct {
 	install func() (func(program string) (*exec.Cmd, error), error)
 }
 
-var scratch string // for what is packed and installed
+var scratch string // for packed and installed clients
 
 func TestMain(m *testing.M) {
 	code := func() int {
@@ -56,7 +56,6 @@ var languages = []language{
 	{"typescript", ".ts", "ts", sync.OnceValues(installTypeScript)},
 }
 
-// each runs a test for each language.
 func each(t *testing.T, test func(t *testing.T, l *language)) {
 	t.Parallel()
 	for _, l := range languages {
@@ -144,7 +143,6 @@ func installTypeScript() (func(program string) (*exec.Cmd, error), error) {
 	}, nil
 }
 
-// program returns a command for a program of testdata.
 func (l *language) program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	return l.command(t, filepath.Join("testdata", l.name, name+l.ending), args...)
@@ -166,7 +164,7 @@ func (l *language) command(t *testing.T, file string, args ...string) *exec.Cmd 
 
 const token = "may-everything"
 
-// open runs a server with an embedded NATS that listens.
+// open runs a server with an embedded NATS server that listens.
 func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url string) {
 	t.Helper()
 	return openWith(t, func(*penstock.Penstock) {}, penstock.Codec{}, policies...)
@@ -211,7 +209,7 @@ func bucket(name string, perSecond int64) policy.Policy {
 		Outflow: algorithms.Rate{Count: perSecond, Per: time.Second}, Capacity: 100}}
 }
 
-// TestClients has a program of each language use every method, and compares what it prints.
+// TestClients runs a program of each language that uses every method, and compares its output.
 func TestClients(t *testing.T) {
 	const want = `submit mail:1 mail:1 True
 job acme/ü b.c {"to": "ann"} 2 a b
@@ -373,7 +371,6 @@ func send(t *testing.T, url, body string, header http.Header, want int) []byte {
 	return text
 }
 
-// relay is a connection to NATS that can be cut.
 type relay struct {
 	net.Listener
 	to    string

@@ -18,7 +18,7 @@ import (
 // counted matches a block of code of docs/coming-from.md, with the number of its lines.
 var counted = regexp.MustCompile("(?s)(\\d+) lines[^\n]*:\n```(\\w+)\n(.*?)```")
 
-// surroundings are what blocks of Penstock's code need to be programs.
+// surroundings completes the pages' blocks of Go code to programs.
 var surroundings = map[string]string{
 	"email": `package main
 
@@ -74,7 +74,7 @@ async function paintCar(color: string) { console.log("painting", color); }
 `,
 }
 
-// TestComingFromRuns counts the lines of docs/coming-from.md, and runs what it has of Penstock.
+// TestComingFromRuns checks the line counts of docs/coming-from.md, and runs its code for Penstock.
 func TestComingFromRuns(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/coming-from.md")
@@ -119,7 +119,7 @@ func TestComingFromRuns(t *testing.T) {
 	}
 }
 
-// startGo runs a program of this module whose text is nowhere in it.
+// startGo runs a program of this module from its text.
 func startGo(t *testing.T, code string, args ...string) *proctest.Process {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +148,6 @@ func startGo(t *testing.T, code string, args ...string) *proctest.Process {
 	return proctest.Start(t, exec.Command(binary, args...))
 }
 
-// prints waits for a line of the worker's output or log.
 func (w *worker) prints(line string) {
 	w.i.t.Helper()
 	waittest.Until(w.i.t, fmt.Sprintf("it prints %q", line), func() bool {

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// installation is a server whose jobs wait for workers in other processes.
+// installation is a server whose jobs run in other processes.
 type installation struct {
 	t  *testing.T
 	p  *penstock.Penstock
@@ -63,7 +63,6 @@ func (i *installation) work(l *language, url, policy string, env ...string) *wor
 	return &worker{Process: proctest.Start(i.t, c), i: i}
 }
 
-// ran returns what the worker has printed so far.
 func (w *worker) ran() []string {
 	for {
 		select {
@@ -90,7 +89,7 @@ func (w *worker) says(text string) {
 	})
 }
 
-// stop ends the worker in order, and returns what it has run.
+// stop ends the worker by SIGTERM, and returns its lines.
 func (w *worker) stop() []string {
 	w.i.t.Helper()
 	if err := w.Stop(); err != nil {
@@ -114,7 +113,7 @@ func jobs() policy.Policy {
 	return p
 }
 
-// TestWorkersReportProgressAndReplies, which a submitter, one that waits, and the history get.
+// A submitter, a waiting one, and the history get progress and replies.
 func TestWorkersReportProgressAndReplies(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		p := jobs()
@@ -170,7 +169,7 @@ func TestWorkersReportProgressAndReplies(t *testing.T) {
 	})
 }
 
-// TestCodecsInteroperate: what each language encodes the other decodes, jobs and replies.
+// Each language decodes the other's jobs and replies.
 func TestCodecsInteroperate(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		of := jobs()
@@ -290,7 +289,7 @@ func TestWorkersEndJobsAsTheirHandlersSay(t *testing.T) {
 	})
 }
 
-// TestWorkersReportThatTheirTargetIsDown, and the drainer's breaker opens.
+// Such reports open the drainer's breaker.
 func TestWorkersReportThatTheirTargetIsDown(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		i := start(t, jobs())
@@ -315,7 +314,7 @@ func TestWorkersReportThatTheirTargetIsDown(t *testing.T) {
 }
 
 // TestWorkersStop ends a worker while it runs a job: it finishes the job within its grace, and
-// another takes the rest. A job that the worker gives back runs elsewhere, at its first attempt.
+// another worker runs the rest. A job that the worker returns runs elsewhere, at its first attempt.
 func TestWorkersStop(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		patient := jobs()
@@ -338,7 +337,6 @@ func TestWorkersStop(t *testing.T) {
 	})
 }
 
-// TestWorkersReconnect cuts a worker's connection while it runs a job, and while it waits.
 func TestWorkersReconnect(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		patient := jobs()
@@ -360,8 +358,7 @@ func TestWorkersReconnect(t *testing.T) {
 	})
 }
 
-// TestWorkersReportThatNoOfferComes: a policy without a drainer, and one whose target runs all of
-// its jobs.
+// Workers report a policy without a drainer, and a policy whose target runs all of its jobs.
 func TestWorkersReportThatNoOfferComes(t *testing.T) {
 	p := jobs()
 	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
@@ -378,7 +375,6 @@ func TestWorkersReportThatNoOfferComes(t *testing.T) {
 	})
 }
 
-// TestWorkersEndWithoutNATS: a worker that has never connected ends as it should.
 func TestWorkersEndWithoutNATS(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		w := (&installation{t: t}).work(l, "nats://127.0.0.1:1", "jobs")

@@ -47,7 +47,8 @@ type Config struct {
 
 // HTTP is the server of the API, health and metrics.
 type HTTP struct {
-	// Listen is host:port. By default an admitter serves 127.0.0.1:8080, and a drainer nothing.
+	// Listen is host:port. By default an admitter serves 127.0.0.1:8080, and a drainer has no
+	// listener.
 	Listen string `json:"listen"`
 	// Tokens is the file of clients, by tokens or certificates, and their rights; empty: no access
 	// control, and Listen must be a loopback address unless Insecure.
@@ -55,14 +56,14 @@ type HTTP struct {
 	TLS      ServerTLS `json:"tls"`
 	Insecure bool      `json:"insecure"`
 	// LameDuck keeps HTTP open for this long at least when the process stops, with 503 from
-	// /readyz, so that load balancers notice: 0 to 5m, default 0.
+	// /readyz, for load balancers to notice: 0 to 5m, default 0.
 	LameDuck time.Duration `json:"lame_duck" zero:"meant"`
-	// Hosts are host names of the process besides IP addresses, localhost, *.localhost and the host
-	// of Listen; "*.example.com" matches all names below example.com.
+	// Hosts are host names of the process in addition to IP addresses, localhost, *.localhost and
+	// the host of Listen; "*.example.com" matches all names below example.com.
 	Hosts []string `json:"hosts,omitempty"`
 	// TrustedProxies may set Penstock-IP, and are exempt from the limit of connections per client.
 	TrustedProxies Networks `json:"trusted_proxies,omitempty"`
-	// MaxConnections bounds open connections, MaxPerClient those of an address: 1 to 1,000,000.
+	// MaxConnections bounds open connections, MaxPerClient those of one address: 1 to 1,000,000.
 	MaxConnections int `json:"max_connections"`
 	MaxPerClient   int `json:"max_per_client"`
 }
@@ -80,8 +81,6 @@ func (h HTTP) Guard() guard.Options {
 		Insecure: h.Insecure}
 }
 
-// Envoy is the server of Envoy's rate limit service, for gateways. It authenticates clients like
-// HTTP.
 type Envoy struct {
 	Listen string   `json:"listen"`          // "host:port"; empty: not served
 	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of them
@@ -173,7 +172,7 @@ type State struct {
 	// Store is memory, of each admitter, or redis, shared by all.
 	Store string `json:"store"`
 	// Cache is the file of the last known policies, for checks when started without NATS; empty:
-	// those of the configuration file.
+	// use the configuration file.
 	Cache string `json:"cache"`
 	Redis Redis  `json:"redis"`
 }
@@ -203,7 +202,7 @@ type Redis struct {
 type TLS struct {
 	Enabled bool   `json:"enabled"` // use TLS
 	CA      string `json:"ca"`      // file of trusted certificates; empty: the system's
-	// files of a client certificate; empty: none
+	// files of a client certificate; may be empty
 	Cert       string `json:"cert"`
 	Key        string `json:"key"`
 	ServerName string `json:"server_name"` // in the server's certificate; empty: the host
@@ -222,7 +221,7 @@ type Drain struct {
 // Targets says where HTTP targets may be.
 type Targets struct {
 	// Allow permits further networks. By default link-local addresses are forbidden and, for
-	// policies from the API, those of the drainer's machine and of cloud metadata services.
+	// policies from the API, addresses of the drainer's machine and of cloud metadata services.
 	Allow Networks `json:"allow,omitempty"`
 }
 

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The developer's own environment must not reach into the tests.
+// Tests must not depend on the developer's environment.
 func TestMain(m *testing.M) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PENSTOCK_") {
@@ -173,8 +173,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// What a file leaves out is not its own: a version with another default, or with a field more, must
-// find what the file said to the one before.
+// Defaults are not part of the file's policies: another version may have other defaults and fields.
 func TestPoliciesAreAsTheFileHasThem(t *testing.T) {
 	c, err := config.Load(strings.NewReader(
 		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 50}]"), nil)
@@ -188,8 +187,7 @@ func TestPoliciesAreAsTheFileHasThem(t *testing.T) {
 	}
 }
 
-// The problems of each file in testdata/bad are those in the file beside it, one a line, all of
-// them and in order.
+// Each file in testdata/bad has its problems, all of them and in order, in the file beside it.
 func TestProblems(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -224,7 +222,6 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// commandLine parses arguments as a command would.
 func commandLine(t *testing.T, arguments ...string) *pflag.FlagSet {
 	t.Helper()
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -235,7 +232,7 @@ func commandLine(t *testing.T, arguments ...string) *pflag.FlagSet {
 	return flags
 }
 
-// TestDrainerFlags: a drainer offers no flags that mean nothing to it.
+// A drainer has only flags that apply to it.
 func TestDrainerFlags(t *testing.T) {
 	all, drainer := commandLine(t), pflag.NewFlagSet("drainer", pflag.ContinueOnError)
 	config.DrainerFlags(drainer)
@@ -291,7 +288,7 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	}
 }
 
-// Every setting can be given by its variable alone, also those without a default.
+// Every setting can be given by its variable alone, also without a default.
 func TestEnvironmentAlone(t *testing.T) {
 	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
 	t.Setenv("PENSTOCK_NATS_URL", "env:4222")
@@ -410,8 +407,7 @@ func TestATotalOutflowNeedsNoOutflow(t *testing.T) {
 	}
 }
 
-// TestInvalidYAMLIsReportedWithItsLine: yaml itself names the line before, or where the outermost
-// list or mapping begins.
+// The YAML parser names the line before, or the beginning of the outermost list or mapping.
 func TestInvalidYAMLIsReportedWithItsLine(t *testing.T) {
 	long := "policies:\n" +
 		strings.Repeat("  - {name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}\n", 1000)
@@ -460,8 +456,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestIPv4NetworksInIPv6Form: clients' and targets' addresses are compared without that
-// form, so such a network would be accepted and match nothing.
+// Addresses are compared in IPv4 form, so such a network would never match.
 func TestIPv4NetworksInIPv6Form(t *testing.T) {
 	c, err := config.LoadFile(commandLine(t, "--targets-allow",
 		"::ffff:127.0.0.1,::ffff:10.1.0.0/112,::/0"))
@@ -477,8 +472,7 @@ func TestIPv4NetworksInIPv6Form(t *testing.T) {
 	}
 }
 
-// TestConfigFileWithoutAName: a variable of a script that was not set must not start a process
-// without its policies.
+// An unset variable of a script must not start a process without its policies.
 func TestConfigFileWithoutAName(t *testing.T) {
 	if _, err := config.LoadFile(commandLine(t, "--config", "")); err == nil ||
 		err.Error() != "--config: is empty" {

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// TestTheDefaultsOfRedis: the configuration knows nothing of the store.
+// The configuration does not import the store.
 func TestTheDefaultsOfRedis(t *testing.T) {
 	c, err := config.Load(nil, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ over the file, a flag over both: ` + "`nats.url`" + ` is ` + "`PENSTOCK_NATS_URL
 
 `
 
-// sources are the types of some packages, and their comments, by their package's and their name.
+// sources are the types of packages and their comments, by package and name.
 type sources struct {
 	types map[string]ast.Expr
 	docs  map[string]string
@@ -88,7 +88,7 @@ func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	referencetest.Check(t, "../docs/reference/settings.md", page)
 }
 
-// rows describes the fields of a struct, and of the structs in them.
+// rows describes the fields of a struct, recursively.
 func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 	fields := of.(*ast.StructType).Fields.List
 	names := s.names(pkg, of)
@@ -134,7 +134,7 @@ func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 	return rows
 }
 
-// underlying returns the type that a name stands for.
+// underlying returns the type of a name.
 func (s sources) underlying(pkg string, of ast.Expr) ast.Expr {
 	if other, ok := of.(*ast.SelectorExpr); ok {
 		pkg, of = fmt.Sprint(other.X), other.Sel
@@ -166,7 +166,7 @@ func (s sources) resolve(pkg string, of ast.Expr) (inside ast.Expr, in, name str
 	return of, pkg, ""
 }
 
-// names are the keys of a struct's fields, those of embedded structs too, by their names in Go.
+// names returns the keys of a struct's fields by their names in Go, including embedded structs.
 func (s sources) names(pkg string, of ast.Expr) map[string]string {
 	names := map[string]string{}
 	for _, f := range of.(*ast.StructType).Fields.List {
@@ -192,7 +192,7 @@ var (
 	goName  = regexp.MustCompile(`(^|[^-.\w])([A-Z]\w*[a-z]\w*)\b`)
 )
 
-// plain puts the names of settings into a comment in place of those in Go.
+// plain replaces Go's names of settings by their keys in a comment.
 func plain(comment string, names map[string]string) string {
 	text := goLinks.ReplaceAllString(strings.Join(strings.Fields(comment), " "), "")
 	return referencetest.Cell(goName.ReplaceAllStringFunc(text, func(match string) string {

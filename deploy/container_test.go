@@ -18,7 +18,8 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// dockerfile checks that an image has what make image gives it, and that nobody in it is root.
+// dockerfile checks that an image contains the files of make image, and that it does not run as
+// root.
 func dockerfile(t *testing.T, text []byte) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -44,7 +45,7 @@ func dockerfile(t *testing.T, text []byte) {
 	}
 }
 
-// service is what compose.yaml says of one.
+// service is a service of compose.yaml.
 type service struct {
 	Image, Restart  string
 	Command         []string
@@ -163,7 +164,7 @@ func containerOf(t *testing.T, name string, s service) {
 	}
 }
 
-// serverVersion is that of the NATS server that this module is tested with.
+// serverVersion is the version of the NATS server in this module's tests.
 func serverVersion(t *testing.T) string {
 	module, err := os.ReadFile("../go.mod")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package deploy_test loads every file of this directory the way that what reads it will.
+// Package deploy_test loads every file of this directory as its reader does.
 package deploy_test
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// checks says how each file is loaded. A file without a check fails TestEveryFile.
+// checks load the files. A file without a check fails TestEveryFile.
 var checks = map[string]func(t *testing.T, text []byte){
 	"quickstart.yaml":           quickstart,
 	"production.yaml":           production,
@@ -120,7 +120,7 @@ func quickstart(t *testing.T, text []byte) {
 	}
 }
 
-// settingLine is a line of YAML that sets something, or would if it were not commented out.
+// settingLine matches a line of YAML with a setting, perhaps commented out.
 var settingLine = regexp.MustCompile(`^( *)# ( *[a-z_]+:.*)$`)
 
 func production(t *testing.T, text []byte) {
@@ -128,8 +128,8 @@ func production(t *testing.T, text []byte) {
 	if c.NATS.URL == "" || c.NATS.Replicas != 3 || c.Drain.Lease != 15*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	// What is commented out is said to be the default: with the comment signs taken off, it must
-	// load as well, and except for what has no default say the same.
+	// Settings that are commented out show the default: without the comment signs, the file must be
+	// valid and equal, except for settings without a default.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, settingLine.ReplaceAllString(strings.TrimRight(line, "\n"), "$1$2"))
@@ -159,7 +159,7 @@ func production(t *testing.T, text []byte) {
 	}
 }
 
-// natsServer checks that a server takes the file, and what admitters and drainers need of it.
+// natsServer checks that a server accepts the file, and that it suits admitters and drainers.
 // internal/chaos runs it.
 func natsServer(t *testing.T, _ []byte) {
 	t.Setenv("NATS_PASSWORD", "secret")
@@ -179,7 +179,7 @@ func natsServer(t *testing.T, _ []byte) {
 	}
 }
 
-// unit checks the lines of a systemd unit, and that its command line is one that the program takes.
+// unit checks the lines of a systemd unit, and its program's command line.
 func unit(t *testing.T, text []byte) {
 	values := map[string]string{}
 	section := ""
@@ -234,7 +234,6 @@ func unit(t *testing.T, text []byte) {
 	}
 }
 
-// strict decodes YAML without letting anything unknown pass.
 func strict(t *testing.T, text []byte, into any) {
 	t.Helper()
 	in := yaml.NewDecoder(bytes.NewReader(text))
@@ -274,7 +273,7 @@ func exposes(exposed, name string) bool {
 	return strings.Contains(exposed, "\n"+name+"{") || strings.Contains(exposed, "\n"+name+" ")
 }
 
-// exposition is what Prometheus reads from a process with these parts.
+// exposition returns the metrics of a process with these parts.
 func exposition(t *testing.T, parts ...func(*telemetry.Registry)) string {
 	t.Helper()
 	r := telemetry.NewRegistry()

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 )
 
-// dashboard checks that every panel asks for metrics that there are, says what it means, and that
-// the rows ask what the console's overview asks, in its order.
+// dashboard checks that every panel uses existing metrics and has a description, and that the rows
+// follow the console's overview.
 func dashboard(t *testing.T, text []byte) {
 	var d struct {
 		UID    string
@@ -75,7 +75,6 @@ histogram bucket whose trace was sampled.
 
 `
 
-// TestTheReferenceOfMetricsIsCurrent generates the page from the help of each metric.
 func TestTheReferenceOfMetricsIsCurrent(t *testing.T) {
 	metric := regexp.MustCompile(`(?m)^# HELP (penstock_\w+) (.*)\n# TYPE \S+ (\w+)$`)
 	label := regexp.MustCompile(`(\w+)="`)

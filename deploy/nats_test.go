@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// rolesOf reads nats/roles.conf, as a server of this machine would.
+// rolesOf reads nats/roles.conf as a local server would.
 func rolesOf(t *testing.T) *server.Options {
 	t.Helper()
 	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "CALLER",
@@ -69,8 +69,8 @@ func TestRolesConfMatchesTheEmbeddedServersRoles(t *testing.T) {
 	}
 }
 
-// serveRoles starts a server with nats/roles.conf, and returns its URL and what connects to it as a
-// user.
+// serveRoles starts a server with nats/roles.conf, and returns its URL and a function that connects
+// as a user.
 func serveRoles(t *testing.T) (url string, as func(user string) *nats.Conn) {
 	t.Helper()
 	s, err := server.NewServer(rolesOf(t))
@@ -94,8 +94,7 @@ func serveRoles(t *testing.T) (url string, as func(user string) *nats.Conn) {
 	}
 }
 
-// TestAPublisherInItsOwnAccountReachesOnlyItsPolicy: in the account of the streams,
-// an acknowledgement would go to whatever subject the publish names.
+// In the streams' account, an acknowledgement could go to any subject that the publish names.
 func TestAPublisherInItsOwnAccountReachesOnlyItsPolicy(t *testing.T) {
 	_, as := serveRoles(t)
 	js, err := jetstream.New(as("admitter"))
@@ -184,7 +183,7 @@ func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job.Header.Get("Penstock-Status") != "go" {
-			continue // the claim came too late
+			continue
 		}
 		answer, err := worker.RequestMsg(&nats.Msg{Subject: job.Reply,
 			Header: nats.Header{"Penstock-Status": {"done"}}}, waittest.Patience())

@@ -1,12 +1,10 @@
-// Package docs holds the test of the documentation beside it: every command that a page shows is
-// run, in the page's order, against real processes, and must print what the page says it prints.
+// Package docs tests the documentation: it runs every command of the pages, in order, against real
+// processes, and compares the output.
 //
-// Of an output the words must be right, and the fields and their order; numbers and times may be
-// others, and "…" stands for anything. Ports are exchanged for free ones, and /run/secrets for a
-// directory of the test's. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
-// neither: they know the options that the pages use, and print what the pages show of an answer.
-// Like a reader, the test runs a page's commands in one shell, and what ends in "&" in the
-// background, until the end of its block.
+// Words, fields and their order must match; numbers and times may differ, and "…" matches any text.
+// Ports are replaced by free ones, and /run/secrets by a temporary directory. `curl` and `nats` are
+// stand-ins (tools_test.go) with the options of the pages. The test runs a page's commands in one
+// shell, and commands that end in "&" in the background, until the end of their block.
 package docs
 
 import (
@@ -32,7 +30,7 @@ import (
 
 var pictures = flag.String("pictures", "", "a directory for pictures of tools.md; without, none")
 
-// tools are the stand-ins: this test under their names.
+// tools are the stand-ins: this test binary under other names.
 var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
 
 func TestMain(m *testing.M) {
@@ -47,11 +45,11 @@ func TestMain(m *testing.M) {
 		"github.com/nats-io/nats-server/v2")
 }
 
-// reader is somebody who tries what a page says, in a shell of his own.
+// reader runs the commands of pages in a shell.
 type reader struct {
 	t     *testing.T
 	dir   string
-	here  *strings.Replacer // of a page's ports for free ones, and of places that are not ours
+	here  *strings.Replacer // replaces a page's ports and places
 	shell *proctest.Process
 	in    io.Writer
 	count int
@@ -93,7 +91,7 @@ func newReader(t *testing.T) *reader {
 	}
 	r.in, r.shell = in, proctest.Start(t, shell)
 	t.Cleanup(func() {
-		// Whatever a page has started and not ended.
+		// Processes that the page has left running.
 		fmt.Fprintln(in, `for p in $STARTED; do kill -9 $p 2>/dev/null; done; wait; exit`)
 		in.Close()
 		for range r.shell.Lines { // until the shell has ended
@@ -102,7 +100,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// say has the shell run a command and returns what it printed.
+// say runs a command in the shell and returns its output.
 func (r *reader) say(command string) string {
 	r.t.Helper()
 	r.count++
@@ -125,8 +123,7 @@ func (r *reader) say(command string) string {
 	}
 }
 
-// background starts a command and waits until it says that it is ready. Its later output is in the
-// file.
+// background starts a command and waits until it is ready. It returns the file of its later output.
 func (r *reader) background(command string) (file string) {
 	r.t.Helper()
 	r.count++
@@ -146,8 +143,7 @@ func (r *reader) background(command string) (file string) {
 	return file
 }
 
-// settled reports whether all partitions have an owner, as they have by the time a reader has read
-// on.
+// settled reports whether all partitions have an owner, because readers are slower than the test.
 func (r *reader) settled(command string) bool {
 	if !strings.Contains(command, "--drain") {
 		return true
@@ -177,13 +173,11 @@ func (r *reader) settled(command string) bool {
 	return true
 }
 
-// step is a command of a page, and what it prints.
 type step struct {
 	line          int
 	command, want string
 }
 
-// follow does what a page says.
 func (r *reader) follow(page string) {
 	r.t.Helper()
 	text, err := os.ReadFile(page)
@@ -215,8 +209,8 @@ func (r *reader) follow(page string) {
 	}
 }
 
-// block runs the commands of a block, and compares what they print. What a command of before has
-// begun takes its time: who asks asks again, and who is told to come back does.
+// block runs the commands of a block, and compares the output. Commands that only read, or that get
+// a Retry-After, are repeated.
 func (r *reader) block(page string, all []step) int {
 	later := map[string]step{}
 	for _, s := range all {
@@ -247,7 +241,7 @@ func (r *reader) block(page string, all []step) int {
 	return len(all)
 }
 
-// asks reports whether a command changes nothing.
+// asks reports whether a command only reads.
 func asks(command string) bool {
 	return looks.MatchString(command) || strings.HasPrefix(command, "curl ") &&
 		!strings.Contains(command, " -X ") && !strings.Contains(command, " -d ")
@@ -260,8 +254,8 @@ func (r *reader) compare(page string, s step, got string) {
 	}
 }
 
-// steps reads the commands of a block: lines that begin with "$ ", and go on while a quote is open
-// or behind a backslash.
+// steps reads the commands of a block: lines that begin with "$ ", and continue within quotes or
+// after a backslash.
 func steps(block []string, line int) (all []step) {
 	for i := 0; i < len(block); i++ {
 		command, begins := strings.CutPrefix(block[i], "$ ")
@@ -290,11 +284,10 @@ var (
 		`^penstock (why|job|buckets|drainers|policies (ls|show)|dead (ls|show))`)
 )
 
-// plain is a text without blanks and with all numbers alike.
+// plain returns a text without blanks, and with equal numbers.
 func plain(s string) string { return number.ReplaceAllString(blank.ReplaceAllString(s, ""), "0") }
 
-// matches compares what a page shows with what was printed. Of an answer's header fields the page
-// may leave some out.
+// matches compares a page with the output. The page may omit header fields of an answer.
 func matches(want, got string) bool {
 	wantFields, want := fields(want)
 	gotFields, got := fields(got)
@@ -325,7 +318,7 @@ func matches(want, got string) bool {
 	return rest == ""
 }
 
-// fields takes the header fields out of an answer.
+// fields separates the header fields of an answer.
 func fields(answer string) (header []string, rest string) {
 	for line := range strings.Lines(answer) {
 		if field.MatchString(line) {
@@ -347,8 +340,8 @@ func TestExamplesOfPagesRun(t *testing.T) {
 	}
 }
 
-// TestSimulating follows the page of the tools, which makes the pictures of a simulation. With
-// -pictures they become those of the page.
+// TestSimulating follows docs/tools.md, which draws a simulation. With -pictures it updates the
+// page's pictures.
 func TestSimulating(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
@@ -375,7 +368,7 @@ func TestSimulating(t *testing.T) {
 	}
 }
 
-// canvas returns what Chromium draws on the nth canvas of a report, on white, as a PNG.
+// canvas returns the nth canvas of a report on white, drawn by Chromium, as a PNG.
 func canvas(t *testing.T, report []byte, nth int) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")

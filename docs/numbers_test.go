@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// TestPagesHaveTheNumbersOfTheCode: no other test meets these bounds and defaults on a page.
+// No other test compares these bounds and defaults with the pages.
 func TestPagesHaveTheNumbersOfTheCode(t *testing.T) {
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
 	for page, sentences := range map[string][]string{

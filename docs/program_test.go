@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// around makes a program of the README's: it submits 40 jobs when it is told to, and prints what is
-// called.
+// around completes the README's program: it submits 40 jobs on request, and prints the calls.
 const around = `package main
 
 import (
@@ -60,7 +59,7 @@ func run(ctx context.Context, body []byte) error {
 }
 `
 
-// TestTheProgramOfTheReadmeKeepsItsJobs: it is killed while jobs wait, and started again.
+// The program is killed while jobs wait, and started again.
 func TestTheProgramOfTheReadmeKeepsItsJobs(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestRecipesRun loads each recipe of the guide, and runs a job of those of its limits by a handler
-// in the target's place.
+// TestRecipesRun loads each recipe of the guide, and runs a job of each under its limits, with a
+// handler instead of the target.
 func TestRecipesRun(t *testing.T) {
 	page, err := os.ReadFile("guide.md")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// arguments reads a command line: the values of options that have one, and the rest.
+// arguments parses a command line into options and the rest.
 func arguments(args []string, withValue string) (options map[string][]string, rest []string) {
 	options = map[string][]string{}
 	for i := 0; i < len(args); i++ {
@@ -42,7 +42,7 @@ func last(values []string, or string) string {
 	return values[len(values)-1]
 }
 
-// curl prints the status, the header and the body of an answer; the real one does with -i.
+// curl prints the status, header and body of an answer, as curl -i does.
 func curl(args []string) error {
 	options, urls := arguments(args, "-X -d -H -o --data-binary")
 	if len(urls) != 1 {
@@ -92,8 +92,8 @@ func show(header map[string][]string) {
 	}
 }
 
-// natsCLI is what the pages use of https://github.com/nats-io/natscli: request, pub and sub. Where
-// that prints the time and what it does, this prints nothing.
+// natsCLI implements the commands of https://github.com/nats-io/natscli that the pages use:
+// request, pub and sub, without their progress lines.
 func natsCLI(args []string) error {
 	options, rest := arguments(args, "-s -H --header --count")
 	if len(rest) < 2 {
@@ -136,7 +136,7 @@ func natsCLI(args []string) error {
 	return fmt.Errorf("%s: the stand-in does not know that", rest[0])
 }
 
-// listen prints so many messages.
+// listen prints this many messages.
 func listen(nc *nats.Conn, subject, count string) error {
 	sub, err := nc.SubscribeSync(subject)
 	if err != nil {

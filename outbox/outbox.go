@@ -3,8 +3,8 @@
 //	err = outbox.Insert(ctx, tx, penstock.Job{Policy: "mail", Key: "user-42", Body: body})
 //	err = tx.Commit(ctx)
 //
-// A [Relay], in any program, submits the rows and deletes them. Rows have Idempotency-Keys, so that
-// those submitted again after a crash, within the policy's duplicate_window, make no second jobs.
+// A [Relay], in any program, submits the rows and deletes them. Rows have Idempotency-Keys: a row
+// that is submitted again after a crash, within the policy's duplicate_window, makes no second job.
 package outbox
 
 import (
@@ -60,7 +60,7 @@ func wrapped(err error) error {
 	return err
 }
 
-// row refuses what no relay could submit.
+// row rejects jobs that no relay could submit.
 func row(j penstock.Job) ([]any, error) {
 	body := j.Body
 	if body == nil {

@@ -25,7 +25,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// world is a database with an outbox, and a Penstock that runs jobs.
 type world struct {
 	t  *testing.T
 	at string
@@ -33,7 +32,7 @@ type world struct {
 	p  *penstock.Penstock
 
 	mu  sync.Mutex
-	ran map[string][]string // the bodies by key, in the order of their starts
+	ran map[string][]string // bodies by key, in the order of their starts
 }
 
 func newWorld(t *testing.T) *world {
@@ -44,9 +43,9 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(w.db.Close)
 	w.exec(outbox.Schema)
-	w.exec(outbox.Schema) // once more, as each start of a program may
+	w.exec(outbox.Schema) // a second time, as by another start of a program
 	named := func(name, rate string, capacity int64) policy.Policy {
-		// One at a time, because handlers that run together may note their jobs in either order.
+		// One at a time, because concurrent handlers may record their jobs in either order.
 		return policy.Policy{Name: name, Concurrency: 1, Rule: policy.Rule{
 			Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate(rate), Capacity: capacity}}
 	}
@@ -69,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// background runs something until the end of the test, or until stop is called.
+// background calls run until the end of the test, or until stop is called.
 func (w *world) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -91,7 +90,6 @@ func (w *world) exec(statement string, args ...any) {
 	}
 }
 
-// insert commits a transaction of pgx with one job.
 func (w *world) insert(j penstock.Job) {
 	w.t.Helper()
 	tx, err := w.db.Begin(w.t.Context())
@@ -105,7 +103,6 @@ func (w *world) insert(j penstock.Job) {
 	}
 }
 
-// rows counts the rows for which a condition holds.
 func (w *world) rows(condition string) (n int) {
 	w.t.Helper()
 	row := w.db.QueryRow(w.t.Context(), "SELECT count(*) FROM penstock_outbox WHERE "+condition)
@@ -115,7 +112,7 @@ func (w *world) rows(condition string) (n int) {
 	return n
 }
 
-// hasRun waits until the jobs of a key have run, and fails unless these are the ones, in order.
+// hasRun waits until jobs of a key have run, and compares them with want.
 func (w *world) hasRun(key string, want ...string) {
 	w.t.Helper()
 	got := func() []string {
@@ -136,7 +133,7 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// TestJobsOfCommittedTransactionsRunOnceInOrder, by three relays at once.
+// TestJobsOfCommittedTransactionsRunOnceInOrder, by three concurrent relays.
 func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -225,7 +222,7 @@ func TestARelayThatDiesAfterASubmissionMakesNoSecondJob(t *testing.T) {
 	}
 }
 
-// TestAFullQueueHoldsItsKeyUpAndNoOther, and the order of its jobs stays.
+// TestAFullQueueHoldsItsKeyUpAndNoOther, and its jobs stay in order.
 func TestAFullQueueHoldsItsKeyUpAndNoOther(t *testing.T) {
 	w := newWorld(t)
 	for i := range 12 {
@@ -268,7 +265,7 @@ func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
 	w.hasRun("", "0")
 }
 
-// TestARowThatCannotBeSubmittedIsSetAside, and comes again when someone has mended it.
+// The row is submitted again after a correction.
 func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {

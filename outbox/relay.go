@@ -17,7 +17,7 @@ import (
 )
 
 // Relay submits the rows of the outbox and deletes them, in order per policy and key. Relays lock
-// the keys on which they work, so any number share the work.
+// their current keys, so any number of them can share the work.
 //
 // After a refusal a key waits for its retry-after. A row that can never be submitted, for example
 // of an unknown policy, is set aside with its error, and logged.
@@ -96,7 +96,7 @@ const lockKeys = `WITH RECURSIVE heads AS (
 SELECT policy, key FROM heads WHERE retry_at <= now()
 	AND pg_try_advisory_xact_lock(hashtextextended(policy || '/' || key, 0)) LIMIT $3`
 
-// Rows are read after their keys are locked, so that no other relay deletes them.
+// Rows are read after their keys are locked, because other relays could delete them.
 const readRows = `SELECT rows.* FROM unnest($1::text[], $2::text[]) AS keys (policy, key),
 	LATERAL (SELECT id, policy, key, job, body FROM (SELECT *,
 			sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) AS before
@@ -119,7 +119,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after Commit it does nothing
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after Commit
 	var policies, keys []string
 	var policy, key string
 	found, err := tx.Query(ctx, lockKeys, r.policy, r.key, mostKeys)
@@ -181,8 +181,8 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 
 type outcome struct {
 	done  []int64
-	at    int64         // the row that was not submitted; 0: none
-	fault *string       // why it never can be; nil: it waits
+	at    int64         // the row that was not submitted, or 0
+	fault *string       // why it can never be submitted; nil: it waits
 	retry time.Duration // for how long
 }
 

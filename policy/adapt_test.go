@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAdaptNeedsAnOutflow: below which it learns.
+// TestAdaptNeedsAnOutflow: the learned rate is below it.
 func TestAdaptNeedsAnOutflow(t *testing.T) {
 	for text, bad := range map[string]bool{
 		`{"outflow":"10/s","adaptive_rate":{}}`:               false,

@@ -15,13 +15,13 @@ type Entry struct {
 	Source   string // SourceAPI or SourceFile
 	// of the target: decides where the target may be, and whether it may use the drainer's files
 	TargetSource string
-	// of the last file with the policy; empty: none
+	// of the last file with the policy; may be empty
 	Set string
 	// nil: unchanged or unknown
 	Last *LastChange
 }
 
-// HasQueue is that of the policy; nil has none.
+// HasQueue reports whether the policy has a queue; false for nil.
 func (e *Entry) HasQueue() bool { return e != nil && e.Policy.HasQueue() }
 
 type LastChange struct {

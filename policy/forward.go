@@ -67,7 +67,7 @@ func (f Forward) check(c *checker, field string) {
 var (
 	tokenPattern  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 	methodPattern = regexp.MustCompile(`^[A-Z]{1,32}$`)
-	// without escapes, so that prefixes compare literally
+	// without escapes: prefixes are compared literally
 	prefixPattern = regexp.MustCompile(`^(/[A-Za-z0-9._~!$&'()*+,=:@-]+)+/?$`)
 )
 

@@ -6,8 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// TestHopByHopHeadersAreNotForwarded: what servers, proxies and Penstock itself say about a
-// message is not a producer's to say.
+// Producers must not set headers of servers, proxies or Penstock.
 func TestHopByHopHeadersAreNotForwarded(t *testing.T) {
 	for _, name := range []string{
 		"Nats-Rollup", "nats-msg-id", "Penstock-Job", "penstock-forward-x", "Status", "Host",
@@ -87,8 +86,8 @@ func TestMethodsAndPathsOfProducers(t *testing.T) {
 	}
 }
 
-// TestATargetBelowThePrefixMustBeAJobsSubject: a policy could send its jobs to valves, past the
-// limits of other policies, or into the stream of dead letters.
+// Such a target could send jobs to valves, past other policies' limits, or into the stream of dead
+// letters.
 func TestATargetBelowThePrefixMustBeAJobsSubject(t *testing.T) {
 	for subject, ok := range map[string]bool{
 		"penstock.jobs.next.k": true, "penstock.jobs.next.a.b": true, "svc.x": true,

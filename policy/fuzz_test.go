@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// ruleOf is the rule that a valid policy describes.
 func ruleOf(p policy.Limit, total algorithms.Rate) interface{ Validate() error } {
 	window := time.Duration(p.Window)
 	switch p.Algorithm {
@@ -29,7 +28,7 @@ func ruleOf(p policy.Limit, total algorithms.Rate) interface{ Validate() error }
 	}
 }
 
-// Whatever can be parsed and is valid round-trips, and no rule refuses what Validate accepts.
+// Valid policies round-trip, and no rule refuses them.
 func FuzzParse(f *testing.F) {
 	written, err := json.Marshal(full())
 	if err != nil {

@@ -121,7 +121,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A key is text that somebody else chose: what looks like a placeholder in it must stay as it is.
+// Callers choose keys, so placeholders in them are not expanded.
 func TestExpandIsNotRepeated(t *testing.T) {
 	r := policy.Limit{Key: "{key}/{ip}"}
 	if got := r.Expand("{ip}", "{key}"); got != "{ip}/{key}" {
@@ -129,8 +129,8 @@ func TestExpandIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Together the shares of n grant no more than the whole, unless a whole unit each is more than
-// that.
+// The shares of n processes grant together at most the whole, except for the minimum of a unit
+// each.
 func TestShare(t *testing.T) {
 	for _, r := range []policy.Rule{
 		{Algorithm: policy.TokenBucket, Capacity: 10,

@@ -160,7 +160,6 @@ func TestOverrideValidate(t *testing.T) {
 	}
 }
 
-// Each field of the type must be one that ParseOverride knows.
 func TestParseOverrideKnowsEveryField(t *testing.T) {
 	for field := range reflect.TypeFor[policy.Override]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -170,8 +169,7 @@ func TestParseOverrideKnowsEveryField(t *testing.T) {
 	}
 }
 
-// A peak stands to its outflow: 4 % above stay 4 % above when a key has another outflow, and a key
-// may have a peak of its own.
+// A key with another outflow keeps the ratio of the policy's peak, unless it has a peak too.
 func TestPeaksAreAboveTheirOutflows(t *testing.T) {
 	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
 	fast, peak := rate(500), rate(600)

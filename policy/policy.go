@@ -19,7 +19,7 @@ const (
 	SlidingCounter Algorithm = "sliding_counter"
 )
 
-// DefaultSet is the set of files that name none.
+// DefaultSet is the name of the set if none is configured.
 const DefaultSet = "default"
 
 // Duration is a time.Duration with text in units up to weeks ("30s", "1d").
@@ -52,8 +52,8 @@ type Policy struct {
 	Name string `json:"name"` // 1 to 32 of a-z, 0-9 and -; fixed
 	Rule
 
-	// Limits replace the rule: a request must pass all, and a refusal takes nothing from any. For a
-	// leaking bucket with a queue they bound the starts, beside the rule or without an Outflow.
+	// Limits replace the rule: a request must pass all, and a refusal takes no units. For a leaking
+	// bucket with a queue they bound the starts, with or without an Outflow.
 	Limits Limits `json:"limits,omitempty"`
 
 	// Shadow makes a door policy or a meter count refusals and allow everything.
@@ -63,7 +63,7 @@ type Policy struct {
 	// default 50ms, or an eighth of the shortest window.
 	WindowMargin Duration `json:"window_margin,omitempty"`
 
-	// AdaptiveRate lets buckets learn an unknown limit of their target, below Outflow.
+	// AdaptiveRate adapts buckets to an unknown limit of their target, below Outflow.
 	AdaptiveRate *AdaptiveRate `json:"adaptive_rate,omitempty"`
 
 	// OutflowTotal is the rate of all buckets together, in fair turns. Outflow may be left out. It
@@ -75,7 +75,7 @@ type Policy struct {
 	Weight int64 `json:"weight,omitempty"`
 
 	// Peak is the rate that no window of a second or more exceeds while a bucket catches up;
-	// default 1.25 % above Outflow. PeakTotal is that of OutflowTotal.
+	// default 1.25 % above Outflow. PeakTotal is the peak of OutflowTotal.
 	Peak      algorithms.Rate `json:"peak,omitzero"`
 	PeakTotal algorithms.Rate `json:"peak_total,omitzero"`
 
@@ -93,12 +93,12 @@ type Policy struct {
 	Timeout    Duration `json:"timeout,omitempty"` // of an attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is how long an Idempotency-Key or Nats-Msg-Id is remembered: 1s to 7d,
-	// default 10m. Each takes about 150 bytes of the server's memory.
+	// DuplicateWindow is how long an Idempotency-Key or Nats-Msg-Id is valid: 1s to 7d, default
+	// 10m. Each takes about 150 bytes of the server's memory.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
 	// ResultRetention is how long ended jobs are kept, at most 100,000: 1s to 7d. Default: only
-	// dead letters are.
+	// dead letters are kept.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
 	// PriorityStep is the waiting time worth a step of priority, so that every job starts. Default:
@@ -177,15 +177,15 @@ type HTTPTarget struct {
 	// TLS of connections to the target.
 	TLS ClientTLS `json:"tls,omitzero"`
 
-	// CostFromResponse is where an answer reports the actual costs, by name.
+	// CostFromResponse locates the actual costs in an answer, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
 
 	// RateLimitHeaders: a bucket pauses when an answer reports an exhausted limit; default true.
 	RateLimitHeaders *bool `json:"rate_limit_headers,omitempty"`
 
-	// Forward are headers that producers may forward (default: all but those of a connection, a
-	// proxy, NATS and Penstock), Methods the jobs' methods, the default first (default: any, POST),
-	// PathPrefix the prefix of their paths.
+	// Forward are headers that producers may forward (default: all except for headers of a
+	// connection, a proxy, NATS and Penstock), Methods the jobs' methods, the default first
+	// (default: any, POST), PathPrefix the prefix of their paths.
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
@@ -214,7 +214,7 @@ type OAuth2 struct {
 // ClientTLS names files, reread when they change.
 type ClientTLS struct {
 	CA   string `json:"ca,omitempty"`   // empty: the system's
-	Cert string `json:"cert,omitempty"` // empty: none
+	Cert string `json:"cert,omitempty"` // may be empty
 	Key  string `json:"key,omitempty"`
 }
 

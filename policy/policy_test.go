@@ -93,7 +93,7 @@ func TestJSONRoundTrip(t *testing.T) {
 			if !reflect.DeepEqual(read, p) {
 				t.Errorf("%s\nread   %+v\nwanted %+v", written, read, p)
 			}
-			// Go's own decoder, which meets a policy inside other values, reads the same.
+			// Go's decoder, which reads policies inside other values, gives the same.
 			var plain policy.Policy
 			if err := json.Unmarshal(written, &plain); err != nil || !reflect.DeepEqual(plain, p) {
 				t.Errorf("json.Unmarshal(%s) = %+v, %v", written, plain, err)
@@ -102,8 +102,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// Each field of the type must be one that Parse knows: a field added to one of the two only would
-// be refused or lost.
+// A field of the type that Parse does not know would be refused or lost.
 func TestParseKnowsEveryField(t *testing.T) {
 	var walk func(prefix, suffix string, of reflect.Type)
 	walk = func(prefix, suffix string, of reflect.Type) {
@@ -196,7 +195,6 @@ func TestConcurrencyMayBeZero(t *testing.T) {
 	}
 }
 
-// A rate that is a multiple of a period beginning with 1 must be read back as itself.
 func TestRatesRoundTrip(t *testing.T) {
 	for _, text := range []string{
 		"3/10s", "3/15s", "1/1m30s", "1/100ms", "1/h", "1/d", "1/w", "1/10d", "1/12h", "7/1.5s",

@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// A number that no algorithm had would be refused wherever it is given.
+// A number without an algorithm would always be refused.
 func TestEachNumberOfARuleBelongsToAnAlgorithm(t *testing.T) {
 	for _, name := range algorithmNumbers {
 		if owners(name) == "" {

@@ -55,7 +55,7 @@ func CheckSet(name string) error {
 
 const nameForm = "want 1 to 32 of a-z, 0-9 and -"
 
-// reservedNames would make streams like PENSTOCK_AUDIT, except on file systems that know case.
+// reservedNames would collide with streams such as PENSTOCK_AUDIT on case-insensitive file systems.
 var reservedNames = []string{"audit", "schedules"}
 
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",

@@ -1,4 +1,4 @@
-// Package scripts holds the tests of the scripts beside it.
+// Package scripts tests the scripts of its directory.
 package scripts
 
 import (
@@ -10,14 +10,13 @@ import (
 	"testing"
 )
 
-// machine is one on which only the tools in bin are found. What they are asked to install, they
-// note.
+// machine is a directory of tools, the only ones on PATH. Package managers record their arguments.
 type machine struct {
 	t          *testing.T
 	bin, notes string
 }
 
-// fresh has Go and the shell, and nothing that the tests need beside them.
+// fresh is a machine with Go and the shell only.
 func fresh(t *testing.T) machine {
 	m := machine{t: t, bin: t.TempDir(), notes: filepath.Join(t.TempDir(), "notes")}
 	m.tool("go", `echo "no-such-compiler"`)
@@ -36,7 +35,7 @@ func (m machine) tool(name, script string) {
 	}
 }
 
-// link adds a tool of the machine that the test runs on.
+// link adds a tool of the real machine.
 func (m machine) link(name string) {
 	m.t.Helper()
 	path, err := exec.LookPath(name)
@@ -54,7 +53,7 @@ func (m machine) packages(manager string) {
 	m.tool(manager, `echo "`+manager+` $*" >> `+m.notes)
 }
 
-// setup runs the script and returns its status, what it printed, and what was installed.
+// setup runs the script and returns its status, its output, and the installed packages.
 func (m machine) setup() (status int, said, installed string) {
 	m.t.Helper()
 	cmd := exec.Command("./setup")

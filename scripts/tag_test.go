@@ -14,7 +14,7 @@ const root = "github.com/penstock-mq/penstock"
 
 var modules = []string{"", "/cmd/penstock", "/outbox"} // below the root
 
-// checkout runs commands in a directory, with more variables.
+// checkout runs commands in a directory, with additional variables.
 type checkout struct {
 	t   *testing.T
 	dir string
@@ -32,7 +32,7 @@ func (c checkout) run(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// serve makes a module proxy of files for the modules of the tags.
+// serve makes a module proxy for the modules of the tags, in files.
 func (c checkout) serve(version string) (proxy string) {
 	c.t.Helper()
 	proxy = c.t.TempDir()
@@ -68,14 +68,14 @@ func (c checkout) serve(version string) (proxy string) {
 	return proxy
 }
 
-// TestAReleaseIsInstalledByGo: all programs by "go install", and the libraries by "go get". The
-// tags are made in a clone, of the last commit.
+// TestAReleaseIsInstalledByGo: programs by "go install", libraries by "go get". The tags are made
+// in a clone, at the last commit.
 func TestAReleaseIsInstalledByGo(t *testing.T) {
 	here, err := filepath.Abs("tag")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same each time: what has not changed since is then in the build cache.
+	// A constant version, which uses the build cache for unchanged packages.
 	version := fmt.Sprintf("v0.1.0-test.%x", crc32.ChecksumIEEE([]byte(here)))
 	clone := checkout{t, t.TempDir(), []string{"GIT_COMMITTER_NAME=test", "GIT_AUTHOR_NAME=test",
 		"GIT_COMMITTER_EMAIL=test@example.com", "GIT_AUTHOR_EMAIL=test@example.com"}}
@@ -103,13 +103,13 @@ func TestAReleaseIsInstalledByGo(t *testing.T) {
 			}
 		}
 	}
-	forget() // what a run left that was killed
+	forget() // leftovers of a killed run
 	t.Cleanup(forget)
 	user := checkout{t, t.TempDir(), []string{"GOBIN=" + filepath.Join(t.TempDir(), "bin"),
 		"GOPROXY=file://" + clone.serve(version) + "," + goEnv("GOPROXY"), "GOWORK=off",
 		"GONOSUMDB=" + root + "," + goEnv("GONOSUMDB"),
-		"GODEBUG=goindex=0", // go would remember the files of that version as they were before
-		// All that is compiled again, and it only has to say its version.
+		"GODEBUG=goindex=0", // go would cache an index of the version's former files
+		// Everything is compiled again, only to print its version.
 		"GOFLAGS=-modcacherw '-gcflags=" + root + "/...=-N -l' " + goEnv("GOFLAGS")}}
 	user.run("go", "install", root+"/cmd/...@"+version)
 	user.run("go", "install", root+"/cmd/penstock@"+version)

@@ -1,7 +1,7 @@
 // Package access implements authorization: a file lists clients, by a token or a certificate's
 // name, with their rights and the policies and keys to which they apply.
 //
-// A plain SHA-256 of each token suffices, since 256 random bits cannot be guessed.
+// Tokens are stored as plain SHA-256: 256 random bits cannot be guessed.
 package access
 
 import (
@@ -20,11 +20,11 @@ const (
 	Admin   // create, change and delete policies
 )
 
-// Any stands for at least one right.
+// Any permits a client that has at least one right.
 const Any = Submit | Check | Read | Operate | Admin
 
-// Envoy begins the pseudo-policies envoy.DOMAIN of Envoy's rate limit service, which no policy can
-// be named like.
+// Envoy is the prefix of the pseudo-policies envoy.DOMAIN of Envoy's rate limit service. No real
+// policy name can contain a dot.
 const Envoy = "envoy."
 
 var words = []string{"submit", "check", "read", "operate", "admin"}
@@ -50,7 +50,7 @@ type Client struct {
 type Grant struct {
 	Name     string   `json:"name"` // empty without access control
 	Rights   []string `json:"rights"`
-	Policies []string `json:"policies"` // * matches any bytes, or none
+	Policies []string `json:"policies"` // * matches any bytes
 	Keys     []string `json:"keys"`
 }
 
@@ -83,8 +83,8 @@ func (ps patterns) match(text string) bool {
 
 func (ps patterns) all() bool { return slices.Contains(ps, "*") }
 
-// match lets the text between two stars match at its first occurrence, which leaves the most for
-// the rest.
+// match matches the text between two stars at its first occurrence, which leaves the most for the
+// rest.
 func match(pattern, text string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

@@ -34,8 +34,7 @@ func TestPatternsMatch(t *testing.T) {
 	}
 }
 
-// FuzzPatternsAreRegularExpressions compares match with what the same pattern is as a regular
-// expression.
+// FuzzPatternsAreRegularExpressions compares match with the equivalent regular expression.
 func FuzzPatternsAreRegularExpressions(f *testing.F) {
 	f.Add("a*b*c", "axbxbxc")
 	f.Add("aba*aba", "aba")

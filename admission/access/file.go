@@ -52,7 +52,7 @@ func Parse(file io.Reader) (*Clients, error) {
 	f.Decode(&document)
 	p := parser{File: f, names: map[string]bool{}, clients: &Clients{
 		tokens: map[[8]byte][]known{}, certificates: map[string]*Client{}}}
-	f.Require("clients") // [] is none
+	f.Require("clients") // an empty list is valid
 	if len(document.Clients) > mostClients {
 		f.Add("clients", "are more than %d", mostClients)
 	} else {

@@ -95,8 +95,8 @@ func (cs *Clients) withToken(token string) (*Client, error) {
 	return found, nil
 }
 
-// withCertificate goes by alternative names, URIs before domains, or by the common name if there
-// are none.
+// withCertificate uses the alternative names, URIs before domains, or the common name if there are
+// none.
 func (cs *Clients) withCertificate(c *x509.Certificate) (*Client, error) {
 	var names []string
 	for _, uri := range c.URIs {

@@ -144,7 +144,7 @@ func (a Answer) AppendLine(line []byte, n int) []byte {
 	return append(append(append(line, ','), a.Body[1:]...), '\n')
 }
 
-// milliseconds rounds up, so that no client comes back too early.
+// milliseconds rounds up: a client must not return too early.
 func milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
 func ceil(d, unit time.Duration) int64 {

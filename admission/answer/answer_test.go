@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// spelled is an answer as one text: status, fields, body.
 func spelled(a Answer) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, a.Status)
@@ -157,7 +156,7 @@ func TestErrors(t *testing.T) {
 		name   string
 		err    error
 		want   string
-		logged string // empty: nothing
+		logged string
 	}{
 		{"bad request",
 			fmt.Errorf("wrapped: %w", &admission.RequestError{Field: "cost", Reason: "is odd"}), `
@@ -275,7 +274,7 @@ Content-Type: application/problem+json
 	}
 }
 
-// notStarted is what a service answers that knows no policies yet.
+// notStarted returns the error of a service without policies.
 func notStarted() error {
 	_, err := admission.New(queue.Names{}, nil, nil, nil,
 		admission.Options{}).Check(context.Background(),
@@ -283,11 +282,9 @@ func notStarted() error {
 	return err
 }
 
-// invalid is two problems, one of them of the document as a whole.
 var invalid = policy.Invalid([]policy.Problem{{Field: "retry", Reason: "is odd"},
 	{Reason: "as a whole"}})
 
-// TestBodiesAreJSON covers what joins two objects.
 func TestBodiesAreJSON(t *testing.T) {
 	for _, a := range []Answer{
 		Submitted(admission.Outcome{Verdict: admission.Rejected, RetryAfter: time.Second,

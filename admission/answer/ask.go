@@ -112,7 +112,7 @@ func read(status int, retryAfter string, body []byte, err error) ([]byte, error)
 
 type Ended struct {
 	End job.End `json:"state"`
-	// Reason and Error are why a job is dead.
+	// Reason and Error explain a dead job.
 	Reason string `json:"reason"`
 	Error  string `json:"last_error"`
 }

@@ -29,7 +29,7 @@ func (s quotaState) fields(contentType string) []Field {
 	if s.remaining >= 0 {
 		add("X-Ratelimit-Remaining", strconv.FormatInt(s.remaining, 10))
 	}
-	// The draft wants t and Retry-After to mean the same instant.
+	// The draft requires t and Retry-After to mean the same instant.
 	until := seconds(s.reset)
 	if s.refused {
 		until = max(1, seconds(s.retry))

@@ -36,7 +36,7 @@ type problem struct {
 
 	Problems []fieldProblem `json:"problems,omitempty"`
 
-	// Of the repeat of an ended job.
+	// The job that this request repeats.
 	Job    string `json:"job,omitempty"`
 	Ended  string `json:"ended,omitempty"`
 	Letter uint64 `json:"letter,omitempty"`

@@ -54,7 +54,7 @@ func ReadError(status int, retryAfter string, body []byte) error {
 	if json.Unmarshal(body, &a) != nil || a.Title == "" {
 		return fmt.Errorf("%w: %d %.100q", errForeign, status, body)
 	}
-	seconds, _ := strconv.ParseInt(retryAfter, 10, 64) // a problem without it has none
+	seconds, _ := strconv.ParseInt(retryAfter, 10, 64) // 0 without the header
 	pause := time.Duration(cmp.Or(a.RetryAfterMS, seconds*1000)) * time.Millisecond
 	read := &readError{text: cmp.Or(a.Detail, a.Title)}
 	switch {

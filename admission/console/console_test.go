@@ -76,8 +76,8 @@ var (
 		`innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|import\(|https?://`)
 )
 
-// TestFilesAreSmallAndImportEachOther: what a job or a target says must stay text, and no file may
-// name another host. The names of SVG are none.
+// Text of jobs and targets must stay text, and no file may name another host, except for SVG's
+// namespaces.
 func TestFilesAreSmallAndImportEachOther(t *testing.T) {
 	err := fs.WalkDir(static, "static", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

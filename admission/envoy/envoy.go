@@ -1,5 +1,5 @@
 // Package envoy implements Envoy's rate limit service, except for its protocol (internal/envoyapi).
-// It reads the files of envoyproxy/ratelimit ([Load]), and finds limits alike.
+// It reads the files of envoyproxy/ratelimit ([Load]), and matches limits as it does.
 package envoy
 
 import (
@@ -73,10 +73,10 @@ func (r Rate) per() string {
 
 type Limit struct {
 	Rate
-	// Path is as in the statistics of envoyproxy/ratelimit: domain.key_value.key.
+	// Path is domain.key_value.key, as in the statistics of envoyproxy/ratelimit.
 	Path      string
 	Unlimited bool
-	// Shadow: it refuses nothing (shadow_mode or quota_mode).
+	// Shadow limits refuse no request (shadow_mode or quota_mode).
 	Shadow   bool
 	Replaces []string // names of limits that this one suspends in the same request
 
@@ -87,7 +87,7 @@ type Entry struct{ Key, Value string }
 
 type Descriptor struct {
 	Entries []Entry
-	Limit   *Rate   // overrides the files; nil: none
+	Limit   *Rate   // overrides the files; may be nil
 	Hits    *uint64 // units to count, 0 to peek; nil: as in the request
 	Refund  bool    // return the hits
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/envoy"
 )
 
-// write writes a file into a directory.
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	name = filepath.Join(dir, name)
@@ -19,7 +18,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return name
 }
 
-// Everything that is wrong is told at once, each with its line.
+// All mistakes are reported at once, each with its line.
 func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                    {": domain: is missing"},
@@ -106,7 +105,7 @@ func TestMissingFilesAreReported(t *testing.T) {
 	}
 }
 
-// A directory stands for its files; numbers are texts as they are written; what is merged counts.
+// A directory stands for its files, numbers are read as texts, and merged files count as one.
 func TestADirectoryIsRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "one.yaml", `
@@ -138,7 +137,7 @@ descriptors:
 	}
 }
 
-// No two descriptors are counted together, however they are written, unless the file says so.
+// No two descriptors share a counter unless the file says so.
 func TestCountersAreOneToOne(t *testing.T) {
 	c, err := envoy.Load([]string{write(t, t.TempDir(), "f.yaml", `
 domain: d

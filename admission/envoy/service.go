@@ -134,7 +134,7 @@ type asked struct {
 	refund  bool
 }
 
-// Decide counts hits, at least 1, for each descriptor, even if another is refused. Errors:
+// Decide counts at least one hit for each descriptor, even if another is refused. Errors:
 // [*admission.RequestError], and those of limiters.
 func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
 	hits uint32) (Answer, error) {
@@ -264,7 +264,7 @@ func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
 	return status, nil
 }
 
-// Excessive hits use up the rest, so that costs can be reported afterwards.
+// Excessive hits use up the rest, because gateways may report costs afterwards.
 func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
 	if l.counter.limiter == nil {
 		return algorithms.Decision{}, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// edge has windows that no test run sees the end of.
+// The windows of edge outlast a test run.
 const edge = `
 domain: edge
 descriptors:
@@ -35,7 +35,7 @@ descriptors:
 - {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000}}
 `
 
-// told is what a service has told.
+// told records the decisions that a service reports.
 type told struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -84,8 +84,8 @@ func hits(n uint64, d envoy.Descriptor) envoy.Descriptor {
 	return d
 }
 
-// asking makes a function that asks, and wants what is left, or −1 for over the limit, for each
-// descriptor; −2: it has no limit.
+// asking returns a function that wants these remaining units for each descriptor; −1: over the
+// limit, −2: no limit.
 func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...envoy.Descriptor) {
 	return func(n uint32, want []int64, d ...envoy.Descriptor) {
 		t.Helper()
@@ -123,17 +123,17 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(1, []int64{2}, b)
 	ask(1, []int64{-2, -2, -2}, of("unknown", "a"), of("", ""), envoy.Descriptor{})
 
-	// Each counts by itself, also when another refuses; the answer is that of the strictest.
-	ask(2, []int64{-1, 0}, a, b) // one was left of a, which is used up
+	// Each descriptor counts separately, even if another one is refused; the strictest decides.
+	ask(2, []int64{-1, 0}, a, b)
 	ask(1, []int64{-1, -1}, a, b)
 
-	// A number of its own goes before the request's; 0 asks only.
+	// A descriptor's hits override the request's; 0 only peeks.
 	ask(9, []int64{2}, hits(1, of("ip", "c")))
 	ask(9, []int64{2}, hits(0, of("ip", "c")))
 	ask(9, []int64{0}, hits(2, of("ip", "c")))
 	ask(9, []int64{-1}, hits(0, of("ip", "c")))
 
-	// What can never fit uses up what is left: a gateway may learn afterwards what it had to count.
+	// Hits that can never fit use up the rest.
 	ask(1, []int64{-1}, hits(math.MaxUint64, of("tokens", "k")))
 	ask(1, []int64{-1}, hits(0, of("tokens", "k")))
 	ask(600, []int64{400}, of("tokens", "l"))
@@ -147,11 +147,11 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(1, []int64{299}, of("tokens", "l"))
 	nothing := hits(0, back)
 	nothing.Refund = true
-	ask(1, []int64{299}, nothing) // which gives nothing back
+	ask(1, []int64{299}, nothing) // no refund
 	ask(math.MaxUint32, []int64{1000}, back)
 
 	ask(1, []int64{math.MaxUint32}, of("vip", "x"))
-	ask(1, []int64{-2, math.MaxUint32}, a, of("vip", "x")) // a is replaced
+	ask(1, []int64{-2, math.MaxUint32}, a, of("vip", "x"))
 	ask(1, []int64{1, -2, math.MaxUint32}, of("path", "/files/1"), a, of("vip", "x"))
 	ask(1, []int64{0}, of("path", "/files/2")) // counted with the first
 	ask(1, []int64{-1}, of("path", "/files/"))
@@ -170,7 +170,7 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	other := of("any", "other")
 	other.Limit = own.Limit
 	ask(1, []int64{1}, other)
-	four := uint32(4) // units make another window, which counts by itself
+	four := uint32(4) // another window, with a count of its own
 	for range 2 {
 		own.Limit = &envoy.Rate{Requests: 1, Unit: 7, Units: &four}
 		ask(1, []int64{0}, own)
@@ -241,7 +241,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	// What requests bring along does not grow without a bound.
+	// Limits from requests are bounded.
 	var err error
 	for n := range uint32(1001) {
 		unit.Limit = &envoy.Rate{Requests: n, Unit: 6}
@@ -252,7 +252,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// A changed file counts on with what has been counted; a bad one changes nothing.
+// A changed file keeps the counts; an invalid one changes no limit.
 func TestFilesAreReadAgain(t *testing.T) {
 	s, file, heard := serve(t, envoy.Options{}, edge)
 	ask := asking(t, s)
@@ -275,7 +275,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(1, []int64{6}, a)
-	ask(1, []int64{999}, of("tokens", "k")) // another window counts anew
+	ask(1, []int64{999}, of("tokens", "k")) // a new count
 	ask(1, []int64{-2}, of("vip", "a"))
 	if !slices.Equal(heard.names, []string{"envoy.edge.ip", "envoy.edge.tokens"}) {
 		t.Errorf("the limits are %q", heard.names)
@@ -306,8 +306,8 @@ func TestTheTightestLimitIsReported(t *testing.T) {
 	}
 }
 
-// Without its store a request fails, or passes, or is decided by a share, as the options say. What
-// refuses nothing fails nobody.
+// Without its store a request fails, passes or is decided by a share, as the options say. Shadow
+// limits cause no failure.
 func TestWithoutTheStore(t *testing.T) {
 	for mode, want := range map[policy.OnStoreError]string{policy.Closed: "error", "": "error",
 		policy.Open: "allowed allowed", policy.Local: "allowed refused"} {

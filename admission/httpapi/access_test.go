@@ -31,9 +31,9 @@ func clientsOf(t *testing.T, lines ...string) func() *access.Clients {
 	return func() *access.Clients { return clients }
 }
 
-// TestEachRouteNeedsItsRight asks each route as clients with every right but one, with one alone,
-// with it for other policies and keys, as nobody and with a wrong token. What is permitted panics
-// in a management without NATS, which is another answer than 401 and 403.
+// TestEachRouteNeedsItsRight calls each route with every right but one, with that right alone, with
+// the right for other policies and keys, without a token and with a wrong one. Permitted calls
+// panic in a management without NATS, which differs from 401 and 403.
 func TestEachRouteNeedsItsRight(t *testing.T) {
 	var lines []string
 	for _, right := range allRights {
@@ -68,7 +68,7 @@ func TestEachRouteNeedsItsRight(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			var challenge []string // its name is written as RFC 9110 does, not as Go would
+			var challenge []string // RFC 9110's spelling, which Go would change
 			for name, values := range w.Header() {
 				if strings.EqualFold(name, "WWW-Authenticate") {
 					challenge = append(challenge, values...)
@@ -151,7 +151,7 @@ func TestABatchChecksTheRightsForEachJob(t *testing.T) {
 	}
 }
 
-// TestTheTokenOfARequestStaysOutOfItsJob: what a job keeps of its headers is for its target.
+// Jobs must not carry the token to their target.
 func TestTheTokenOfARequestStaysOutOfItsJob(t *testing.T) {
 	service := &fakeService{}
 	h := New(service, Options{Hosts: testHosts,

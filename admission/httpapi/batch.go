@@ -31,7 +31,7 @@ var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch reads the whole batch first, so that a slow queue does not count as a slow client.
+// submitBatch reads the whole batch first: a slow queue must not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, bad("query", "a batch has no query parameters")
@@ -117,7 +117,7 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 	}
 }
 
-// A list ends where it is unreadable; lines go on.
+// A list ends where it is unreadable; lines continue after an error.
 func texts(body []byte) iter.Seq2[[]byte, error] {
 	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
 		return elements(trimmed)

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// batch posts a batch, and returns its answer and the lines of it.
 func batch(t *testing.T, address, body string, header ...string) (*http.Response, []string) {
 	t.Helper()
 	request := fmt.Sprintf("POST /v1/jobs:batch HTTP/1.1\r\nHost: localhost\r\n"+
@@ -28,7 +27,7 @@ const threeJobs = `{"policy":"mail","key":"a b","body":{"n": 1}}
 {"policy":"mail","key":"c","base64":"AAE="}
 `
 
-// A batch is lines or a list: each job is asked for as it would be alone, and answered in its line.
+// Each job of a batch, lines or a list, gets its own answer.
 func TestABatchIsLinesOrAList(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(threeJobs, "\n\n", "\n")), "\n")
 	for name, body := range map[string]string{
@@ -62,7 +61,7 @@ func TestABatchIsLinesOrAList(t *testing.T) {
 	}
 }
 
-// What cannot be read is refused by its number and sinks no other job.
+// An unreadable job is refused by its number; the others are accepted.
 func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
 	good := `{"policy":"mail","key":"a"}`
 	for _, c := range []struct{ line, field string }{
@@ -92,7 +91,6 @@ func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// A list that breaks off is taken up to there.
 func TestABrokenListIsAcceptedUpToTheBreak(t *testing.T) {
 	for _, end := range []string{`,{"policy":`, ``, `]]`, `,oops]`} {
 		service := &fakeService{}
@@ -125,7 +123,6 @@ func TestTheSizeOfABatchIsBounded(t *testing.T) {
 	}
 }
 
-// What a batch holds of the budget is given back, whatever became of it.
 func TestABatchGivesItsBytesBack(t *testing.T) {
 	budget := admission.NewBudget(10_000)
 	address := serve(t, &fakeService{}, Options{Budget: budget})
@@ -137,7 +134,7 @@ func TestABatchGivesItsBytesBack(t *testing.T) {
 	}
 }
 
-// Headers of a single job mean nothing for a batch, and a repeated batch is no repeat.
+// Headers of a single job do not apply to a batch, and a repeated batch is submitted again.
 func TestABatchHasNoHeadersOfAJob(t *testing.T) {
 	service := &fakeService{}
 	address := serve(t, service, Options{})
@@ -150,7 +147,6 @@ func TestABatchHasNoHeadersOfAJob(t *testing.T) {
 	}
 }
 
-// writtenJobs are plain, nearly plain, or wrong.
 var writtenJobs = append(strings.Split(threeJobs, "\n"),
 	`{ "key" : "a/b" , "policy":"mail", "body" : [1, {"x":"}"}] }`, `{"policy":"a","body":1}`,
 	`{"policy":"a","policy":"b","key":"c","body":"d"}`, `{"policy":"a","key":"c","body":}`,
@@ -159,7 +155,7 @@ var writtenJobs = append(strings.Split(threeJobs, "\n"),
 	`{"policy":"a""key":"b","body":1}`, `{"policy":"a","key":"b","body":1}}`,
 	"{\"policy\":\"a\",\u00a0\"key\":\"b\",\"body\":1}", `{"policy":"a","key":"b","body":null}`)
 
-// What is read without encoding/json is what that reads.
+// The fast reader gives the same result as encoding/json.
 func readsAsJSON(t *testing.T, text []byte) {
 	got, plain := plainJob(bytes.TrimSpace(text))
 	if !plain {

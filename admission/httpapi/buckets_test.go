@@ -22,12 +22,12 @@ func TestManageBuckets(t *testing.T) {
 		`{"buckets":[],"total":0,"unanswered":[0,1,2,3]}`)
 	i.expect("GET", "/v1/buckets/signup", "", 409, `has no queue`)
 
-	// One bucket without a drainer: JetStream knows its depth.
+	// Without a drainer, the depth comes from JetStream.
 	receipt := i.publish("stripe", "tenant 7", nil)
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
 			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
-	// A drainer that still reads the queue knows less than JetStream.
+	// A drainer that still reads the queue knows fewer jobs than JetStream.
 	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
 		func(q job.Question, reply func(job.Answer)) {
 			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key, Reading: true}})
@@ -40,7 +40,7 @@ func TestManageBuckets(t *testing.T) {
 	stopReading()
 	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 200, `{"key":"tenant 7","removed":1}`)
 
-	// Partition 2 has no owner, and 3 one that never answers.
+	// Partition 2 has no owner; the owner of 3 does not answer.
 	expect := int64(40)
 	deepest := func(prefix string, first int) func(job.Question) job.Answer {
 		return func(q job.Question) job.Answer {
@@ -53,7 +53,7 @@ func TestManageBuckets(t *testing.T) {
 				}
 				return a
 			}
-			if q.By == job.ByLate { // a pause is no fault
+			if q.By == job.ByLate {
 				for _, state := range []job.BucketState{
 					{Key: "late", LateMS: map[string]int64{job.BlockedByThrottled: int64(500 +
 						first)}},
@@ -127,7 +127,6 @@ func TestManageBuckets(t *testing.T) {
 	}
 }
 
-// keyIn finds a key that lies in a partition of stripe.
 func keyIn(t *testing.T, partition int) string {
 	t.Helper()
 	names, err := queue.NewNames("")

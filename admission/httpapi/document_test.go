@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// send is a request with header fields, and its answer's status, entity tag and body.
 func (i *installation) send(method, path, body string,
 	fields ...string) (status int, tag, answer string) {
 	i.t.Helper()
@@ -25,7 +24,7 @@ func (i *installation) send(method, path, body string,
 	return response.StatusCode, response.Header.Get("ETag"), answer
 }
 
-// want sends and checks the status and parts of the answer.
+// want sends a request and checks the status and parts of the answer.
 func (i *installation) want(status int, parts []string, method, path, body string,
 	fields ...string) (tag string) {
 	i.t.Helper()
@@ -95,7 +94,7 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	i.publish("stripe", "other", nil) // its door is open again
 }
 
-// retire lets a policy take no jobs any more.
+// retire closes a policy for new jobs.
 func (i *installation) retire(name string) {
 	i.t.Helper()
 	entry, err := store.New(i.broker, nil).Policy(i.t.Context(), name)
@@ -201,7 +200,7 @@ func TestIfMatch(t *testing.T) {
 	}
 	i.want(200, nil, "DELETE", key, "", "If-Match", tag)
 
-	// Of many who demand the same revision one wins.
+	// Of several writers that expect the same revision one succeeds.
 	var won, lost atomic.Int64
 	var racing sync.WaitGroup
 	for n := range 6 {
@@ -298,13 +297,13 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 		t.Error("its stream is still there")
 	}
 
-	// Its dead letters are not.
+	// Its dead letters remain.
 	i.want(200, []string{`"job":"stripe:42"`}, "GET", "/v1/dead/stripe", "")
 	i.want(200, []string{`"job":"stripe:42"`}, "GET", "/v1/dead/stripe/1", "")
 	i.want(409, []string{`takes no jobs any more`}, "POST", "/v1/dead/stripe/1/replay", "")
 	i.want(404, nil, "GET", "/v1/dead/nobody", "")
 
-	// Another policy of that name, of another shape, begins with nothing.
+	// A new policy of that name, with other partitions, starts empty.
 	other := strings.Replace(stripe, `s":4`, `s":2`, 1)
 	i.want(201, []string{`"partitions":2`}, "PUT", path, other)
 	i.want(200, []string{`{"overrides":[]}`}, "GET", path+"/keys", "")
@@ -313,7 +312,7 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(200, nil, "DELETE", "/v1/dead/stripe", "")
 	i.want(409, nil, "PUT", path, `{"algorithm":"fixed_window","limit":1,"window":"1s"}`)
 
-	// What a deleted policy leaves goes with its last letter.
+	// The rest of a deleted policy is removed with its last letter.
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
 	i.want(200, []string{`"letter":1`}, "GET", "/v1/jobs/gone:7", "")
 	i.want(200, []string{`{"discarded":1}`}, "DELETE", "/v1/dead/gone", "")
@@ -326,7 +325,7 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`},
 		"GET", "/v1/jobs/gone:7", "")
 
-	// One without a queue is simpler.
+	// The same for a policy without a queue.
 	i.want(201, nil, "PUT", "/v1/policies/signup",
 		`{"algorithm":"fixed_window","limit":10,"window":"1d"}`)
 	i.want(200, []string{`"deleted":true`}, "DELETE", "/v1/policies/signup?purge=0", "")
@@ -345,7 +344,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 	i.want(200, []string{`"retired":false`}, "GET", path, "")
 	i.publish("stripe", keyIn(t, 1), nil) // the door is open
 
-	// The valves drop all jobs of their buckets but the first, which runs.
+	// The valves drop all jobs of their buckets except for the running one.
 	for number := range 4 {
 		i.valve("stripe", number, func(q job.Question) job.Answer {
 			request := fmt.Sprintf(`{"filter":%q,"keep":1}`,
@@ -379,7 +378,6 @@ func TestADeletedPolicyThatIsWrittenAgainStays(t *testing.T) {
 	const path = "/v1/policies/stripe"
 	i.want(201, nil, "PUT", path, stripe)
 	receipt := i.publish("stripe", "acme", nil)
-	// it runs
 	i.valve("stripe", receipt.Partition, func(job.Question) job.Answer { return job.Answer{} })
 	i.want(202, nil, "DELETE", path+"?purge=1", "")
 	i.want(200, []string{`"retired":false`}, "PUT", path, stripe)

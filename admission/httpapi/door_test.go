@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// What the tests' requests call this process, and where those of [httptest.NewRequest] come from.
+// The host of the tests' requests, and the address of requests by [httptest.NewRequest].
 var (
 	testHosts   = []string{"x", "example.com"}
 	testProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -74,8 +74,8 @@ func TestAnAcceptedJobHasItsLocation(t *testing.T) {
 	}
 }
 
-// A page whose name was made to lead to this machine (DNS rebinding) is of the same site as what it
-// asks; its name tells.
+// In DNS rebinding, a page's name resolves to this machine, so its requests are same-site; only the
+// host's name differs.
 func TestOnlyKnownHostsAreAnswered(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "metrics")
@@ -102,7 +102,7 @@ func TestOnlyKnownHostsAreAnswered(t *testing.T) {
 			if !known && (path == "/v1/check/p/k" || path == "/metrics") {
 				want = 421
 			}
-			if w.Code == 429 { // the fake's peek
+			if w.Code == 429 {
 				w.Code = 200
 			}
 			if w.Code != want {
@@ -116,7 +116,7 @@ func TestOnlyKnownHostsAreAnswered(t *testing.T) {
 	}
 }
 
-// Who names another client's address must be known, or nobody's limit by {ip} would hold.
+// Only trusted proxies may name another client's address; otherwise limits by {ip} are void.
 func TestOnlyProxiesNameTheirClients(t *testing.T) {
 	service := &fakeService{}
 	handler := New(service, Options{Hosts: testHosts, TrustedProxies: testProxies})
@@ -137,7 +137,7 @@ func TestOnlyProxiesNameTheirClients(t *testing.T) {
 	}
 }
 
-// What has not arrived takes nothing: neither of the budget nor, but for seconds, of a connection.
+// A body that has not arrived holds no budget, and its connection only for seconds.
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	budget := admission.NewBudget(admission.MaxBody + smallBody)
 	service := &fakeService{}
@@ -181,8 +181,7 @@ func TestAnUnexpectedBodyIsNotAwaited(t *testing.T) {
 	}
 }
 
-// A policy whose target is the admitter would let its jobs do what their publishers may not: purge,
-// or write policies.
+// A policy whose target is the admitter would give its jobs more rights than their publishers have.
 func TestNoJobIsARequestHere(t *testing.T) {
 	for _, path := range []string{"/v1/policies", "/v1/pause/stripe", "/v1/jobs/stripe/a",
 		"/v1/check/stripe/a"} {

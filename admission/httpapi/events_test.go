@@ -17,13 +17,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// stream is an answer of events that goes on.
+// stream is an open answer of events.
 type stream struct {
 	t     *testing.T
 	lines *bufio.Scanner
 }
 
-// expect reads on until a line begins with some words.
+// expect reads until a line begins with the words.
 func (s stream) expect(words string) (line string) {
 	s.t.Helper()
 	for s.lines.Scan() {
@@ -121,7 +121,7 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 	all.expect(`data: {"reason":"stopping"}`)
 }
 
-// A client with rights for one key holds its share of the streams, and an operator hears on.
+// A client's share of the streams is bounded; an operator still gets one.
 func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)

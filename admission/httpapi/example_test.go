@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// lenient allows everything.
 type lenient struct{ httpapi.Service }
 
 func (lenient) Check(_ context.Context, r admission.CheckRequest) (admission.Checked, error) {

@@ -38,8 +38,8 @@ type Service interface {
 }
 
 type Options struct {
-	// The reason of an unready answer is [admission.Reason] of the first error. Only clients that
-	// may read everything see notes.
+	// An unready answer's reason is [admission.Reason] of the first error. Only clients that may
+	// read everything see notes.
 	Parts func() []health.Part
 	// nil: not found
 	Metrics http.Handler
@@ -52,8 +52,8 @@ type Options struct {
 	Permits   Permits
 	// default [admission.DefaultBudget] for this handler
 	Budget *admission.Budget
-	// Hosts are this process's names besides IP addresses and localhost. Requests for others get
-	// 421, against DNS rebinding.
+	// Hosts are this process's names, in addition to IP addresses and localhost. Requests for other
+	// hosts get 421, to prevent DNS rebinding.
 	Hosts          []string
 	Clients        func() *access.Clients
 	TrustedProxies []netip.Prefix
@@ -134,8 +134,8 @@ func (h *handler) find(path string) (*resource, []string) {
 	return nil, nil
 }
 
-// forbid rejects an unknown host, another site's page, and a job on its way to a target; below /v1/
-// also unknown paths, to reveal none.
+// forbid rejects an unknown host, another site's page, and a job on its way to a target. Below /v1/
+// it also rejects unknown paths, to avoid revealing them.
 func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer {
 	status, detail := 0, ""
 	below := strings.HasPrefix(path, root)

@@ -21,7 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/health"
 )
 
-// fakeService remembers what it was asked.
 type fakeService struct {
 	err   error
 	panic any
@@ -82,7 +81,7 @@ func (f *fakeService) Refund(_ context.Context, r admission.CheckRequest) error 
 	return f.err
 }
 
-// send writes a request as it is, which http.Client would clean, and returns the answer.
+// send writes a request unchanged; http.Client would clean its path.
 func send(t *testing.T, address, request string) (*http.Response, string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -223,7 +222,7 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
-	// net/http itself refuses these, before any handler.
+	// net/http refuses these before any handler.
 	for _, request := range []string{"POST /v1/jobs/p/\x00", "POST /v1/jobs/p/%zz", "GARBAGE"} {
 		response, _ := send(t, address, request+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
 		if response.StatusCode != 400 {
@@ -298,7 +297,7 @@ func TestBodiesStayWithinTheBudget(t *testing.T) {
 	budget := admission.NewBudget(13_000)
 	address := serve(t, &fakeService{}, Options{Budget: budget})
 	const request = "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\n"
-	for range 3 { // what was held is given back
+	for range 3 { // the budget is released
 		response, body := send(t, address,
 			request+"Content-Length: 10000\r\n\r\n"+strings.Repeat("x", 10_000))
 		if response.StatusCode != 202 {
@@ -362,7 +361,7 @@ func TestCheckMethods(t *testing.T) {
 	}
 }
 
-// The client is whoever asks, unless that one names another.
+// The client is the caller, or the address that a trusted proxy names.
 func TestClientsAreKnownByTheirAddress(t *testing.T) {
 	service := &fakeService{}
 	handler := New(service, Options{Hosts: testHosts, TrustedProxies: testProxies})

@@ -36,7 +36,7 @@ func install(t *testing.T, o manage.Options) *installation {
 	return &installation{t, broker, api.URL}
 }
 
-// do sends a request as it is escaped, with header fields as names and values in turn.
+// do sends a request with its escapes and header fields (names and values in turn).
 func (i *installation) do(method, path, body string,
 	fields ...string) (response *http.Response, answer string) {
 	i.t.Helper()
@@ -61,7 +61,6 @@ func (i *installation) do(method, path, body string,
 	return response, string(text)
 }
 
-// ask sends a request and returns the status and the body.
 func (i *installation) ask(method, path, body string) (int, string) {
 	i.t.Helper()
 	response, answer := i.do(method, path, body)
@@ -78,7 +77,7 @@ func (i *installation) ask(method, path, body string) (int, string) {
 	return response.StatusCode, answer
 }
 
-// expect asks and checks the status and parts of the answer.
+// expect checks the status and parts of the answer.
 func (i *installation) expect(method, path, body string, status int, parts ...string) string {
 	i.t.Helper()
 	got, answer := i.ask(method, path, body)
@@ -94,7 +93,6 @@ func (i *installation) expect(method, path, body string, status int, parts ...st
 	return answer
 }
 
-// publish stores a job as anyone may.
 func (i *installation) publish(policy, key string, header nats.Header) queue.Receipt {
 	i.t.Helper()
 	k, err := job.EncodeKey(key)
@@ -110,7 +108,6 @@ func (i *installation) publish(policy, key string, header nats.Header) queue.Rec
 	return receipt
 }
 
-// bury stores a dead letter.
 func (i *installation) bury(d queue.DeadLetter) {
 	i.t.Helper()
 	if d.Stored.IsZero() {

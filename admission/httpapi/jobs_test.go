@@ -95,7 +95,7 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 		`{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`)
 	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished, or never was`)
 
-	// It does when its policy is gone, too.
+	// Also after the policy was deleted.
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
 	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":1,"reason":"deadline"`)
 	i.expect("GET", "/v1/jobs/gone:8", "", 404, `unknown policy`)
@@ -131,7 +131,7 @@ func TestManageDeadLetters(t *testing.T) {
 	i.expect("DELETE", "/v1/dead/stripe/4", "", 404)
 	i.expect("POST", "/v1/dead/stripe/4/replay", "", 404)
 
-	// A replay is a new job within the bound of its bucket, and takes the letter away.
+	// A replay is a new job within its bucket's capacity, and removes the letter.
 	i.expect("POST", "/v1/dead/stripe/1/replay", "", 202, `{"verdict":"queued","job":"stripe:1"}`)
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200, `"key":"tenant 7"`, `"size":5`)
 	i.expect("GET", "/v1/dead/stripe/1", "", 404)
@@ -174,7 +174,7 @@ func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
 		i.publish("stripe", key, nil)
 		i.publish("stripe", other, nil)
 	}
-	// without a drainer: those of the bucket alone, with what is stored of them
+	// without a drainer: the bucket's jobs as stored
 	list := "/v1/jobs/stripe/" + key
 	i.expect("GET", list+"?limit=2", "", 200, `{"jobs":[{"job":"stripe:1",`, `"state":"stored"`, `"blocked_by":"no_drainer"`, `"job":"stripe:3"`, `],"next":3}`)
 	i.expect("GET", list+"?limit=2&after=3", "", 200, `{"jobs":[{"job":"stripe:5",`,
@@ -189,7 +189,7 @@ func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
 		}
 		for _, seq := range q.Jobs {
 			if seq == 5 {
-				continue // it has not arrived there
+				continue // not there yet
 			}
 			state := job.Waiting
 			if seq == 9 {

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestSomeDeadLettersAreReplayedOrDiscarded by key, reason and time, and the others stay.
 func TestSomeDeadLettersAreReplayedOrDiscarded(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.want(201, nil, "PUT", "/v1/policies/stripe",

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Panics and refusals are what many tests here bring about: their lines say nothing.
+// Many tests provoke panics and refusals, whose log lines are noise.
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())

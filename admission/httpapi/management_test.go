@@ -53,18 +53,16 @@ func TestManagePaths(t *testing.T) {
 	} {
 		i.expect(c.method, c.path, "", c.status)
 	}
-	// The same without a body.
 	if response, _ := i.do("HEAD", "/v1/policies/stripe", ""); response.StatusCode != 200 {
 		t.Errorf("HEAD: %s", response.Status)
 	}
-	// A browser on another site's page.
+	// Requests of another site's page.
 	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200, "none": 200} {
 		response, _ := i.do("POST", "/v1/pause/stripe", "", "Sec-Fetch-Site", site)
 		if response.StatusCode != want {
 			t.Errorf("%s: %s", site, response.Status)
 		}
 	}
-	// Without the option there is no management.
 	w := httptest.NewRecorder()
 	New(&fakeService{}, Options{Hosts: testHosts}).ServeHTTP(w,
 		httptest.NewRequest("GET", "/v1/policies", nil))
@@ -73,7 +71,7 @@ func TestManagePaths(t *testing.T) {
 	}
 }
 
-// A body that nobody reads is most likely meant for something else.
+// An unexpected body is probably a mistake.
 func TestUnexpectedBodiesAreRefused(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201)

@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// operation is what the test reads of an operation of openapi.yaml, or of a path.
 type operation struct {
 	Right       string `yaml:"x-right"`
 	OperationID string `yaml:"operationId"`
@@ -30,9 +29,8 @@ type operation struct {
 	}
 }
 
-// TestTheDescriptionHasTheRoutes compares openapi.yaml with the routes: methods, paths, rights and
-// the parameters of queries. What is wrong with it otherwise, and with answers by it, is for
-// internal/apitest to say.
+// TestTheDescriptionHasTheRoutes compares methods, paths, rights and query parameters.
+// internal/apitest checks the rest of openapi.yaml.
 func TestTheDescriptionHasTheRoutes(t *testing.T) {
 	var described struct {
 		Paths      map[string]map[string]yaml.Node
@@ -103,7 +101,6 @@ func TestTheDescriptionHasTheRoutes(t *testing.T) {
 	}
 }
 
-// decodeIf decodes what is there.
 func decodeIf(node yaml.Node, into any) error {
 	if node.IsZero() {
 		return nil
@@ -111,8 +108,8 @@ func decodeIf(node yaml.Node, into any) error {
 	return node.Decode(into)
 }
 
-// TestTheDescriptionHasTheFields compares schemas with the types that are answered, because no
-// request makes all of their fields appear.
+// TestTheDescriptionHasTheFields compares schemas with the types of answers, because no request
+// returns all of their fields.
 func TestTheDescriptionHasTheFields(t *testing.T) {
 	var described struct {
 		Components struct{ Schemas map[string]schema }
@@ -143,7 +140,6 @@ func TestTheDescriptionHasTheFields(t *testing.T) {
 	}
 }
 
-// schema is what the test reads of a schema.
 type schema struct {
 	Ref        string   `yaml:"$ref"`
 	AllOf      []schema `yaml:"allOf"`
@@ -152,7 +148,7 @@ type schema struct {
 	Items      *schema
 }
 
-// flat returns the properties of a schema, those of all that it refers to among them.
+// flat returns the properties of a schema, including those of referenced ones.
 func (s schema) flat(all map[string]schema) map[string]schema {
 	properties := map[string]schema{}
 	if _, name, isRef := strings.Cut(s.Ref, "#/components/schemas/"); isRef {
@@ -165,8 +161,7 @@ func (s schema) flat(all map[string]schema) map[string]schema {
 	return properties
 }
 
-// compareFields compares the properties of a schema with the fields of a struct, and what is
-// inside these.
+// compareFields compares the properties of a schema with the fields of a struct, recursively.
 func compareFields(t *testing.T, where string, s schema, of reflect.Type,
 	all map[string]schema) {
 
@@ -195,7 +190,7 @@ func compareFields(t *testing.T, where string, s schema, of reflect.Type,
 	}
 }
 
-// jsonFields are the fields of a struct by their names in JSON, with those of what it embeds.
+// jsonFields returns the fields of a struct by their JSON names, including embedded ones.
 func jsonFields(of reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for field := range of.Fields() {

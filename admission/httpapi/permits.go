@@ -66,7 +66,7 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	return a, nil
 }
 
-// settle passes on the progress or end of a call; DELETE: it did not begin.
+// settle reports the progress or end of a call; DELETE: it did not begin.
 func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	client, err := h.permits(at.policy)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestManagePolicies(t *testing.T) {
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201, `"name":"stripe"`, `"timeout":"30s"`,
 		`"source":"api"`,
 		`"paused":false`, `"retired":false`)
-	i.publish("stripe", "acme", nil) // the stream is there
+	i.publish("stripe", "acme", nil)
 	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, "96", "50", 1), 200,
 		`"outflow":"50/s"`)
 	i.expect("PUT", "/v1/policies/signup",
@@ -34,7 +34,7 @@ func TestManagePolicies(t *testing.T) {
 	i.expect("PUT", "/v1/policies/fair",
 		`{"algorithm":"leaking_bucket","outflow_total":"100/s","capacity":50}`, 201,
 		`"outflow_total":"100/s"`, `"partitions":1`)
-	// A policy that does not name its partitions keeps them.
+	// A policy that omits its partitions keeps them.
 	i.expect("PUT", "/v1/policies/stripe",
 		`{"algorithm":"leaking_bucket","outflow":"50/s","capacity":2}`, 200, `"partitions":4`)
 	list := i.expect("GET", "/v1/policies", "", 200)
@@ -43,7 +43,7 @@ func TestManagePolicies(t *testing.T) {
 		t.Errorf("listed %s", list)
 	}
 
-	// What cannot be, and what it cannot become.
+	// Invalid policies and changes.
 	i.expect("PUT", "/v1/policies/bad",
 		`{"algorithm":"leaking_bucket","capacity":-1,"timeout":"0s"}`, 400,
 		`"field":"timeout"`, `"problems":[{"field":"timeout"`)
@@ -68,7 +68,7 @@ func TestManagePolicies(t *testing.T) {
 		`"field":"partitions"`, `outflow_total needs a policy created with one partition`)
 	i.expect("GET", "/v1/policies/bad", "", 404)
 
-	// Lowering the capacity below what waits is refused, and nothing is lost or written.
+	// A capacity below the bucket's depth is refused, without loss or a write.
 	i.publish("stripe", "acme", nil)
 	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, `y":2`, `y":1`, 1), 409,
 		`capacity 1 is too low: bucket \"acme\" holds 2 jobs`)
@@ -77,7 +77,7 @@ func TestManagePolicies(t *testing.T) {
 		t.Errorf("depth %d, %v", depth, err)
 	}
 
-	// A pause is no part of the policy.
+	// A pause is stored apart from the policy.
 	i.expect("POST", "/v1/pause/stripe", "", 200, `"paused":true`)
 	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, `y":2`, `y":3`, 1), 200,
 		`"capacity":3`, `"paused":true`)
@@ -115,7 +115,7 @@ func TestManageOverrides(t *testing.T) {
 	i.expect("POST", "/v1/resume/stripe/acme", "", 200,
 		`{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0}}`)
 
-	// A key that had nothing but a pause has nothing left.
+	// A key's override is removed with its pause if that was all.
 	i.expect("POST", "/v1/pause/stripe/a%2Fb%3F/../%C3%A9", "", 200,
 		`{"key":"a/b?/../é","override":{"paused":true}}`)
 	i.expect("GET", "/v1/policies/stripe/keys/a%2Fb%3F/../%C3%A9", "", 200, `"paused":true`)
@@ -151,7 +151,7 @@ func TestManageOverrides(t *testing.T) {
 	i.expect("GET", "/v1/policies/stripe/keys/acme", "", 404)
 }
 
-// What is valid elsewhere may be impossible here: a Redis Cluster cannot have every set of limits.
+// A Redis Cluster cannot hold every set of limits.
 func TestUnsupportedPoliciesAreRefused(t *testing.T) {
 	i := install(t,
 		manage.Options{Possible: func(_, p policy.Policy) []policy.Problem {

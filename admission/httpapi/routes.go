@@ -22,9 +22,9 @@ type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
 	// its slashes. The query parameters of management requests follow a question mark; "=" and a
-	// type marks one that is not of [ranges]. Other handlers check their own.
+	// type marks one without a range in [ranges]. Other handlers check their own.
 	path string
-	// needed for the policy and key in the path, or for all; zero: none
+	// required for the policy and key in the path, or for all; zero: public
 	right access.Right
 	ask   call
 }
@@ -228,13 +228,13 @@ func (re resource) route(method string) (route, bool) {
 type place struct {
 	policy  string
 	key     job.Key
-	seq     uint64 // of a job or dead letter
+	seq     uint64 // number of a job or dead letter
 	query   url.Values
 	numbers map[string]uint64 // of the query
 	client  *access.Client
 	from    admission.Client
 	ip      string // address that limits apply to; empty: unknown
-	proxy   error  // why the address that a header names does not count
+	proxy   error  // why the address in a header is ignored
 }
 
 func (rt route) place(r *http.Request, found []string) (at place, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// untold are the routes that openapi.yaml does not list: they say that a key was forgotten,
-// or let a policy's target be this process while somebody tries things out.
+// untold lists the routes that openapi.yaml omits: they report a missing key, or serve as a
+// policy's target for trials.
 var untold = []string{
 	"DELETE /v1/check/{policy}", "GET /v1/check/{policy}", "POST /v1/check/{policy}",
 	"POST /v1/jobs/{policy}", "POST /v1/purge/{policy}", "POST /healthz",
@@ -48,7 +48,7 @@ func TestEachRouteAsksForItsRights(t *testing.T) {
 				strings.HasPrefix(path, root) && changes},
 		} {
 			if !c.when && strings.HasPrefix(path, root) {
-				continue // it would be asked
+				continue
 			}
 			if got := send(c.name, c.value); got == c.refused != c.when {
 				t.Errorf("%s %s with %s: %s gets %d", rt.method, path, c.name, c.value, got)

@@ -133,7 +133,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	switch {
 	case g.policy.OnStoreError == policy.Open:
 		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
-			// like a new key
+			// as for a new key
 			Allowed: true, Granted: n, Limit: g.quota.Units, Remaining: g.quota.Units - n,
 		}}, nil
 	case g.local != nil:

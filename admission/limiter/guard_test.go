@@ -24,12 +24,11 @@ import (
 )
 
 const (
-	// timeout bounds decisions where the store fails: more than a store needs on a machine that is
-	// busy.
+	// timeout is generous, because machines may be busy.
 	timeout = 2 * time.Second
 )
 
-// shared is a factory over a Redis of its own, and what it told.
+// shared is a factory with its own Redis, and the recorded logs.
 type shared struct {
 	t       *testing.T
 	server  *redistest.Server
@@ -57,13 +56,13 @@ func (s *shared) isUp() bool {
 	return s.up
 }
 
-// share makes a factory over a Redis that answers, however busy the machine is.
+// share makes a factory over a responsive Redis, however busy the machine is.
 func share(t *testing.T, server *redistest.Server) *shared {
 	t.Helper()
 	return shareFor(t, server, server.Addr(), waittest.Patience())
 }
 
-// shareFor makes a factory over the Redis at an address, which may fail to answer in time.
+// shareFor makes a factory over the Redis at an address, which may be slow.
 func shareFor(t *testing.T, server *redistest.Server, address string,
 	timeout time.Duration) *shared {
 	t.Helper()
@@ -89,19 +88,18 @@ func (s *shared) limit(p policy.Policy, mode policy.OnStoreError) admission.Limi
 	return limit.Limiter
 }
 
-// until asks until the answer is as wanted.
 func (s *shared) until(what string, done func() bool) {
 	s.t.Helper()
 	waittest.Until(s.t, what, done)
 }
 
-// tokens is a bucket that nothing refills during a test.
+// tokens is a bucket that does not refill during a test.
 func tokens(name string, n int64) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: n, Refill: rate("1/d")}}
 }
 
-// window is a count that no test run sees the end of.
+// window outlasts a test run.
 func window(name string, n int64) policy.Policy {
 	p := one(policy.FixedWindow, n)
 	p.Name = name
@@ -138,10 +136,9 @@ func TestSeveralLimitsInRedis(t *testing.T) {
 	testSeveralLimits(t, share(t, server).factory)
 }
 
-// outage is a way in which a store fails, and comes back.
 type outage struct {
 	fail, mend func()
-	empty      bool // it has forgotten everything
+	empty      bool // state was lost
 }
 
 func TestWithoutTheStore(t *testing.T) {
@@ -175,8 +172,7 @@ func TestWithoutTheStore(t *testing.T) {
 
 			began := time.Now()
 			s.until("it is known to be down", func() bool {
-				// A refusal that is remembered is answered all the same, and says nothing of the
-				// store.
+				// A remembered refusal is answered during an outage too.
 				if c, err := closed.Take(t.Context(), k, 1); err == nil && c.Allowed {
 					t.Fatalf("allowed: %+v", c)
 				}
@@ -203,7 +199,7 @@ func TestWithoutTheStore(t *testing.T) {
 				t.Errorf("local: %+v", c)
 			}
 			s.factory.SetLive(2)
-			share(2, true) // half of 8, of which two are used
+			share(2, true) // half of 8, two of them used
 			share(1, false)
 			if err := local.Refund(t.Context(), admission.Caller{Key: "other"}, 1); err != nil {
 				t.Error(err)
@@ -239,16 +235,16 @@ func TestWithoutTheStore(t *testing.T) {
 	}
 }
 
-// A store that is down at first is waited for like one that went down later.
+// A store may be down at the start.
 func TestTheStoreMayComeLater(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
 	s := shareFor(t, server, server.Addr(), timeout)
 	l := s.limit(tokens("p", 2), policy.Local)
-	taking(t, l, k)(2, true) // alone, it has the whole limit
+	taking(t, l, k)(2, true)
 	taking(t, l, k)(1, false)
 	s.until("the store is given up", func() bool {
-		// by requests for other keys, which it decides in memory
+		// by requests for other keys, which are decided in memory
 		_, _ = l.Peek(t.Context(), admission.Caller{Key: "other"}, 1)
 		return !s.isUp()
 	})
@@ -258,7 +254,7 @@ func TestTheStoreMayComeLater(t *testing.T) {
 		return err == nil && c.Allowed && s.isUp()
 	})
 
-	// What was decided without it is forgotten: a later outage begins with a new share.
+	// An outage's decisions are discarded: a later one begins with a new share.
 	server.Stop()
 	s.until("decisions go on without it", func() bool {
 		c, err := l.Take(t.Context(), k, 2)
@@ -266,7 +262,6 @@ func TestTheStoreMayComeLater(t *testing.T) {
 	})
 }
 
-// Clients that go away say nothing about the store.
 func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
 	s := share(t, server)
@@ -287,7 +282,7 @@ func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
 	taking(t, l, k)(100, true)
 }
 
-// One command that comes late fails for all that share it, but it is one failure.
+// A late command fails for all requests that share it, but counts as one failure.
 func TestOneStallIsNoOutage(t *testing.T) {
 	server := redistest.Start(t)
 	between := newProxy(t, server.Addr())
@@ -309,7 +304,7 @@ func TestOneStallIsNoOutage(t *testing.T) {
 	})
 }
 
-// A key that holds something else is an error of its own, and no outage for others.
+// A key with a foreign value fails alone, without an outage.
 func TestOneBadKeyIsNoOutage(t *testing.T) {
 	server := redistest.Start(t)
 	s := share(t, server)
@@ -330,7 +325,7 @@ func TestOneBadKeyIsNoOutage(t *testing.T) {
 	}
 }
 
-// On a cluster what counts for all cannot lie in the slot of each key.
+// On a cluster a global limit cannot share the slot of each key.
 func TestLimitsThatAClusterCannotKeep(t *testing.T) {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: []string{"127.0.0.1:1"}, IsClusterMode: true, ContextTimeoutEnabled: true,
@@ -347,12 +342,12 @@ func TestLimitsThatAClusterCannotKeep(t *testing.T) {
 	}
 }
 
-// proxy stands between a client and a Redis and can slow the answers down.
+// proxy is between a client and Redis, and can delay answers.
 type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
 	waits    time.Duration
-	once     bool // then no more
+	once     bool // only the next answer
 }
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -419,7 +414,7 @@ func (p *proxy) delay(d time.Duration) {
 	p.waits = d
 }
 
-// Whether Redis answers is known although nobody asks for a decision.
+// The factory detects an outage without requests.
 func TestADeadStoreIsNoticedWithoutTraffic(t *testing.T) {
 	server := redistest.Start(t)
 	s := shareFor(t, server, server.Addr(), timeout)
@@ -433,7 +428,7 @@ func TestADeadStoreIsNoticedWithoutTraffic(t *testing.T) {
 	s.until("it is noticed", func() bool { return s.factory.Health() != nil && !s.isUp() })
 	looks := time.NewTicker(20 * time.Millisecond)
 	defer looks.Stop()
-	for range 100 { // for longer than it is between two probes
+	for range 100 { // longer than between two probes
 		if <-looks.C; s.factory.Health() == nil {
 			t.Fatal("it is well again, and is not")
 		}

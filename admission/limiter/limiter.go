@@ -191,7 +191,7 @@ type Store interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group takes from several limits, all or none, with one key each.
+// Group takes from several limits at once, with one key each, or from none of them.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)

@@ -24,7 +24,7 @@ func rate(text string) algorithms.Rate {
 	return r
 }
 
-// one is a policy of one algorithm, with windows of the clock that no test run crosses.
+// one is a policy of one algorithm, whose windows outlast a test run.
 func one(a policy.Algorithm, units int64) policy.Policy {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: a}}
 	switch a {
@@ -45,7 +45,7 @@ var algorithmNames = []policy.Algorithm{
 	policy.SlidingCounter,
 }
 
-// taking makes a function that takes n units and expects an answer.
+// taking returns a function that takes n units and expects an answer.
 func taking(t *testing.T, l admission.Limiter,
 	from admission.Caller) func(n int64, want bool) admission.Checked {
 	return func(n int64, want bool) admission.Checked {
@@ -98,7 +98,7 @@ func TestStatesOutliveChanges(t *testing.T) {
 			if err != nil || changed.Quota.Units != 5 || changed.Quota.Policy != "p" {
 				t.Fatalf("%+v, %v", changed, err)
 			}
-			before(1, false) // nothing is in force before the commit
+			before(1, false) // not in force before the commit
 			changed.Commit()
 			after := taking(t, changed.Limiter, admission.Caller{Key: "k"})
 			if c := after(2, true); c.Quota != changed.Quota {
@@ -146,7 +146,6 @@ func TestAnInvalidPolicyHasNoLimiter(t *testing.T) {
 	}
 }
 
-// perUserAndAll allows two at once for each user, and three for all.
 func perUserAndAll() policy.Policy {
 	return policy.Policy{Name: "api", Limits: policy.Limits{
 		{Name: "per-user", Key: "{key}",
@@ -173,7 +172,7 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 		t.Errorf("refused by %+v", c)
 	}
 	if c := user("b")(2, false); c.Quota.Policy != "api/all" {
-		// b has 2 left, all have 1: nothing is taken from either
+		// b has 2 left, all have 1: neither loses a unit
 		t.Errorf("refused by %+v", c)
 	}
 	user("b")(1, true)
@@ -191,7 +190,7 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 		t.Errorf("more than can ever pass: %v", err)
 	}
 
-	// The limit that stays keeps its state, under whatever others.
+	// A limit that stays in the policy keeps its state.
 	changed := perUserAndAll()
 	changed.Limits = policy.Limits{changed.Limits[1], {Name: "per-ip", Key: "{ip}",
 		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1,
@@ -212,7 +211,7 @@ func TestSeveralLimitsInMemory(t *testing.T) {
 	testSeveralLimits(t, limiter.New(limiter.Options{}))
 }
 
-// Requests under the old order of a policy's limits and under the new one meet in the same stores.
+// Requests under the old and the new order of a policy's limits use the same stores.
 func TestReorderedLimitsDoNotWaitForEachOther(t *testing.T) {
 	factory := limiter.New(limiter.Options{})
 	wide := func(reversed bool) policy.Policy {

@@ -12,9 +12,9 @@ import (
 
 // Each shadow limit decides independently.
 type shadow struct {
-	enforced   admission.Limiter // nil: none
+	enforced   admission.Limiter // may be nil
 	candidates []candidate
-	timeout    time.Duration // for candidates in a shared store; 0: none
+	timeout    time.Duration // for candidates in a shared store; 0 without one
 }
 
 type candidate struct {
@@ -136,7 +136,7 @@ func (s *shadow) Refund(ctx context.Context, from admission.Caller, n int64) err
 		if c.byIP && from.IP == "" {
 			continue
 		}
-		// an unavailable store counts nothing
+		// an unavailable store does not count
 		_ = c.limits.Refund(ctx, from, n)
 	}
 	if s.enforced == nil {

@@ -37,7 +37,7 @@ func TestAPolicyInShadowRefusesNothing(t *testing.T) {
 		}
 		want := 4
 		if a == policy.LeakingBucket {
-			want = 5 // it delays the second
+			want = 5 // delays the second
 		}
 		if over != want {
 			t.Errorf("%s: %d of 6 would have been held back, want %d", a, over, want)
@@ -93,7 +93,7 @@ func TestAShadowLimitDecidesBesideTheEnforcedOne(t *testing.T) {
 		t.Error("what comes back comes back to candidates too")
 	}
 
-	// what was counted stays when the policy changes, and a candidate goes
+	// counts survive a change of the policy
 	p.Limits = p.Limits[:1]
 	changed, err := factory.Limit(p, limit.Limiter)
 	if err != nil {

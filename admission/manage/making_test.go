@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// TestThePauseBetweenNewPolicies is as long as the making of the one before; who waits longer than
-// its request may take is refused.
+// The pause is as long as making the policy before took. A request that would wait too long is
+// refused.
 func TestThePauseBetweenNewPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := make(making, 1)

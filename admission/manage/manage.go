@@ -31,9 +31,10 @@ type Options struct {
 	// most a fifth of it.
 	Timeout     time.Duration
 	BulkTimeout time.Duration // default 20 s
-	// Followed waits until this process follows at least this revision, or none (0).
+	// Followed waits until this process follows at least this revision of the policy; 0 means its
+	// deletion.
 	Followed func(ctx context.Context, policy string, revision uint64)
-	// why this installation cannot follow a policy
+	// why this installation cannot run a policy
 	Possible func(before, p policy.Policy) []policy.Problem
 	Watch    *watch.Watch // default: its own
 	Audited  func(policy string, key job.Key) (audit.Standing, bool)

@@ -43,8 +43,8 @@ func put(t *testing.T, s *Service, p policy.Policy) {
 	}
 }
 
-// TestCapacityUnderLoad changes the capacity while producers keep buckets full: nothing that was
-// accepted is lost.
+// TestCapacityUnderLoad changes the capacity while producers keep buckets full, without losing
+// accepted jobs.
 func TestCapacityUnderLoad(t *testing.T) {
 	s := open(t, Options{})
 	put(t, s, stripe(20))
@@ -106,7 +106,7 @@ func TestCapacityUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReplayAllInParts: what does not fit the time is told, and the rest follows when asked again.
+// A bulk replay stops when its time is up, and reports the rest for another call.
 func TestReplayAllInParts(t *testing.T) {
 	s := open(t, Options{BulkTimeout: 20 * time.Millisecond})
 	put(t, s, stripe(1000))
@@ -124,7 +124,7 @@ func TestReplayAllInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Replayed == 0 {
-			s.options.BulkTimeout *= 2 // a slow machine must get on, too
+			s.options.BulkTimeout *= 2 // for slow machines
 		}
 		return err == nil && r.Complete
 	})
@@ -176,7 +176,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 
-	// Pauses and limits of one key, changed by many at once, lose nothing of each other.
+	// Concurrent changes of one key's pause and limits are all kept.
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {

@@ -41,7 +41,7 @@ func described(e policy.Entry) Policy {
 }
 
 type Write struct {
-	// If reports whether this revision, 0 for none, may be overwritten; nil: any.
+	// If reports whether this revision may be overwritten (0: the policy is new); nil: any.
 	If     func(revision uint64) bool
 	DryRun bool
 	// why the caller must not write it
@@ -117,8 +117,8 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	return s.making.take(ctx)
 }
 
-// making is full while a policy is made on several servers, and then for as long as that took:
-// servers that make streams have less time for submissions.
+// making holds one token while a policy's streams are made on several servers, and afterwards for
+// as long as that took: it slows down submissions.
 type making chan struct{}
 
 func (m making) take(ctx context.Context) (leave func(), err error) {
@@ -208,7 +208,7 @@ type policyChange struct {
 	lowered bool  // the stream has the new capacity
 }
 
-// current is nil if there is none.
+// current may be nil.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -253,7 +253,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 }
 
 // enforce updates the stream, as every admitter does, and waits until this process follows the
-// policy, so that the client can publish at once.
+// policy: the client may publish at once.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered {

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// accepting takes every job.
 type accepting struct{ natsapi.Service }
 
 func (accepting) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestAnswersGoToNoSubjectOfPenstockOrTheServer: who asks names the subject of the answer, and we
-// may publish to all of them.
+// The caller chooses the answer's subject, and the service may publish to all of them.
 func TestAnswersGoToNoSubjectOfPenstockOrTheServer(t *testing.T) {
 	told := make(chan int, 8)
 	r := start(t, fakeService{submit: func(admission.SubmitRequest) (admission.Outcome, error) {

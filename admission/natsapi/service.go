@@ -48,7 +48,7 @@ const (
 )
 
 type Options struct {
-	// nil: nothing is said of jobs and buckets
+	// nil: no questions about jobs and buckets
 	Management *manage.Service
 	// default 4096; others get 503
 	MaxConcurrent int
@@ -178,7 +178,7 @@ func (s *server) finish(others int) {
 	defer look.Stop()
 	for s.nc.NumSubscriptions() > others {
 		if !s.nc.IsConnected() {
-			return // nothing arrives, and no answer can be sent
+			return // the connection is closed
 		}
 		select {
 		case <-look.C:

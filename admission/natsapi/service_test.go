@@ -22,7 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// fakeService answers with what its functions say.
 type fakeService struct {
 	submit func(r admission.SubmitRequest) (admission.Outcome, error)
 	check  func(r admission.CheckRequest, peek bool) (admission.Checked, error)
@@ -46,7 +45,6 @@ func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error {
 	return f.refund(r)
 }
 
-// running is a service and a client of it.
 type running struct {
 	client *nats.Conn
 	url    string
@@ -84,14 +82,13 @@ func start(t *testing.T, service Service, o Options) running {
 	}()
 	t.Cleanup(func() {
 		stop()
-		for range ended { // until it has ended
+		for range ended {
 		}
 	})
 	<-started
 	return r
 }
 
-// end stops the service and waits for it.
 func (r running) end(t *testing.T) {
 	t.Helper()
 	r.stop()
@@ -246,7 +243,7 @@ func TestRequestsAreAnsweredAtTheSameTime(t *testing.T) {
 	meeting.Add(together)
 	r := start(t, fakeService{submit: func(admission.SubmitRequest) (admission.Outcome, error) {
 		meeting.Done()
-		meeting.Wait() // nobody is answered before all have come
+		meeting.Wait() // all requests are in progress at once
 		return admission.Outcome{Verdict: admission.Queued, Job: "p:1"}, nil
 	}}, Options{})
 	var asking sync.WaitGroup
@@ -353,8 +350,8 @@ func TestARequestWithoutAReplySubjectIsServed(t *testing.T) {
 	r.end(t)
 }
 
-// The client library hands on a message whose headers it cannot read, without them: a job would
-// lose its Idempotency-Key, and a check its cost.
+// nats.go omits headers that it cannot read: a job would lose its Idempotency-Key, and a check its
+// cost.
 func TestHeadersThatCannotBeReadAreRefused(t *testing.T) {
 	service := fakeService{
 		submit: func(r admission.SubmitRequest) (admission.Outcome, error) {

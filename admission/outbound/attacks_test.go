@@ -19,12 +19,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// attack is a request that its upstream does not answer as it should.
+// attack is a request with a misbehaving upstream.
 type attack struct {
 	upstream http.HandlerFunc
 	timeout  time.Duration // of the route
-	goes     bool          // the caller, as soon as the upstream has the request
-	status   int           // for the caller; 0: none
+	goes     bool          // the caller leaves as soon as the upstream has the request
+	status   int           // for the caller; 0 without an answer
 	body     []byte        // for the caller
 	cut      bool          // before the body's end
 	ended    string        // the call
@@ -71,14 +71,13 @@ var attacks = map[string]attack{
 	"breaks its zstd": broken("zstd", "\x28\xb5\x2f\xfd\xff\xff\xff\xff"),
 }
 
-// hangUpAfter ends an answer early.
 func hangUpAfter(w http.ResponseWriter, part string) {
 	fmt.Fprint(w, part)
 	http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
 
-// broken answers with bytes that are not in their content coding.
+// broken answers with bytes that do not match their content coding.
 func broken(coding, body string) attack {
 	return attack{upstream: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -87,9 +86,8 @@ func broken(coding, body string) attack {
 	}, status: 200, body: []byte(body), ended: job.CallDone}
 }
 
-// TestCallsOutliveTheirUpstreams, over HTTP/1.1 and HTTP/2: a caller gets what there is, the tokens
-// that are not settled stay estimated, and the only place in the concurrency returns, for another
-// call, whose chunks and trailers pass.
+// TestCallsOutliveTheirUpstreams runs over HTTP/1.1 and HTTP/2. A caller gets the part that
+// arrived, unsettled tokens stay estimated, and the only place in the concurrency is free again.
 func TestCallsOutliveTheirUpstreams(t *testing.T) {
 	for major := 1; major <= 2; major++ {
 		for name, a := range attacks {
@@ -108,7 +106,7 @@ func (a attack) play(t *testing.T, major int) {
 			t.Errorf("the upstream is asked by %s", r.Proto)
 		}
 		if r.URL.Path == "/attack" {
-			io.Copy(io.Discard, r.Body) // else net/http does not notice that a caller goes
+			io.Copy(io.Discard, r.Body) // otherwise net/http does not detect that a caller leaves
 			has <- struct{}{}
 			a.upstream(w, r)
 			return
@@ -183,7 +181,7 @@ func TestAThrottleThatDoesNotEndIsAbsorbed(t *testing.T) {
 	}
 }
 
-// TestRoutesGoWithoutTheirCalls: those that wait, and those that have started, go on.
+// TestRoutesGoWithoutTheirCalls: waiting and started calls of a removed route continue.
 func TestRoutesGoWithoutTheirCalls(t *testing.T) {
 	next := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -207,8 +205,8 @@ func TestRoutesGoWithoutTheirCalls(t *testing.T) {
 	}
 }
 
-// TestKeptConnectionsMayEnd: an upstream closes each just when it is used again. A request that it
-// took, or may have taken, is not repeated; its caller hears so and may do that.
+// An upstream closes each connection just when it is used again. A request that may have been
+// received is not repeated; its caller gets the error and may retry.
 func TestKeptConnectionsMayEnd(t *testing.T) {
 	var got atomic.Int64
 	w := begin(t, nil, outbound.Options{}, outbound.Route{Policy: "resets"})
@@ -241,7 +239,7 @@ func TestKeptConnectionsMayEnd(t *testing.T) {
 	t.Logf("%d answered, %d not", answered, lost)
 }
 
-// TestACallerMayWaitForContinue before it sends a body, of which the upstream may want nothing.
+// A caller waits for 100 Continue before it sends a body, which the upstream may refuse.
 func TestACallerMayWaitForContinue(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/refuse" {
@@ -291,7 +289,7 @@ func TestACallerMayWaitForContinue(t *testing.T) {
 	waittest.Until(t, "all calls end", func() bool { return w.ended() == 3 })
 }
 
-// TestACallerThatStallsIsRefused before its turn; later its body may take as long as it likes.
+// A body must arrive before its request's turn; after the start it may be slow.
 func TestACallerThatStallsIsRefused(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -318,7 +316,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 	}
 }
 
-// TestACallerThatGoesGetsNoAnswer: not 200 either, if it has only stopped to write.
+// A caller that has stopped writing gets no 200 either.
 func TestACallerThatGoesGetsNoAnswer(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow", MaxWait: patient})
 	w.ask("GET", "/", "")

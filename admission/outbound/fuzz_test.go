@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An upstream may send anything: the meter must not fail, and let its writer go on.
+// The meter must not fail or block its writer, whatever an upstream sends.
 func FuzzMeter(f *testing.F) {
 	for _, coding := range []string{"", "gzip", "deflate", "br", "zstd"} {
 		f.Add(200, coding, "application/json", []byte(`{"usage":{"total_tokens":9}}`))

@@ -1,5 +1,5 @@
-// Package outbound is a reverse proxy whose requests start when a policy lets them. A request waits
-// in memory in the policy's bucket, is sent once, and streams both ways unchanged. Only configured
+// Package outbound is a reverse proxy whose requests start when a policy lets them. Requests wait
+// in memory in the policy's bucket, are sent once, and stream both ways unchanged. Only configured
 // upstreams can be reached. SDKs understand the refusals.
 package outbound
 
@@ -142,7 +142,7 @@ type call struct {
 	route   *route
 	target  *url.URL
 	request permits.Request
-	id      uint64                      // of its Idempotency-Key; 0: none
+	id      uint64                      // hash of its Idempotency-Key, or 0
 	wait    time.Duration               // at most
 	waited  time.Duration               // for its starts
 	trace   func(status int, err error) // ends the span
@@ -302,7 +302,7 @@ func (c *call) rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	withoutOurs(r.Out.Header)
-	// Other protocols could carry requests that no route sees, and for which nothing waits.
+	// Other protocols could carry requests that bypass routes and limits.
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") {
 		r.Out.Header.Del("Connection")
 		r.Out.Header.Del("Upgrade")
@@ -334,7 +334,7 @@ func (c *call) modify(h http.Header) {
 	}
 }
 
-// own leaves URLs unchanged that are no upstream's.
+// own leaves URLs of other hosts unchanged.
 func (c *call) own(text string) string {
 	reference, err := url.Parse(text)
 	if err != nil {
@@ -370,7 +370,7 @@ func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	r := refused(err)
 	if c.in.Context().Err() != nil && r != stalled {
 		c.called(OutcomeWithdrawn)
-		panic(http.ErrAbortHandler) // else net/http answers 200
+		panic(http.ErrAbortHandler) // otherwise net/http answers 200
 	}
 	if r.code == codeUpstream {
 		c.called(OutcomeFailed)

@@ -34,7 +34,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Requirement 1.
 func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 	other := httptest.NewServer(says("files"))
 	defer other.Close()
@@ -69,7 +68,6 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 	}
 }
 
-// Requirement 2.
 func TestHeadersAndBytesPassUnchanged(t *testing.T) {
 	var got http.Header
 	var body []byte
@@ -115,7 +113,6 @@ func TestHeadersAndBytesPassUnchanged(t *testing.T) {
 	}
 }
 
-// Requirement 3.
 func TestClientsAreAuthenticatedBesideAuthorization(t *testing.T) {
 	clients, err := access.Parse(strings.NewReader("clients:\n" + access.Line("app",
 		[]string{"submit"}, []string{"api"}, []string{"acme"}, "pst_good") + "\n" +
@@ -153,7 +150,6 @@ func TestClientsAreAuthenticatedBesideAuthorization(t *testing.T) {
 	}
 }
 
-// Requirement 4: what is asked of the policy.
 func TestKeysAreMadeOfTheRequest(t *testing.T) {
 	for key, want := range map[string]string{"const": "const",
 		"{header.X-Org}": "acme", "{path.2}": "b c", "x-{path.1}-{header.x-org}": "x-a-acme",
@@ -175,7 +171,6 @@ func TestKeysAreMadeOfTheRequest(t *testing.T) {
 	}
 }
 
-// Requirement 5.
 func TestACallerThatGoesWithdrawsItsWait(t *testing.T) {
 	var got atomic.Int64
 	w := begin(t, func(http.ResponseWriter, *http.Request) { got.Add(1) }, outbound.Options{},
@@ -205,7 +200,6 @@ func TestACallerThatGoesWithdrawsItsWait(t *testing.T) {
 	}
 }
 
-// Requirement 5.
 func TestACallerThatGoesCancelsUpstream(t *testing.T) {
 	gone := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -229,7 +223,6 @@ func TestACallerThatGoesCancelsUpstream(t *testing.T) {
 	}
 }
 
-// Requirement 6.
 func TestALateStartIsRefusedAtOnceInWordsOfSDKs(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow"})
 	w.ask("GET", "/", "")
@@ -257,7 +250,6 @@ func TestALateStartIsRefusedAtOnceInWordsOfSDKs(t *testing.T) {
 	}
 }
 
-// Requirement 6.
 func TestTheWaitIsTheLeastOfThree(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{MaxWait: 20 * time.Second})
 	for i, c := range []struct {
@@ -273,7 +265,6 @@ func TestTheWaitIsTheLeastOfThree(t *testing.T) {
 	}
 }
 
-// Requirement 7.
 func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
 	for range 2 {
@@ -285,7 +276,7 @@ func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
 	}
 }
 
-// Requirement 7: Stripe's SDKs do not say which requests are retries.
+// Stripe's SDKs do not mark retries.
 func TestARefusedRequestThatComesAgainGoesFirst(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow"})
 	w.ask("POST", "/", "x") // the only start
@@ -300,7 +291,6 @@ func TestARefusedRequestThatComesAgainGoesFirst(t *testing.T) {
 	}
 }
 
-// Requirement 8.
 func TestThrottlesPauseAndArePassedOrAbsorbed(t *testing.T) {
 	for mode, want := range map[string]int{outbound.Pass: 429, "": 429, outbound.Absorb: 200} {
 		var n atomic.Int64
@@ -326,7 +316,6 @@ func TestThrottlesPauseAndArePassedOrAbsorbed(t *testing.T) {
 	}
 }
 
-// Requirement 8.
 func TestAThrottleThatLastsTooLongIsPassedOn(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
@@ -340,7 +329,6 @@ func TestAThrottleThatLastsTooLongIsPassedOn(t *testing.T) {
 	}
 }
 
-// Requirement 8.
 func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 	end := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -366,7 +354,6 @@ func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 	}
 }
 
-// Requirement 9.
 func TestStreamsAreFlushedChunkByChunk(t *testing.T) {
 	next := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -399,7 +386,7 @@ func TestStreamsAreFlushedChunkByChunk(t *testing.T) {
 	}
 }
 
-// Requirement 9: net/http would repeat these on another connection.
+// net/http would repeat these on another connection.
 func TestAStartIsOneRequest(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -447,7 +434,6 @@ func TestAStartIsOneRequest(t *testing.T) {
 	}
 }
 
-// Requirement 10.
 func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
 	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: "http://127.0.0.1:1",
 		Policy: "unreached"})
@@ -457,7 +443,7 @@ func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
 	}
 }
 
-// Requirement 8: calls are refused while the upstream is down, and one finds out when it is back.
+// Calls are refused while the upstream is down, except for probes.
 func TestCallsAreRefusedWhileTheUpstreamIsDown(t *testing.T) {
 	var up atomic.Bool
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -507,7 +493,6 @@ func coded(t *testing.T, coding, body string) []byte {
 	return b.Bytes()
 }
 
-// Requirement 10.
 func TestTokensAreSettledByTheAnswer(t *testing.T) {
 	const anthropic = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":" +
 		"{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: x\ndata: {\"x\":1}\n\n" +
@@ -549,7 +534,7 @@ func TestTokensAreSettledByTheAnswer(t *testing.T) {
 	}
 }
 
-// Requirement 10: costs that are no tokens, as for the targets of jobs.
+// Named costs are settled as for the targets of jobs.
 func TestOtherCostsAreSettledByTheAnswer(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Price", "3")
@@ -571,8 +556,8 @@ func TestOtherCostsAreSettledByTheAnswer(t *testing.T) {
 	}
 }
 
-// frames are the messages of a WebSocket's server: in fragments, with a ping between, and packed by
-// one compressor for all.
+// frames are a WebSocket server's messages: in fragments, with a ping between, and one compressor
+// for all.
 func frames(t *testing.T, packed bool, messages ...string) []byte {
 	t.Helper()
 	var out, coded bytes.Buffer
@@ -614,7 +599,6 @@ func upgrade(t *testing.T, w http.ResponseWriter, talk func(*bufio.ReadWriter)) 
 	talk(rw)
 }
 
-// Requirement 12.
 func TestTokensOfAWebSocketAreTheSumOfItsEvents(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		sent := frames(t, packed, `{"type":"response.done","response":{"usage":{"total_tokens":20}}}`,
@@ -642,7 +626,6 @@ func TestTokensOfAWebSocketAreTheSumOfItsEvents(t *testing.T) {
 	}
 }
 
-// Requirement 10.
 func TestTokensAreEstimatedFromTheRequest(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Tokens: "tokens"})
 	for i, c := range []struct {
@@ -665,7 +648,6 @@ func TestTokensAreEstimatedFromTheRequest(t *testing.T) {
 	}
 }
 
-// Requirement 10.
 func TestStreamsCanBeMadeToNameTheirUsage(t *testing.T) {
 	var got string
 	w := begin(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -686,7 +668,6 @@ func TestStreamsCanBeMadeToNameTheirUsage(t *testing.T) {
 	}
 }
 
-// Requirement 11.
 func TestReferencesLeadBackThroughTheProxy(t *testing.T) {
 	other := httptest.NewServer(nil)
 	defer other.Close()
@@ -718,7 +699,6 @@ func TestReferencesLeadBackThroughTheProxy(t *testing.T) {
 	}
 }
 
-// Requirement 11.
 func TestOtherPartsOfHTTPPass(t *testing.T) {
 	const total = 16 * (8 << 20)
 	budget := admission.NewBudget(total)
@@ -786,7 +766,6 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 	})
 }
 
-// Requirement 12.
 func TestWebSocketsAreOneStart(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
@@ -802,7 +781,7 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 	if w.ended() > 0 {
 		t.Error("settled while open")
 	}
-	w.stop() // it goes on
+	w.stop() // it continues
 	fmt.Fprint(conn, "hello\n")
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != "echo hello\n" {
 		t.Errorf("%q, %v", rest, err)
@@ -826,7 +805,6 @@ func TestOnlyWebSocketsAreUpgrades(t *testing.T) {
 	}
 }
 
-// Requirement 12.
 func TestCONNECTIsRefusedWithAReason(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
 	conn, in := w.dial()
@@ -841,7 +819,6 @@ func TestCONNECTIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// Requirement 13.
 func TestStreamsFinishWhileNewRequestsAreRefused(t *testing.T) {
 	finish := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -897,7 +874,6 @@ func TestRoutesAreChecked(t *testing.T) {
 	}
 }
 
-// TestAnUpstreamThatDemandsClientCertificates gets the route's.
 func TestAnUpstreamThatDemandsClientCertificates(t *testing.T) {
 	authority := certtest.New(t)
 	upstream := httptest.NewUnstartedServer(says("api"))

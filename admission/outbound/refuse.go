@@ -108,8 +108,8 @@ const mostRefused = 1 << 14
 
 var seed = maphash.MakeSeed()
 
-// refusals remembers refused requests by their Idempotency-Keys, to recognize retries of SDKs that
-// do not count them.
+// refusals stores the Idempotency-Keys of refused requests, to recognize retries of SDKs that do
+// not count them.
 type refusals struct {
 	mu  sync.Mutex
 	ids map[uint64]bool
@@ -124,7 +124,7 @@ func (r *refusals) add(id uint64) {
 	r.ids[id] = id != 0
 }
 
-// take also forgets the request.
+// take also removes the request.
 func (r *refusals) take(id uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

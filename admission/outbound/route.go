@@ -36,7 +36,7 @@ type Route struct {
 	Prefix string `json:"prefix"`
 	// Path limits the route to paths below it, after Prefix; the upstream gets it: /v1/files.
 	Path string `json:"path"`
-	// Upstream is the URL to which the rest of the path is appended: https://api.openai.com.
+	// Upstream is the URL that precedes the rest of the path: https://api.openai.com.
 	Upstream string `json:"upstream"`
 	// TLS of connections to the upstream.
 	TLS policy.ClientTLS `json:"tls"`
@@ -53,12 +53,13 @@ type Route struct {
 	// Timeout bounds the time from the end of a request to the begin of its answer, 1ms to 1h,
 	// default 10m. Then the caller gets 504.
 	Timeout time.Duration `json:"timeout"`
-	// OnThrottle says what callers get when the upstream throttles, which pauses the bucket: pass,
-	// the default, its answer; absorb, another try within MaxWait, if the body has at most 8 MiB.
+	// OnThrottle selects the caller's answer when the upstream throttles, which pauses the bucket:
+	// pass (default) returns the upstream's; absorb retries within MaxWait if the body has at most
+	// 8 MiB.
 	OnThrottle string `json:"on_throttle"`
-	// Tokens is the name of a cost, for limits that count tokens. It is estimated as max_tokens (or
-	// the like), a quarter of the body's bytes, and 1000 for each image in base64, or given as
-	// Penstock-Cost-NAME, and settled by the usage in the answer (JSON or server-sent events).
+	// Tokens names a cost, for limits that count tokens. It is given as Penstock-Cost-NAME, or
+	// estimated as max_tokens (or the like), a quarter of the body's bytes, and 1000 for each image
+	// in base64. The usage in the answer (JSON or server-sent events) settles it.
 	Tokens string `json:"tokens"`
 	// CostFromResponse says where answers report actual costs, by name: a header, or a number in
 	// the JSON answer, in the last event of a stream, or in the messages of a WebSocket (their

@@ -99,8 +99,8 @@ var silent = &refusal{http.StatusGatewayTimeout, codeUpstream,
 
 const notThrottled = time.Duration(-1)
 
-// send sends the request, whose start is settled at the end of the answer, and returns the pause
-// for which a throttling upstream asks.
+// send sends the request, and settles its start at the end of the answer. It returns the pause that
+// a throttling upstream requests.
 func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response,
 	pause time.Duration, err error) {
 
@@ -138,7 +138,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		case wrote.Load():
 			result.Status = permits.Unavailable
 		case out.Context().Err() != nil:
-			permit.Return() // before Settle, which then does nothing
+			permit.Return() // before Settle, which then has no effect
 		}
 		permit.Settle(result)
 		return nil, notThrottled, err

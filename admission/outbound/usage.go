@@ -28,8 +28,8 @@ const (
 	tokensOfImage = 1000
 )
 
-// estimate returns the tokens that a request may use: those of its images, a quarter of its other
-// bytes, and the most that it permits in the answer.
+// estimate returns the tokens that a request may use: its images, a quarter of its other bytes, and
+// the most that it permits in the answer.
 func estimate(body []byte) int64 {
 	tokens, text, run := int64(0), len(body), 0
 	for i := range len(body) + 1 {

@@ -28,8 +28,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// policies: slow starts one call in five minutes; failing upstreams have policies of their own,
-// whose breakers may open.
+// policies: slow starts one call in five minutes; failing upstreams use separate policies, because
+// their breakers may open.
 const policies = `
 policies:
   - &api
@@ -48,7 +48,7 @@ policies:
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
 `
 
-// shared gives the starts of all tests.
+// shared serves all tests.
 var shared *penstock.Penstock
 
 func TestMain(m *testing.M) {
@@ -80,7 +80,6 @@ func TestMain(m *testing.M) {
 	status = m.Run()
 }
 
-// world is a proxy in front of an upstream.
 type world struct {
 	t         *testing.T
 	upstream  *httptest.Server
@@ -89,16 +88,15 @@ type world struct {
 	url       string
 	client    *http.Client
 	stop      context.CancelFunc
-	key       string // of a bucket of its own
+	key       string // of a separate bucket
 
 	mu    sync.Mutex
 	calls []permits.Request
-	late  map[string]bool // permits that came so late on a busy machine
-	ends  []job.Call      // how others ended, withdrawals too
+	late  map[string]bool // permits that expired on a busy machine
+	ends  []job.Call      // all other ends, including withdrawals
 }
 
-// begin serves routes; without an upstream theirs is that of handle, and without a policy theirs is
-// api.
+// begin serves routes. Their default upstream is handle, and their default policy api.
 func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	routes ...outbound.Route) *world {
 
@@ -155,7 +153,7 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	return w
 }
 
-// acquire records what callers ask for, and leaves the proxy enough time to begin.
+// acquire records the callers' requests, and leaves the proxy enough time to begin.
 func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit, error) {
 	w.mu.Lock()
 	w.calls = append(w.calls, r)
@@ -172,7 +170,7 @@ func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit
 	}
 }
 
-// listen records what callers tell the valve.
+// listen records the callers' reports to the valve.
 func (w *world) listen() {
 	w.t.Helper()
 	nc, err := shared.Connect("test")
@@ -199,7 +197,6 @@ func (w *world) listen() {
 	}
 }
 
-// ask sends a request with header lines.
 func (w *world) ask(method, path, body string, header ...string) *http.Response {
 	w.t.Helper()
 	return w.askWith(w.t.Context(), method, path, body, header...)
@@ -233,7 +230,7 @@ func (w *world) askWith(ctx context.Context, method, path, body string,
 	return response
 }
 
-// dial returns a connection of a caller that writes its own requests.
+// dial returns a connection for raw requests.
 func (w *world) dial() (net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
@@ -244,7 +241,6 @@ func (w *world) dial() (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// upgraded returns the connection of a WebSocket.
 func (w *world) upgraded() (net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, in := w.dial()
@@ -256,7 +252,7 @@ func (w *world) upgraded() (net.Conn, *bufio.Reader) {
 	return conn, in
 }
 
-// call waits for the n-th call, and returns what it asked.
+// call waits for the n-th call, and returns its request.
 func (w *world) call(n int) permits.Request {
 	w.t.Helper()
 	waittest.Until(w.t, fmt.Sprintf("call %d is made", n), func() bool { return w.count() >= n })
@@ -271,7 +267,6 @@ func (w *world) count() int {
 	return len(w.calls)
 }
 
-// end waits for the n-th end of a call, and returns it.
 func (w *world) end(n int) job.Call {
 	w.t.Helper()
 	waittest.Until(w.t, fmt.Sprintf("call %d is settled", n), func() bool {
@@ -303,5 +298,5 @@ func says(name string) http.HandlerFunc {
 	}
 }
 
-// patient is longer than the starts of the policy slow are apart.
+// patient exceeds the interval of the policy slow.
 const patient = 10 * time.Minute

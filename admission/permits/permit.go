@@ -17,16 +17,16 @@ const (
 	Done        Status = job.CallDone        // it answered
 	Failed      Status = job.CallFailed      // it failed, perhaps because of the call
 	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
-	Unreached   Status = job.CallUnreached   // it is down, and the call has used nothing
+	Unreached   Status = job.CallUnreached   // it is down, and the call used no units
 	Throttled   Status = job.CallThrottled   // it asked for a pause of the bucket
 )
 
 type Result struct {
 	Status Status
-	// RetryAfter pauses the bucket, for any status; 0: not, or of Throttled for the policy's
-	// backoff.
+	// RetryAfter pauses the bucket, for any status; 0: no pause, or the policy's backoff after
+	// Throttled.
 	RetryAfter time.Duration
-	Used       map[string]int64 // actual costs, by name; others stay as estimated
+	Used       map[string]int64 // actual costs, by name; omitted ones stay as estimated
 	Err        error
 }
 
@@ -36,7 +36,7 @@ type Permit struct {
 
 	ID string
 	// Lease is how long the permit lasts without renewal; 0: only an end that pauses the bucket
-	// need be reported.
+	// must be reported.
 	Lease time.Duration
 
 	tell  func(job.Call) error
@@ -59,12 +59,12 @@ func (p *Permit) Settle(r Result) {
 		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
 }
 
-// Pause pauses the bucket while the call goes on.
+// Pause pauses the bucket during the call.
 func (p *Permit) Pause(d time.Duration) {
 	go p.repeat(job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)})
 }
 
-// Return: the call must not begin.
+// Return gives the permit back: the call did not begin.
 func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }

@@ -1,5 +1,5 @@
 // Package permits lets callers wait for a start in a policy's buckets, in order with its jobs, and
-// make their requests themselves: see docs/workers-protocol.md, "Calls".
+// make their requests themselves (docs/workers-protocol.md, "Calls").
 package permits
 
 import (
@@ -178,7 +178,7 @@ func (c *Client) call(policy string, key job.Key, id string) *call {
 		question: job.Question{V: job.FormatVersion, Key: key, Call: &job.Call{ID: id}}}
 }
 
-// mostAsked exceeds the number of any question, so that Tell, which does not know it, comes last.
+// mostAsked exceeds the number of any question: Tell does not know it, and must come last.
 const mostAsked = 1 << 30
 
 // Tell reports progress or the end of a lent permit, by its ID and a status. Errors:

@@ -47,7 +47,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	once := r.Clone(r.Context()) // net/http resends what it can
+	once := r.Clone(r.Context()) // net/http would resend it
 	if once.GetBody = nil; r.Body == nil || r.Body == http.NoBody {
 		oneshot.SetBody(once, nil)
 	}

@@ -19,12 +19,12 @@ import (
 // Entry is a schedule in a configuration file.
 type Entry struct {
 	Policy string `json:"policy"`         // of the same file
-	Key    string `json:"key,omitempty"`  // empty: that of jobs without one
+	Key    string `json:"key,omitempty"`  // default: the bucket of jobs without a key
 	Name   string `json:"name,omitempty"` // several of a key need names; default "default"
 	// as in Penstock-Schedule and Penstock-Schedule-Zone
 	When string `json:"when"`
 	Zone string `json:"zone,omitempty"`
-	// default: as it was
+	// default: unchanged
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"` // of its jobs
 	// short for two of Headers
@@ -36,7 +36,7 @@ type Entry struct {
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file; nil: none.
+// Read reads the list `schedules` of a file; nil if it has none.
 func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	if !f.Has("schedules") {
 		return nil

@@ -26,9 +26,10 @@ type File struct {
 // in spite of concurrent changes
 const applyTries = 20
 
-// Apply writes entries whose text has changed since a file of the set last wrote them, so that
-// rereading a file neither shifts an @every nor undoes an operator's change, and removes those that
-// left the file. Errors: [*policy.InvalidError], [queue.ErrStreamFull], [queue.ErrUnavailable].
+// Apply writes the entries whose text has changed since a file of the set last wrote them, and
+// removes those that left the file. Rereading a file therefore neither shifts an @every nor undoes
+// an operator's change. Errors: [*policy.InvalidError], [queue.ErrStreamFull],
+// [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
 	for range applyTries {

@@ -1,6 +1,6 @@
-// Package schedules submits jobs at the ticks of JetStream's schedules. A tick has an
-// Idempotency-Key, of the schedule and the instant. The last instant is also stored, because a
-// killed server forgets such keys.
+// Package schedules submits jobs at the ticks of JetStream's schedules. A tick's Idempotency-Key is
+// derived from the schedule and the instant. The last instant is also stored, because a killed
+// server loses such keys.
 package schedules
 
 import (
@@ -60,7 +60,7 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	return &Service{broker, jobs, o}
 }
 
-// note reports a change; the zero schedule is none.
+// note reports a change; a zero schedule means that there was or is none.
 func (s *Service) note(ctx context.Context, what string, of, before, after queue.Schedule) {
 	var changed policy.Changes
 	for _, f := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestPatternsAreReadAsTheServerReadsThem, who has the last word.
+// The server's parser decides.
 func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
@@ -27,7 +27,7 @@ func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 		for _, zone := range []string{"", "Europe/Berlin", "Europe/Atlantis"} {
 			ours := checkWhen(when) == nil && checkZone(when, zone) == nil
 			err := queue.ErrSchedule
-			if when != "" { // which would be no schedule at all
+			if when != "" { // otherwise it is no schedule at all
 				err = broker.PutSchedule(t.Context(), queue.Schedule{Policy: "p", Name: "n",
 					Key: "k", When: pattern(when), Zone: zone})
 			}

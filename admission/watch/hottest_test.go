@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestTheHottestKeysAreFoundAmongMany, each with no more than it asked, and no less than it says.
+// Counts are exact to within the stated error.
 func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 	w, _ := open(t)
 	now := time.Unix(1_800_000_000, 0)

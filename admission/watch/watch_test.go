@@ -32,7 +32,7 @@ func open(t *testing.T) (*Watch, *queue.Broker) {
 
 var (
 	operator  = admission.Client{Operator: true}
-	listeners atomic.Int32 // that listen was called for, each as another client
+	listeners atomic.Int32 // calls of listen, each by another client
 )
 
 func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {
@@ -59,7 +59,7 @@ func (l *Listener) next(t *testing.T) Event {
 	}
 }
 
-// tell has n jobs started by somebody, and waits until the last was heard.
+// tell starts n jobs, and waits until the last event was received.
 func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 	t.Helper()
 	w.mu.Lock()
@@ -107,7 +107,7 @@ func TestAReconnectReplaysKeptEvents(t *testing.T) {
 	if e := back.next(t); back.Missed || e.Job != "mail:2" {
 		t.Errorf("after the first it hears %+v, missed: %t", e, back.Missed)
 	}
-	w.tell(t, broker, kept-2) // the second is kept, the first is not
+	w.tell(t, broker, kept-2)
 	if l := listen(t, w, last.ID, all); l.Missed || l.next(t).Job != "mail:2" {
 		t.Error("it missed an event that is kept")
 	}
@@ -196,7 +196,7 @@ func TestAClientListensWithinItsShare(t *testing.T) {
 	if err != nil {
 		t.Fatal("an operator is deaf:", err)
 	}
-	for range MaxListeners { // what a listener held is given back, once
+	for range MaxListeners { // listeners are released once
 		l.Leave()
 		if l, err = w.Listen(operator, "", 0, all); err != nil {
 			t.Fatal(err)
@@ -259,8 +259,7 @@ func TestStatsCoverTheLastMinute(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatAreGoneMakeRoomForOthers: however many policies come and go while somebody looks,
-// each has figures while it is there.
+// Each policy has figures while it exists, however many others were deleted.
 func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
 	w, _ := open(t)
 	now := time.Unix(1_800_000_000, 0)

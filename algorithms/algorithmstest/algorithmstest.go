@@ -36,8 +36,8 @@ type Limiter interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Grace is how long a key must have been in its initial state before a store may forget it. If the
-// clock steps back by less, decisions are the same as for a kept key.
+// Grace is the minimum time for which a store must keep a key in its initial state. If the clock
+// steps back by less, decisions are the same as for a kept key.
 const Grace = time.Minute
 
 // histories is the number of histories per rule, half of each kind.
@@ -163,7 +163,7 @@ func (p *pair[S]) refund(key string, n int64) {
 }
 
 // history sends random requests for a few keys. Even seeds move the clock far ahead and a little
-// back, so that a store may forget; odd seeds a little ahead and far back, so that it must not.
+// back, where a store may expire keys; odd seeds a little ahead and far back, where it must not.
 func history[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -238,8 +238,8 @@ func cost(random *rand.Rand, most int64) int64 {
 	return 1 + random.Int64N(most)>>random.IntN(40)
 }
 
-// manyKeys checks that keys have separate states, and that forgotten keys are as good as new.
-// Callers use distinct keys, and the clock stands still meanwhile.
+// manyKeys checks that keys have separate states, and that expired keys are as new. Callers use
+// distinct keys, and the clock stands still.
 func manyKeys[S any](all *pair[S]) {
 	const callers, keys = 15, 6
 	t, rule := all.t, all.rule

@@ -13,7 +13,7 @@ import (
 )
 
 // Group is a group of stores: it asks several rules about one request, each with its own key,
-// atomically. A refusal takes nothing from any of them.
+// atomically. A refused request takes no units.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)
@@ -101,7 +101,7 @@ func decideAll(models []model, keys []string, now time.Time, n int64,
 	switch allowed := ask(false); {
 	case allowed && take:
 		ask(true)
-	case take: // a refusal takes nothing, but clamps states
+	case take: // a refused request takes no units, but clamps states
 		for i, m := range models {
 			m.clamp(keys[i], now)
 		}
@@ -186,7 +186,7 @@ func groupClockSetBack(t *testing.T, open func(*testing.T, func() time.Time, Gro
 	}
 }
 
-// groupCallersAtOnce checks that a refusal by one rule takes nothing from the others under
+// groupCallersAtOnce checks that a refusal by one rule takes no units of the others under
 // concurrent calls.
 func groupCallersAtOnce(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
 	c := newClock()

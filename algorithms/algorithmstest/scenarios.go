@@ -60,8 +60,8 @@ func refunds[S any](p *pair[S]) {
 	}
 }
 
-// waits checks that a request passes at its RetryAfter and no earlier, and that a key is as good as
-// new at its ResetAfter.
+// waits checks that a request passes at its RetryAfter and no earlier, and that a key is as new at
+// its ResetAfter.
 func waits[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{1, (most + 1) / 2, most} {

@@ -11,7 +11,7 @@ type clock struct {
 	both atomic.Pointer[time.Time]
 }
 
-// maxAge is how long a set wall clock goes unnoticed.
+// maxAge bounds the time until a change of the wall clock is noticed.
 const maxAge = time.Millisecond
 
 func (c *clock) now() time.Time {

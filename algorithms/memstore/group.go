@@ -28,8 +28,8 @@ type held interface {
 	release()
 }
 
-// Group asks several stores about one request, which passes only if all allow it; a refusal takes
-// nothing. Requests are atomic.
+// Group asks several stores about one request, which passes only if all allow it; a refused request
+// takes no units. Requests are atomic.
 type Group struct {
 	members []Member
 	order   []int
@@ -47,7 +47,7 @@ func NewGroup(members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or none; keys[i] is of the i-th store. See
+// Take takes n units from all stores or none; keys[i] is the key in the i-th store. See
 // [algorithms.Combine] and [Store.Take].
 func (g *Group) Take(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {

@@ -4,7 +4,7 @@
 //	store := memstore.New(algorithms.TokenBucket{Capacity: 10, Refill: perSecond})
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// A store has no goroutine and needs no closing. It forgets a key a minute after it is back in its
+// A store has no goroutine and needs no closing. Keys expire a minute after they are back in their
 // initial state: calls check a few other keys. States are lost with the process.
 //
 // Stores use the wall clock, and notice within a millisecond when it is set. If it steps back, used
@@ -28,7 +28,7 @@ const (
 	DefaultMaxBytes = 1 << 30
 )
 
-// grace is how long an unused key is remembered.
+// grace is how long an unused key is kept.
 const grace = time.Minute
 
 // Places checked for expired keys, on every sweepEvery-th call of a shard and before a new key. A
@@ -36,7 +36,7 @@ const grace = time.Minute
 const (
 	sweepEvery   = 64
 	looks        = 32
-	looksWhenNew = 4 // so that expired keys do not accumulate
+	looksWhenNew = 4 // expired keys must not accumulate
 	sample       = 16
 	mostEvicted  = 8
 )
@@ -49,7 +49,7 @@ type options struct {
 }
 
 // MaxKeys bounds the keys, default [DefaultMaxKeys]. A full store evicts the coldest of a sample:
-// the key that is back in its initial state first, so that invented keys do not reset exhausted
+// the key that is back in its initial state first, because invented keys must not reset exhausted
 // ones.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
@@ -103,7 +103,7 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	return s
 }
 
-// SetRule changes the parameters for later calls. An invalid rule changes nothing.
+// SetRule changes the parameters for later calls. An invalid rule is an error and has no effect.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -117,7 +117,8 @@ func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 // Len counts keys, perhaps expired ones.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take takes n units of key, or none. The error is a [*algorithms.CostError] if n can never pass.
+// Take takes all n units of key, or none. The error is a [*algorithms.CostError] if n can never
+// pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {

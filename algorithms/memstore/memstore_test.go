@@ -87,8 +87,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 	if s.Len() != keys {
 		t.Fatalf("%d keys, want %d", s.Len(), keys)
 	}
-	// Used keys stay, idle ones are removed by calls for other keys. Full after 5 s, they stay for
-	// another minute.
+	// Used keys stay, idle ones expire. Full after 5 s, these keys stay for another minute.
 	clock.move(5*time.Second + grace - time.Microsecond)
 	for i := range 20_000 {
 		mustTake(t, s, fmt.Sprint("busy ", i%100), 1)
@@ -335,7 +334,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 	}
 }
 
-// BenchmarkTakeNewKeys takes from a new key each time, while as many keys expire.
+// BenchmarkTakeNewKeys uses a new key each time, while as many keys expire.
 func BenchmarkTakeNewKeys(b *testing.B) {
 	const second = 1000 // keys
 	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)})

@@ -51,7 +51,7 @@ func tag(hash uint64) mark { return mark(hash)<<8 | 1<<15 }
 func (m mark) tag() mark { return m &^ far }
 func (m mark) away() int { return int(m & far) }
 
-// home is where a search begins. Homes are in hash order at any size, so that resize is almost
+// home is where a search begins. Homes are in hash order at any size, which makes resize almost
 // sequential.
 func (s *shard[S]) home(hash uint64) int {
 	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
@@ -192,7 +192,7 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 }
 
 // evict removes the coldest of the next keys: the first to be back in its initial state, and among
-// equals the one with most units left.
+// equals the key with most units left.
 func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
 	sample int) bool {
 	coldest := -1

@@ -18,7 +18,7 @@ type terms interface {
 	most() int64
 	program() *script
 	arguments() []any
-	// pair encodes a request; see common.lua. 0, 0 means nothing.
+	// pair encodes a request as in common.lua; 0, 0 takes no units.
 	pair(r *request) (n, times int64)
 	// settle sets the decisions of a key's requests from the script's reply at now; sent is on the
 	// client's clock.
@@ -40,8 +40,8 @@ type once struct{ *redis.StringCmd }
 
 func (once) NoRetry() bool { return true }
 
-// prepare builds the command. It omits requests that are abandoned, and answers those expired or no
-// longer possible; false: none remain.
+// prepare builds the command. It omits abandoned requests, and answers requests that are expired or
+// no longer possible. It returns false if none remain.
 func (c *call) prepare(client *Client, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {
@@ -154,9 +154,9 @@ func outage(calls []*call) error {
 var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
 	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
-// time is the time argument of scripts: a call that runs after its callers gave up must take
-// nothing, so it is a deadline by Redis's clock, estimated from the last reply. Servers of a
-// cluster have separate clocks.
+// time is the time argument of scripts. A call that runs after its callers gave up must take no
+// units, so the argument is a deadline by Redis's clock, estimated from the last reply. Servers of
+// a cluster have separate clocks.
 func (c *Client) time(sent time.Duration) any {
 	if c.now != nil {
 		return c.now().UnixMicro()

@@ -149,8 +149,8 @@ func TestKeysShareCommands(t *testing.T) {
 	}
 }
 
-// TestACallerLeaves: a caller gets its context's error at once, even if its request is under way;
-// others get their answers, and unsent requests are not counted.
+// A caller gets its context's error at once, even if its request was sent; others get their
+// answers, and unsent requests are not counted.
 func TestACallerLeaves(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",
@@ -174,7 +174,7 @@ func TestACallerLeaves(t *testing.T) {
 	}
 	s.Thaw()
 	if a := <-stays; a.err != nil || a.Remaining != 7 {
-		// 10, less the first unit, the one under way, and this request's own
+		// 10, minus the first unit, the one in flight, and this request's
 		t.Errorf("%+v, want 7 remaining", a)
 	}
 	if _, err := store.Take(ctx, "key", 1); !errors.Is(err, context.Canceled) {
@@ -381,7 +381,7 @@ func TestNewClientPanicsWithoutContextTimeouts(t *testing.T) {
 	NewClient(rdb, Options{})
 }
 
-// A call that a hung Redis runs late takes nothing, because its callers were refused.
+// A call that a hung Redis runs late takes no units, because its callers were refused.
 func TestALateCallTakesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{Timeout: 100 * time.Millisecond})

@@ -171,7 +171,8 @@ type flight struct {
 	buckets []*bucket
 }
 
-// board ends the former flight and fills the next with the longest-waiting keys; false: none.
+// board ends the former flight and fills the next with the longest-waiting keys. It returns false
+// if no key waits.
 func (c *Client) board(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

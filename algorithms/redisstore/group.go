@@ -32,8 +32,8 @@ type replay interface {
 	complete() bool
 }
 
-// Group asks several stores about one request, which passes only if all allow it; a refusal takes
-// nothing. Requests are atomic. Refusals are not cached.
+// Group asks several stores about one request, which passes only if all allow it; a refused request
+// takes no units. Requests are atomic. Refusals are not cached.
 type Group struct {
 	client  *Client
 	lane    lane
@@ -59,7 +59,7 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or none; keys[i] is of the i-th store. See
+// Take takes n units from all stores or none; keys[i] is the key in the i-th store. See
 // [algorithms.Combine] and [Store.Take]. On a cluster all keys must be equal.
 func (g *Group) Take(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
@@ -88,7 +88,7 @@ func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
 	return err
 }
 
-// joinKeys joins keys so that no two lists have the same result.
+// joinKeys joins keys without ambiguity.
 func joinKeys(keys []string) string {
 	var joined strings.Builder
 	for _, key := range keys {

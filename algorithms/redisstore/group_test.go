@@ -36,7 +36,8 @@ func twoLimits(c *Client, limit int64) *Group {
 			algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true}))
 }
 
-// Two clients that share a group's keys allow exactly the limit, however they batch requests.
+// Two clients that share a group's keys allow exactly the limit, even if they batch requests
+// differently.
 func TestGroupsOfTwoClientsAreExact(t *testing.T) {
 	const limit, users = 37, 30
 	one := newClient(t, server, Options{})

@@ -25,7 +25,7 @@ func (h logs) begin(said string, now time.Time) (replay, error) {
 	return l, nil
 }
 
-// recall knows a single cost.
+// recall supports only the refused cost.
 func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	n int64) (algorithms.Decision, bool) {
 	d := o.decision

@@ -1,5 +1,5 @@
-// Package redisstore keeps a rate-limiting rule's states in Redis, one per key, so that processes
-// share limits exactly.
+// Package redisstore keeps a rate-limiting rule's states in Redis, one per key. Processes share
+// limits exactly.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true})
 //	client := redisstore.NewClient(rdb, redisstore.Options{})
@@ -13,9 +13,9 @@
 //
 // # Round trips
 //
-// A request is sent at once unless a command for its key is under way; then it shares the next one.
-// Keys of a policy share a command, and commands a pipeline. On a Redis Cluster only keys of one
-// slot do; on a Ring none.
+// A request is sent at once unless a command for its key is in flight; then it shares the next one.
+// Keys of a policy share a command, and commands share a pipeline. On a Redis Cluster only keys of
+// one slot share commands; on a Ring each key has its own.
 //
 // Refusals are cached until the request could pass, at most ten seconds. A Refund through the same
 // store, and SetRule, clear the entry. Peek always asks Redis. For a [algorithms.SlidingLog] only
@@ -62,7 +62,7 @@ type Options struct {
 	// Timeout of Redis, default [DefaultTimeout]. A request that waits for another of its key fails
 	// after at most twice as long.
 	Timeout time.Duration
-	// Breaker blocks requests; nil: none.
+	// Breaker blocks requests; may be nil.
 	Breaker Breaker
 }
 
@@ -100,9 +100,9 @@ type Client struct {
 	requests   sync.Pool
 
 	mu      sync.Mutex
-	flights int       // under way
+	flights int       // in flight
 	waiting int       // requests waiting for a flight
-	ready   []*bucket // none flying; the longest-waiting first
+	ready   []*bucket // not in flight; the longest-waiting first
 }
 
 // NewClient returns a client over rdb, which it does not close. It panics without

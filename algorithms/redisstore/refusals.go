@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// so that others' refunds take effect
+	// bounds the delay until other processes' refunds take effect
 	memory = 10 * time.Second
 	// of a store's cache, and its locks
 	maxRefusals   = 64 * 1024

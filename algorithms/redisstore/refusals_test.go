@@ -51,7 +51,7 @@ func flood[S any](s *redistest.Server, store *Store[S]) func(t *testing.T) {
 	}
 }
 
-// TestRecordedRefusalsAreAsked: each refusal extends the log, so none is answered from the cache.
+// Each refusal extends the log, so Redis must decide it.
 func TestRecordedRefusalsAreAsked(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",

@@ -167,8 +167,8 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 	}
 }
 
-// compareStored compares a value in Redis and its minimum expiry. A state as good as new may be
-// present or absent.
+// compareStored compares a value in Redis and its minimum expiry. A state as new may be present or
+// absent.
 func compareStored(t *testing.T, c *Client, name, want string, stays time.Duration, asNew bool) {
 	t.Helper()
 	kind, err := c.rdb.Type(t.Context(), name).Result()

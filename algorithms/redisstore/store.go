@@ -33,7 +33,7 @@ func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) 
 	return s
 }
 
-// SetRule changes the parameters for later calls. An invalid rule changes nothing.
+// SetRule changes the parameters for later calls. An invalid rule is an error and has no effect.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -48,7 +48,7 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
-// Take takes n units of key, or none. Errors: [*algorithms.CostError] if n can never pass, the
+// Take takes all n units of key, or none. Errors: [*algorithms.CostError] if n can never pass, the
 // context's error, [ErrTimeout], [ErrOverloaded], or Redis's.
 func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
@@ -69,7 +69,7 @@ func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithm
 	if n < 1 {
 		return algorithms.Decision{}, algorithms.CheckCost(n, m.most())
 	}
-	if d, ok := s.recall(m, key, 1); ok { // if one unit does not pass, none does
+	if d, ok := s.recall(m, key, 1); ok { // if one unit is refused, all are
 		return d, nil
 	}
 	d, _, err := s.client.ask(ctx, &s.lane, key, takeUpTo, n)

@@ -62,9 +62,10 @@ func isNear(n, limit int64) bool { return 5*n >= 4*limit }
 type keyResult struct {
 	rank     int
 	requests int64
-	// near counts requests at which a count, exact or estimated, was at least 80 % of the limit.
+	// near counts requests at which an exact or estimated count was at least 80 % of the limit.
 	near int64
-	// close counts requests at which the exact count of offered ones was within 20 % of the limit.
+	// close counts requests at which the exact count of offered requests was within 20 % of the
+	// limit.
 	close int64
 	wrong [views]wrong
 	// passed by the counter, and by the log
@@ -93,7 +94,7 @@ type judge struct {
 func (j *judge) load(times []int64) {
 	j.offered.clear()
 	j.counts, j.estimates = j.counts[:0], j.estimates[:0]
-	rule := algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: window} // refuses nothing
+	rule := algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: window} // never refuses
 	var state algorithms.SlidingCounterState
 	var d algorithms.Decision
 	for _, t := range times {
@@ -140,7 +141,6 @@ func (j *judge) decide(limit int64, rank int) keyResult {
 }
 
 // difference is the sum of |estimate − count| ÷ count, in millionths.
-// millionths.
 func (j *judge) difference() (millionths int64) {
 	for i, count := range j.counts {
 		millionths += mulDiv(max(j.estimates[i]-count, count-j.estimates[i]), 1e6, count)

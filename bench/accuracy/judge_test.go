@@ -28,8 +28,8 @@ func TestJudgeOfFewRequests(t *testing.T) {
 		// one more passes.
 		{"late in the window before", []int64{90, 90, 105}, 2,
 			[views]wrong{{allowed: 1}, {allowed: 1}, {allowed: 1}}},
-		// Two at the beginning are forgotten by a log, and weigh 1.6 for the counter. Counting all,
-		// the estimate is the same, and the log holds one request and then two.
+		// Two at the beginning have left the log, and weigh 1.6 for the counter. Counting all, the
+		// estimate is the same, and the log holds one request and then two.
 		{"early in the window before", []int64{0, 0, 120, 120}, 2,
 			[views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
 		// With that free place unseen, every further request is wrong given the same past, but a
@@ -47,7 +47,7 @@ func TestJudgeOfFewRequests(t *testing.T) {
 	}
 }
 
-// naive is a judge that counts by looking at everything, and estimates with a formula of its own.
+// naive is a judge that counts by a full scan, with an independent formula for estimates.
 func naive(limit int64, times []int64) (r keyResult) {
 	inWindow := func(recorded []int64, t int64) (n int64) {
 		for _, at := range recorded {
@@ -147,7 +147,7 @@ func TestFalseNegativesAndPositives(t *testing.T) {
 		{[]int64{0, 0, 120, 120}, false, true},    // two at most, three estimated
 		{[]int64{10, 10, 10}, false, false},       // above and seen
 		{[]int64{10, 80, 150}, false, false},      // neither
-		{[]int64{10, 10, 290, 290}, false, false}, // nothing in the window before
+		{[]int64{10, 10, 290, 290}, false, false}, // an empty previous window
 	} {
 		if r := judged(2, c.hundredths...); r.missed(2) != c.missed || r.accused(2) != c.accused {
 			t.Errorf("%v: missed %t, accused %t", fmt.Sprint(c.hundredths), r.missed(2),

@@ -51,7 +51,7 @@ type options struct {
 	stream
 	changes int    // of one search
 	out     string // directory; empty: print only
-	data    string // directory; empty: none
+	data    string // directory; may be empty
 }
 
 func (o options) measure(say func(string)) *report {

@@ -76,7 +76,7 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, of color.Color, dash
 	return nil
 }
 
-// limitPlot shows shares of all requests (dashed) and of those of keys near their limit.
+// limitPlot shows shares of all requests (dashed) and of requests of keys near their limit.
 func (r *report) limitPlot(title string, v view) (*plot.Plot, error) {
 	p := newPlot(title, "limit per window", "%")
 	var names []string

@@ -63,8 +63,8 @@ func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	return history
 }
 
-// search climbs hills: it changes one move of a random history at a time, and keeps changes after
-// which no less passes in an interval.
+// search climbs hills: it changes one move of a random history at a time, and keeps changes that do
+// not reduce the units passed in an interval.
 func (s subject) search(random *rand.Rand, changes int, limit, length int64) (best int64) {
 	var history []passed
 	for range searches {

@@ -109,11 +109,11 @@ func leakingBucket(limit int64) algorithms.LeakingBucket {
 	return algorithms.LeakingBucket{Capacity: limit, Outflow: perWindow(limit)}
 }
 
-// lengths of intervals in µs, the first of which is an instant
+// lengths of intervals in µs; the first is an instant
 var lengths = []int64{1, windowMicros / 100, windowMicros / 4, windowMicros / 2, windowMicros}
 
-// greedy is the worst case: an idle key asks for everything in the last microsecond of a window,
-// and from then on whenever more could pass.
+// greedy is the worst case: an idle key takes all units in the last microsecond of a window, and
+// later units as soon as they pass.
 func (s subject) greedy(limit int64) (history []passed) {
 	k := s.fresh(limit)
 	at := windowMicros - 1
@@ -125,8 +125,7 @@ func (s subject) greedy(limit int64) (history []passed) {
 	return history
 }
 
-// patient asks for everything in a window's last microsecond, and again as late as an interval
-// allows.
+// patient takes all units in a window's last microsecond, and again as late as an interval allows.
 func (s subject) patient(limit, length int64) (history []passed) {
 	k := s.fresh(limit)
 	history, _ = k.ask(history, windowMicros-1, limit)

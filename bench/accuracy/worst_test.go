@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// changesInTests are enough for a search to come near, and few enough for the race detector.
+// changesInTests suffice for a search to come near, and are few enough for the race detector.
 const changesInTests = 100
 
-// TestNoRulePassesMoreThanItStates also says that the constructed histories are as bad as it gets.
+// TestNoRulePassesMoreThanItStates also shows that the constructed histories are the worst.
 func TestNoRulePassesMoreThanItStates(t *testing.T) {
 	for _, w := range worstCases(1, changesInTests) {
 		if w.most() > w.bound {
@@ -27,8 +27,8 @@ func TestNoRulePassesMoreThanItStates(t *testing.T) {
 	}
 }
 
-// TestOddLimitsPassNoMoreThanStated takes limits that do not divide a window, and intervals about
-// those of a few units.
+// TestOddLimitsPassNoMoreThanStated uses limits that do not divide a window, and intervals about as
+// long as a few units take.
 func TestOddLimitsPassNoMoreThanStated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range subjects {
@@ -93,7 +93,7 @@ func TestMostAgainstABruteForceSearch(t *testing.T) {
 	}
 }
 
-// TestDepartures is a bucket whose units leave one after another, however they were asked for.
+// A bucket's units leave one by one, also if they were taken together.
 func TestDepartures(t *testing.T) {
 	k := &departing{rule: leakingBucket(4)}
 	history, wait := k.ask(nil, 0, 9)

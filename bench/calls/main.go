@@ -1,6 +1,6 @@
-// Command calls measures the outbound proxy beside a plain httputil.ReverseProxy: what it adds to a
-// request and to a stream's first chunk, how exactly ten processes share a rate, and how long calls
-// wait when their bucket's owner is killed. It marks missed goals and exits 0.
+// Command calls compares the outbound proxy with a plain httputil.ReverseProxy: the time that it
+// adds to a request and to a stream's first chunk, how exactly ten processes share a rate, and how
+// long calls wait when their bucket's owner is killed. It marks missed goals and exits 0.
 //
 //	go -C bench run ./calls                 # printed
 //	go -C bench run ./calls -out ../docs    # and written to docs/bench-calls.md

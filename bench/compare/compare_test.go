@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// every is n arrivals of jobs from a number on, one at a time.
+// every returns n arrivals of jobs, numbered from a number on.
 func every(interval time.Duration, n, from int) (all []arrival) {
 	for i := range n {
 		all = append(all, arrival{time.Duration(i) * interval, from + i})

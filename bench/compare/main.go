@@ -45,7 +45,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// Children die with the thread that started them.
+	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {

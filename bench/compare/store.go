@@ -37,7 +37,7 @@ func (s *store) servers(ctx context.Context) ([]int, error) {
 	return []int{pid}, err
 }
 
-// unlimited changes nothing: the workers limit.
+// unlimited does nothing: the workers limit.
 func (s *store) unlimited() {}
 
 func (s *store) close() {

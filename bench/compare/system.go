@@ -38,10 +38,10 @@ type system interface {
 	left(ctx context.Context) (int, error) // not ended
 	// unlimited makes later calls use a queue without a limit.
 	unlimited()
-	// work is the command of a worker that posts jobs' numbers to a URL at the limit, or, without
-	// one, does nothing at no limit.
+	// work returns the command of a worker that posts jobs' numbers to a URL at the limit, or
+	// without one runs empty jobs without a limit.
 	work(url string) *exec.Cmd
-	// victim is the worker whose death does most harm.
+	// victim returns the worker whose crash does most harm.
 	victim(ctx context.Context, crew []*proctest.Process) (*proctest.Process, error)
 	servers(ctx context.Context) ([]int, error)
 	close()

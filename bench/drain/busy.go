@@ -42,8 +42,8 @@ func (b *busy) stop() {
 // busyShare is the largest part of the pipeline's maximum that a rate may be.
 const busyShare = 0.75
 
-// busyRows measures, beside a neighbour, rates that the pipeline reaches with a target on the same
-// machine.
+// busyRows measures, with a neighbour process, rates that the pipeline reaches with a target on the
+// same machine.
 func (b *bench) busyRows(ctx context.Context) (rows []row, figures []figure, err error) {
 	most, err := b.pipeline(ctx)
 	if err != nil {

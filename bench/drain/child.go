@@ -126,7 +126,7 @@ type drainerSpec struct {
 	Memory int64 // in bytes; 0: the default
 	Watch  bool  // report the live heap every second
 
-	// processor profile until the first dump; empty: none
+	// file for a processor profile until the first dump; may be empty
 	Profile string
 }
 

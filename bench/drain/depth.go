@@ -31,7 +31,7 @@ const (
 	depthLease = 5 * time.Second
 )
 
-// in which jobs are submitted at full speed
+// the phase in which jobs are submitted at full speed
 const filling = "filling"
 
 const (
@@ -253,7 +253,7 @@ func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
 		paper.Grouped(d.b.deep)), float64(n)/took.Seconds())}, nil
 }
 
-// allArrived waits until the valve knows a new job.
+// allArrived waits until the valve holds a new job.
 func (d *depths) allArrived(ctx context.Context) error {
 	ack, err := d.js.Publish(ctx, d.broker.Names().Jobs(depthPolicy, "last"),
 		mark{Group: groupProbe}.body())
@@ -461,7 +461,7 @@ func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true,
-		AckWait: 24 * time.Hour, // nothing is redelivered
+		AckWait: 24 * time.Hour, // no redelivery
 	})
 	if err != nil {
 		return 0, fmt.Errorf("make a consumer: %w", err)

@@ -44,8 +44,8 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	return figures, nil
 }
 
-// manyKeys runs ten thousand keys at one job per second, spread over the second, beside a key with
-// a long queue, and publishes single jobs to other keys; busy: beside a neighbour.
+// manyKeys runs ten thousand keys at one job per second, spread over the second, and a key with a
+// long queue, and publishes single jobs to other keys; busy adds a neighbour process.
 func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d, busy: %v", manyKeys, fewJobs,
 		bigKey, busy)
@@ -135,8 +135,8 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 		milliseconds("isolation", what+"bystander's longest stall", stall)), nil
 }
 
-// publishFew gives each key its jobs over one second, which spreads their starts: two at first, so
-// that one waits, and the rest in the next second. All at once would measure the server's
+// publishFew gives each key its jobs over one second, which spreads their starts: two at first, of
+// which one waits, and the rest in the next second. All at once would measure the server's
 // deliveries.
 func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	begin := time.Now()

@@ -51,8 +51,8 @@ type options struct {
 	deep     int           // jobs, for depth
 	budget   int64         // in bytes, for depth; 0: the default
 	out      string        // directory; empty: print only
-	data     string        // directory; empty: none
-	profile  string        // directory; empty: none
+	data     string        // directory; may be empty
+	profile  string        // directory; may be empty
 }
 
 type bench struct {
@@ -80,7 +80,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// Children die with the thread that started them.
+	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	b := &bench{progress: os.Stderr}
 	if b.options, err = parseOptions(args); err != nil {

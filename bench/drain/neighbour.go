@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A neighbour takes all processors now and then, as a process on the same host would, mostly for a
-// few milliseconds.
-// would: all of them together, mostly for a few milliseconds, sometimes for longer.
+// A neighbour sometimes takes all processors together, as a process on the same host would, mostly
+// for a few milliseconds.
 const (
 	// of the time
 	neighbourShare = 0.02
@@ -57,7 +56,7 @@ func thefts(seed uint64, during time.Duration) (all []theft) {
 func runNeighbour(spec neighbourSpec) error {
 	debug.SetGCPercent(-1)
 	processors := runtime.NumCPU()
-	runtime.GOMAXPROCS(processors + 2) // more, so that threads wake at once
+	runtime.GOMAXPROCS(processors + 2) // more than needed: threads must wake at once
 	all := thefts(spec.Seed, spec.Time)
 	begin := monotonic() + int64(100*time.Millisecond)
 	failed := make(chan error, processors)

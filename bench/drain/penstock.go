@@ -155,7 +155,7 @@ func (p *penstock) drain(ctx context.Context, spec drainerSpec, drainers, partit
 		sum, least := 0, partitions
 		for _, d := range p.drainers {
 			text, _ := d.heard("owned")
-			n, _ := strconv.Atoi(text) // nothing yet: 0
+			n, _ := strconv.Atoi(text) // 0 before the first report
 			sum, least = sum+n, min(least, n)
 		}
 		return sum == partitions && least >= partitions/drainers, nil

@@ -20,8 +20,7 @@ const (
 	glance = 10 * time.Millisecond
 )
 
-// process is a child. It reads and writes lines of a word and a value.
-// a value, and reads lines.
+// process is a child, which reads and writes lines of a word and a value.
 type process struct {
 	*proctest.Process
 	name  string
@@ -76,7 +75,7 @@ func (p *process) heard(word string) (value string, ok bool) {
 	return value, ok
 }
 
-// await waits for a word and forgets it.
+// await waits for a word and removes it.
 func (p *process) await(ctx context.Context, word string) (value string, err error) {
 	err = until(ctx, patience, fmt.Sprintf("%s says %q", p.name, word), func() (bool, error) {
 		p.mu.Lock()

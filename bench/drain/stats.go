@@ -84,8 +84,8 @@ func lateness(at []int64, rate float64) []time.Duration {
 	return late
 }
 
-// caughtUp returns the first start at most 10 ms late by the schedule of the very first, or the
-// period's beginning if there is none in its first half. So earlier lateness is not measured.
+// caughtUp returns the first start at most 10 ms late by the very first start's schedule, or the
+// period's beginning if its first half has no such start. So earlier lateness is not measured.
 func caughtUp(at []int64, rate float64, from, to int64) int64 {
 	for k, t := range at {
 		due := float64(at[0]) + float64(k)*1e9/rate

@@ -8,7 +8,6 @@ import (
 
 const ms1 = int64(time.Millisecond)
 
-// every returns n instants an interval apart.
 func every(interval time.Duration, n int) []int64 {
 	at := make([]int64, n)
 	for i := range at {
@@ -212,7 +211,7 @@ func TestStallsExcuseTheStartsDuringAndAfterThem(t *testing.T) {
 				mark: mark{Key: uint32(key), Number: uint32(i)}})
 		}
 	}
-	// key 1 is due at its beginning, the others are due when there is none
+	// key 1 is due at the beginning of the stall, the others are due outside of it
 	all := []stall{{second + 450*ms, second + 590*ms}}
 	var got []time.Duration
 	for _, s := range latenesses(starts, 0, 10*second, all) {

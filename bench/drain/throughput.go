@@ -38,7 +38,7 @@ type throughputSpec struct {
 	Jobs       int
 	Partitions int
 	Memory     int64  // of the drainer; 0: the default
-	Profile    string // file for the processor profile; empty: none
+	Profile    string // file for the processor profile; may be empty
 	Raw, Idle  bool   // measure these too
 }
 
@@ -256,7 +256,7 @@ func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	return float64(t.Jobs) / time.Since(begin).Seconds(), nil
 }
 
-// emptied waits until a policy's stream holds nothing.
+// emptied waits until a policy's stream is empty.
 func (t *throughputRun) emptied(ctx context.Context, policy string) error {
 	return until(ctx, 3*patience, "the queue is empty", func() (bool, error) {
 		n, err := t.broker.Depth(ctx, policy)
@@ -324,7 +324,7 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan time.Time,
 	r throughputResult) (throughputResult, error) {
 	const subject = "bench.echo"
-	// a client that waits in vain says so
+	// the client reports a missing answer
 	echo, err := other.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(m.Data) })
 	if err != nil {
 		return r, fmt.Errorf("answer requests: %w", err)

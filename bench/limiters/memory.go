@@ -73,7 +73,7 @@ func (b *bench) memory(ctx context.Context) ([]table, error) {
 	return append(tables, heapTable(all, held)), nil
 }
 
-// timeOne measures a limiter that knows every key, by cores.
+// timeOne measures a limiter that holds every key, by cores.
 func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requests []string) (
 	samples []sample, err error) {
 
@@ -97,7 +97,7 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 	return samples, err
 }
 
-// fill asks once per key, with strings of its own, like a server's.
+// fill takes once per key, with separate strings, as in a server.
 func fill(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names {
 		if err := l.decide(ctx, strings.Clone(name)); err != nil {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestEachContestantAllows measures everybody for a moment, so none refuses, fails or is opened
-// wrongly.
+// Short measurements check that no contestant refuses, fails or is misconfigured.
 func TestEachContestantAllows(t *testing.T) {
 	b := &bench{options{length: 2 * time.Millisecond}}
 	for _, c := range contestants() {

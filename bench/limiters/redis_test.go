@@ -23,8 +23,7 @@ func testServer(t *testing.T) *redisServer {
 	return server
 }
 
-// TestEachContestantAllowsInRedis measures everybody for a moment, so none refuses, fails or is
-// opened wrongly.
+// Short measurements check that no contestant refuses, fails or is misconfigured.
 func TestEachContestantAllowsInRedis(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 5 * time.Millisecond}}
@@ -86,11 +85,10 @@ func TestKeysAreWeighed(t *testing.T) {
 	}
 }
 
-// TestARecordingIsReplayed has redis-benchmark send what Penstock sent, and looks at what that
-// did.
+// redis-benchmark sends Penstock's commands, and the test checks their effects.
 func TestARecordingIsReplayed(t *testing.T) {
 	server := testServer(t)
-	b := &bench{options{length: 200 * time.Millisecond}} // so that callers wait for each other
+	b := &bench{options{length: 200 * time.Millisecond}} // callers must wait for each other
 	all := redisContestants(server.Addr())
 	ceilings, err := b.ceilings(t.Context(), server, all[:1])
 	if err != nil {

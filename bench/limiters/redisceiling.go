@@ -36,7 +36,8 @@ var pipelines = []int{1, 16}
 // pilot commands estimate the duration
 const pilot = 16 * callers
 
-// ceilings records each algorithm's call for one key, and for as many as a call has under load.
+// ceilings records each algorithm's call for one key, and for the mean number of keys in a call
+// under load.
 func (b *bench) ceilings(ctx context.Context, server *redisServer,
 	all []contestant) ([]*ceiling, error) {
 	var made []*ceiling

@@ -47,7 +47,7 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
 	defer func() { err = errors.Join(err, l.close()) }()
 	requests := set.names(1)
 	if _, err := load(ctx, l, requests, b.length); err != nil {
-		// opens connections, and learns the keys
+		// opens connections, and loads the keys
 		return s, err
 	}
 	before, err := server.scriptCalls(ctx)
@@ -91,7 +91,7 @@ func load(ctx context.Context, l openLimiter, requests []string,
 			for asked := start; asked.Sub(start) < length; {
 				if err := l.decide(ctx, requests[next]); err != nil {
 					failed[i] = err
-					cancel() // the others would go on in vain
+					cancel() // the others would continue needlessly
 					return
 				}
 				answered := time.Now()

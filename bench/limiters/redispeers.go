@@ -20,7 +20,7 @@ const (
 	peerName = "go-redis/redis_rate"
 )
 
-// redisContestants refuse nothing.
+// redisContestants never refuse.
 func redisContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{

@@ -21,7 +21,7 @@ const (
 	glance = 5 * time.Millisecond
 )
 
-// redisServer keeps nothing on disk.
+// redisServer has no persistence.
 type redisServer struct {
 	*redistest.Server
 	rdb *redis.Client // between measurements

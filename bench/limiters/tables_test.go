@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// runs is a timing of so many nanoseconds on one core and on two.
+// runs is a timing in nanoseconds on one core and on two.
 func runs(one, two float64) timing {
 	return timing{cores: [2]series{{{ns: one}}, {{ns: two}}}}
 }

@@ -1,5 +1,4 @@
-// Package outbox measures transactions that insert a row of their own and a job, and how fast a
-// relay submits jobs.
+// Package outbox measures transactions that insert a row and a job, and the speed of a relay.
 package outbox
 
 import (
@@ -42,7 +41,7 @@ func database(b *testing.B) *pgxpool.Pool {
 	return db
 }
 
-// transactions commits rows of the caller's own, each with what insert adds.
+// transactions commits rows of the caller with insert's additions.
 func transactions(b *testing.B, db *pgxpool.Pool, insert func(context.Context, pgx.Tx) error) {
 	b.SetParallelism(8)
 	b.RunParallel(func(pb *testing.PB) {
@@ -61,7 +60,8 @@ func transactions(b *testing.B, db *pgxpool.Pool, insert func(context.Context, p
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tx/s")
 }
 
-// BenchmarkInsert is of transactions with a job in the outbox, with one in River, and with none.
+// BenchmarkInsert compares transactions with a job in the outbox, with a job in River, and without
+// a job.
 func BenchmarkInsert(b *testing.B) {
 	db := database(b)
 	driver := riverpgxv5.New(db)
@@ -92,8 +92,8 @@ func BenchmarkInsert(b *testing.B) {
 	})
 }
 
-// BenchmarkRelay is of one relay, with jobs of 100 keys or of one, and with more jobs that wait
-// behind those that are measured.
+// BenchmarkRelay measures one relay, with jobs of 100 keys or of one, and with more waiting jobs
+// than are measured.
 func BenchmarkRelay(b *testing.B) {
 	for _, keys := range []int{100, 1} {
 		for _, waiting := range []int{0, 100_000} {

@@ -29,7 +29,7 @@ func (b *bench) natsCluster() (all []*node) {
 	return all
 }
 
-// cluster measures n policies with three copies, beside streams of a bare cluster, and submissions
+// cluster compares n policies with three copies to streams of a bare cluster, and submissions
 // before and while more are made.
 func (b *bench) cluster(n int) []figure {
 	ours, others := b.natsCluster(), b.natsCluster()

@@ -89,8 +89,7 @@ func (f fleet) used() (sum float64) {
 	return sum
 }
 
-// during returns each fleet's processor time, in seconds, and the duration.
-// how long that is.
+// during returns each fleet's processor time and the duration, in seconds.
 func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
 	for _, f := range fleets {
 		cpu = append(cpu, -f.used())
@@ -104,8 +103,7 @@ func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
 	return cpu, took
 }
 
-// drainers measures n drainers that empty a queue of n partitions, beside n consumers, and both at
-// rest.
+// drainers compares n drainers that empty a queue of n partitions to n consumers, busy and idle.
 func (b *bench) drainers(n int) []figure {
 	server := b.natsServer()
 	admitter := b.admitterAt(server.url, 1, false, unpaced(fleetJobs, n))
@@ -154,7 +152,7 @@ func (b *bench) drained(n int, role string, server *node, prefix, stream string,
 		100 * idle[0] / all, 100 * idle[1] / all}
 }
 
-// admitters measures submissions to n admitters over NATS, beside publishes.
+// admitters compares submissions to n admitters over NATS to publishes.
 func (b *bench) admitters(n int) []figure {
 	server := b.natsServer()
 	var admitters fleet

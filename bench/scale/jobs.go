@@ -33,7 +33,7 @@ func unpaced(jobs, partitions int) string {
 func (b *bench) keys(n int) []figure    { return b.backlog(n, jobsPerKey*n) }
 func (b *bench) waiting(n int) []figure { return b.backlog(fewKeys, n) }
 
-// backlog measures jobs behind a pause, beside messages of a stream.
+// backlog compares jobs behind a pause to messages of a stream.
 func (b *bench) backlog(keys, jobs int) []figure {
 	ours := b.admitter(strings.TrimSuffix(unpaced(10_000_000, 1), "}") +
 		", target: {http: {url: \"http://127.0.0.1:9/\"}}}")

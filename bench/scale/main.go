@@ -1,5 +1,5 @@
 // Command scale measures how Penstock's cost grows with policies, keys, waiting jobs, drainers and
-// admitters, each beside a bare nats-server doing the same in the same run.
+// admitters, each compared to a bare nats-server with the same work in the same run.
 //
 //	go -C bench run ./scale                              # everything, printed
 //	go -C bench run ./scale -out ../docs                 # and written to docs/scale-*
@@ -98,7 +98,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// Children die with the thread that started them.
+	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	b, err := parse(args)
 	if err != nil {
@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var r report
-	var failed error // the others go on
+	var failed error // continue with the others
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
 			if ctx.Err() != nil {

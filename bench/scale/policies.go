@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// policies measures a file's policies beside as many streams with a durable consumer each.
+// policies compares a file's policies to as many streams with a durable consumer each.
 func (b *bench) policies(n int) []figure {
 	n = min(n, store.MaxPolicies-first)
 	reached := make(chan time.Time, 1)
@@ -60,7 +60,7 @@ func policyTexts(n int, target string) []string {
 	return texts
 }
 
-// how many get their first job, and how many more are made
+// number of first jobs, and of additional policies
 const first = 10
 
 // oneMore returns the median in ms.

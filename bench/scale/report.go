@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// figure is a number of a size, ours and the bare server's; NaN: none.
+// figure is a number of a size, ours and the bare server's; NaN if unknown.
 type figure struct {
 	what, unit string
 	ours, bare float64

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// grpcClient asks one thing repeatedly with little code: a client library takes longer than
+// grpcClient repeats one request with little code, because a client library takes longer than
 // servers.
 type grpcClient struct {
 	conn   net.Conn

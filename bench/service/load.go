@@ -21,7 +21,7 @@ import (
 // sample is one turn of a row.
 type sample struct {
 	perSecond float64
-	p50, p99  time.Duration // of a question; 0: none
+	p50, p99  time.Duration // of a question; 0 if unknown
 	cpu       time.Duration // of the server per question or job; 0: unknown
 }
 
@@ -67,7 +67,6 @@ func (l load) run(ctx context.Context, length time.Duration) (s sample, err erro
 }
 
 // together returns the duration of every answer.
-// answer took.
 func together(ctx context.Context, clients []client,
 	length time.Duration) (took []time.Duration, err error) {
 	each := make([][]time.Duration, len(clients))

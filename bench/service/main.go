@@ -1,6 +1,6 @@
-// Command service measures submissions and checks over HTTP and NATS, single and in batches, beside
-// a plain net/http server, bare requests, raw publishing and envoyproxy/ratelimit. It marks missed
-// goals and exits 0. It needs redis-server.
+// Command service measures submissions and checks over HTTP and NATS, single and in batches, and
+// compares them to a plain net/http server, bare requests, raw publishing and envoyproxy/ratelimit.
+// It marks missed goals and exits 0. It needs redis-server.
 //
 //	go -C bench run ./service                 # everything, printed
 //	go -C bench run ./service -out ../docs    # and written to docs/bench-service.md
@@ -47,7 +47,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// Children die with the thread that started them.
+	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {

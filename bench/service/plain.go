@@ -71,7 +71,7 @@ func answer(w http.ResponseWriter, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// publishing is the least submission: net/http and JetStream's client. It answers when a body is
+// publishing is a minimal submission: net/http and JetStream's client. It answers when a body is
 // stored. A consumer holds the messages like a drainer.
 func publishing(server *embedded.Server) (http.Handler, error) {
 	nc, err := server.Connect()

@@ -45,7 +45,7 @@ func rate(s sample) float64 { return s.perSecond }
 func p50(s sample) float64  { return float64(s.p50) }
 func p99(s sample) float64  { return float64(s.p99) }
 
-// verdict says whether a row reaches its goals, if any.
+// verdict reports whether a row reaches its goals, if it has some.
 func (r *report) verdict(x *row) string {
 	switch {
 	case x.atLeast == 0 && x.mostP50 == 0 && x.mostP99 == 0:

@@ -25,7 +25,7 @@ type row struct {
 	part, name string
 	load       load
 	base       string // row to compare with
-	// goals for the ratios; 0: none
+	// goals for the ratios; 0 without one
 	atLeast, mostP50, mostP99 float64
 	samples                   []sample
 }

@@ -15,7 +15,7 @@ func httpServer(s *httptest.Server) server {
 	return server{"http": s.Listener.Addr().String()}
 }
 
-// A client reads what it is answered to its end, whatever the answer's form, and asks again.
+// A client reads answers of each form completely, and continues.
 func TestAClientReadsWholeAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got, err := io.ReadAll(r.Body)
@@ -24,7 +24,7 @@ func TestAClientReadsWholeAnswers(t *testing.T) {
 		}
 		if r.URL.Path == "/chunks" {
 			for range 3 {
-				_, _ = w.Write(got) // what is missing the client finds
+				_, _ = w.Write(got) // the client detects missing bytes
 				_ = http.NewResponseController(w).Flush()
 			}
 			return
@@ -70,7 +70,6 @@ func TestAnotherStatusIsAnError(t *testing.T) {
 	}
 }
 
-// failing is a client whose n-th question fails.
 type failing struct{ n int }
 
 func (f *failing) close() {}
@@ -91,7 +90,7 @@ func TestALoadEndsWithItsFirstFailure(t *testing.T) {
 	}
 }
 
-// Ratios are of the same round, for the machine is not the same in the next.
+// Ratios are computed within a round, because the machine's speed varies.
 func TestRatiosAreOfTheSameRound(t *testing.T) {
 	at := func(rates ...float64) (samples []sample) {
 		for _, r := range rates {

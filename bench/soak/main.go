@@ -1,7 +1,6 @@
-// Command soak has an admitter with drainer and NATS server do everything for an hour, with ever
-// new keys and names. It draws what the process holds, and exits 1 unless the second half is level.
-//
-// with status 1 unless the second half is level.
+// Command soak exercises an admitter with drainer and NATS server for an hour, with new keys and
+// names all the time. It draws the process's resources, and exits 1 unless the second half is
+// level.
 //
 //	go -C bench run ./soak -for 10m -profiles /tmp/profiles
 //	go -C bench run ./soak -for 1h -out ../docs    # and written to docs/soak.md and docs/soak.svg
@@ -39,7 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	// Children die with the thread that started them.
+	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	length := flag.Duration("for", time.Hour, "how long the traffic lasts")
 	out := flag.String("out", "", "directory of the page and the picture; empty: print only")

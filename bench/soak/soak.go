@@ -29,7 +29,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// every is how often is measured what the admitter holds.
+// every is the interval of measurements of the admitter's resources.
 const every = 5 * time.Second
 
 // soak is one run: its traffic and its measurements.
@@ -160,8 +160,8 @@ const (
 	profileRate = 128 << 10
 )
 
-// without returns the bytes in a heap profile (debug=1) that a function did not allocate. Like
-// pprof, it scales each sample by the probability that an object of its size is sampled.
+// without returns the bytes in a heap profile (debug=1) except for one function's. Like pprof, it
+// scales each sample by the probability that an object of its size is sampled.
 func without(function string, profile []byte) (bytes float64) {
 	for sample := range strings.SplitSeq(string(profile), "\n\n") {
 		for line := range strings.Lines(sample) {
@@ -204,7 +204,7 @@ func (s *soak) half(curve int) (points plotter.XYs) {
 }
 
 // trend returns the Theil-Sen line through points: the median slope of all pairs, and the value at
-// 0. It is robust against moments in which the machine stood still.
+// 0. It is robust against stalls of the machine.
 func trend(points plotter.XYs) (slope, at0 float64) {
 	var slopes []float64
 	for i, p := range points {

@@ -11,7 +11,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// filled fills the curves of a soak of 200 samples with one value for each.
 func filled(value func(i int) float64) *soak {
 	s := &soak{}
 	for i := range 200 {
@@ -79,7 +78,7 @@ func TestWithout(t *testing.T) {
 # runtime.MemStats
 # Alloc = 1: 2 [
 `
-	// one sampled object of 128 bytes stands for some 1024 of them
+	// one sampled object of 128 bytes represents about 1024
 	if got := without(fileBuffers, []byte(profile)); math.Abs(got-profileRate-64) > 1 {
 		t.Errorf("%v bytes", got)
 	}

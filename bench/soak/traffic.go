@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// policies are the permanent ones. Everything that they remember for a time expires in far less
-// than half an hour.
+// policies are the permanent ones. Everything that they keep for a time expires in far less than
+// half an hour.
 const policies = `
 targets: {allow: [127.0.0.0/8]}
 policies:
@@ -54,8 +54,8 @@ var (
 		"/v1/buckets?by=refused"}
 )
 
-// answer is the target of all jobs: it refuses those of the policy bad, and fails or throttles a
-// few others.
+// answer is the target of all jobs: it refuses jobs of the policy bad, and fails or throttles a few
+// others.
 func answer(l net.Listener) {
 	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch luck := rand.IntN(100); {
@@ -89,7 +89,7 @@ func (s *soak) deeds() []deed {
 		_, text := ask("POST", "/v1/jobs/"+queues[n%4]+"/later-"+fresh(n), "{}",
 			"Penstock-Not-Before", "30s", "Penstock-Tag", "later")
 		var a struct{ Job string }
-		_ = json.Unmarshal(text, &a) // a refusal has none
+		_ = json.Unmarshal(text, &a) // a refusal has no document
 		return "/v1/jobs/" + a.Job
 	}
 	return []deed{
@@ -165,11 +165,11 @@ func (s *soak) deeds() []deed {
 	}
 }
 
-// atOnce bounds the concurrent actions of a kind. Further ones are dropped, so that slow answers do
-// not accumulate.
+// atOnce bounds the concurrent actions of a kind. Further ones are dropped, because slow answers
+// must not accumulate.
 const atOnce = 50
 
-// begin starts all traffic, which goes on until ctx ends.
+// begin starts all traffic, which continues until ctx ends.
 func (s *soak) begin(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for _, d := range s.deeds() {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// clients writes a file of clients whose tokens are their names; each line is a name and what
-// follows it in the file.
+// clients writes a file of clients whose tokens are their names; each line is a name and the rest
+// of its entry.
 func clients(t *testing.T, lines ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "tokens.yaml")
@@ -79,7 +79,7 @@ func TestClientsSeeAndChangeTheirOwn(t *testing.T) {
 		t.Errorf("nobody: %+v", r)
 	}
 
-	// SIGHUP reads the clients again with everything else, and takes nothing of a bad file.
+	// SIGHUP reads the clients with the configuration, or neither if one is invalid.
 	relist(t, file, "root rights: [raed], policies: ['*']")
 	p.Signal(syscall.SIGHUP)
 	eventually(t, "the bad file is told of", func() bool {
@@ -99,7 +99,7 @@ func TestClientsSeeAndChangeTheirOwn(t *testing.T) {
 	}
 }
 
-// The metrics of a drainer are for clients that may read; whether it lives it says to everybody.
+// A drainer's metrics need the right to read; its health is public.
 func TestADrainerKnowsTheSameClients(t *testing.T) {
 	file := clients(t, "root rights: [read], policies: ['*']",
 		"other rights: [admin], policies: ['*']")

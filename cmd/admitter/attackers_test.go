@@ -17,8 +17,8 @@ import (
 const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, " +
 	"capacity: 1000}]"
 
-// 300 clients that announce large bodies, send one byte and fall silent take nothing from those who
-// send theirs, and are sent away within seconds.
+// Clients that stall in the middle of a large body hold neither budget nor, after seconds, a
+// connection.
 func TestSlowClientsDelayNoOthers(t *testing.T) {
 	p := launch(t, "--config", configure(t, oneQueue)).ready()
 	const slow = 300
@@ -71,8 +71,8 @@ func TestSlowClientsDelayNoOthers(t *testing.T) {
 		longest, time.Since(began))
 }
 
-// A page of any site can make its own name lead to a visitor's machine; what it asks there is of
-// its own site.
+// A page of any site can make its own name resolve to a visitor's machine; then its requests are
+// same-site.
 func TestDNSRebindingIsRefused(t *testing.T) {
 	p := launch(t, "--config", configure(t, "")).ready()
 	for host, status := range map[string]int{"evil.example:8080": 421, "localhost:8080": 200,
@@ -85,7 +85,7 @@ func TestDNSRebindingIsRefused(t *testing.T) {
 	}
 }
 
-// What a drainer can reach is more than what those may reach who write policies through the API.
+// Drainers reach more of the network than clients that write policies through the API may.
 func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	var inside atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -117,15 +117,13 @@ func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 		!strings.Contains(body, `"field":"target.http.headers"`) {
 		t.Errorf("headers from files: %d %s", status, body)
 	}
-	// The operator's own policies may reach this machine.
 	if status, body := p.post("/v1/jobs/own/a", "x"); status != http.StatusAccepted {
 		t.Fatal(status, body)
 	}
 	eventually(t, "the operator's target is called", func() bool { return inside.Load() == 1 })
 }
 
-// A job's credentials are for its target alone: neither the API nor the log tells them, and a
-// replay has them still.
+// A job's credentials appear neither in the API nor in the log, and a replay still has them.
 func TestForwardedCredentialsDoNotShow(t *testing.T) {
 	const secret = "Bearer of-the-job"
 	var served atomic.Int64

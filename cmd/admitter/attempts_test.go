@@ -11,18 +11,17 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// attempt is what a client tries that it may not. It is refused, or what it gets has nothing of
-// others in it.
+// attempt is a forbidden request. It is refused, or its answer reveals no data of others.
 type attempt struct {
 	as, method, path, body string
 	header                 []string
 	status                 int // 0: any refusal
 }
 
-// attempts are those over HTTP, by tokens whose names are theirs: red's clients in a world with
-// blue ones, and those of the tenant "mine" of red beside the tenant "other".
+// attempts are over HTTP, by tokens with their clients' names: red's clients beside blue ones, and
+// those of red's tenant "mine" beside the tenant "other".
 var attempts = []attempt{
-	// Who is nobody.
+	// Without a token.
 	{as: "", method: "GET", path: "/v1/policies", status: 401},
 	{as: "guessed", method: "GET", path: "/v1/policies", status: 401},
 	{as: "", method: "GET", path: "/v1/policies?token=red", status: 401},
@@ -39,7 +38,7 @@ var attempts = []attempt{
 		header: []string{"X-Forwarded-User", "root"}},
 	{as: "", method: "GET", path: "/console/main.js", status: 200},
 
-	// Who submits for the tenant "mine": elsewhere, by another way, as somebody else.
+	// With the right to submit for the tenant "mine".
 	{as: "submits", method: "POST", path: "/v1/jobs/blue/acme", status: 403},
 	{as: "submits", method: "POST", path: "/v1/jobs/red/other", status: 403},
 	{as: "submits", method: "POST", path: "/v1/jobs/red/mine", status: 403},
@@ -73,7 +72,7 @@ var attempts = []attempt{
 	{as: "submits", method: "DELETE", path: "/v1/schedules/red/mine.1?name=x", status: 403},
 	{as: "submits", method: "GET", path: "/v1/schedules/red", status: 403},
 
-	// … what a job asks of drainers.
+	// Job headers that drainers act on.
 	{as: "submits", method: "POST", path: "/v1/jobs/red-hooks/mine.1", status: 409},
 	{as: "submits", method: "POST", path: "/v1/schedules/red-hooks/mine.1", body: "x",
 		header: []string{"Penstock-Schedule", "@every 1s", "Penstock-Schedule-Name", "x"}},
@@ -89,14 +88,14 @@ var attempts = []attempt{
 	asks("Penstock-Forward-Host", "target.test"), asks("Penstock-Wait", "1000h"),
 	asks("Penstock-Tag", strings.Repeat("t", 65)),
 
-	// Who checks.
+	// With the right to check.
 	{as: "checks", method: "POST", path: "/v1/check/door/other", status: 403},
 	{as: "checks", method: "DELETE", path: "/v1/check/door/other", status: 403},
 	{as: "checks", method: "GET", path: "/v1/check/blue/acme", status: 403},
 	{as: "checks", method: "POST", path: "/v1/jobs/door/mine.1", status: 403},
 	{as: "checks", method: "GET", path: "/v1/policies", status: 403},
 
-	// Who reads for the tenant: what is of all keys, and of others.
+	// With the right to read for the tenant.
 	{as: "reads", method: "GET", path: "/v1/jobs/red/other", status: 403},
 	{as: "reads", method: "GET", path: "/v1/jobs/red/other?tag=t", status: 403},
 	{as: "reads", method: "GET", path: "/v1/jobs/red:2?body=1", status: 403},
@@ -120,7 +119,7 @@ var attempts = []attempt{
 	{as: "reads", method: "DELETE", path: "/v1/jobs/red:2", status: 403},
 	{as: "reads", method: "PATCH", path: "/v1/jobs/red:2?run=1", status: 403},
 
-	// Who operates for the tenant: what others have, one by one and in bulk.
+	// With the right to operate for the tenant.
 	{as: "operates", method: "DELETE", path: "/v1/jobs/red:2", status: 403},
 	{as: "operates", method: "DELETE", path: "/v1/jobs/blue:2", status: 403},
 	{as: "operates", method: "PATCH", path: "/v1/jobs/red:2?run=1", status: 403},
@@ -149,7 +148,7 @@ var attempts = []attempt{
 	{as: "operates", method: "GET", path: "/v1/jobs/red/mine.1", status: 403},
 	{as: "operates", method: "PUT", path: "/v1/policies/red", status: 403},
 
-	// Who is admin of red: others' policies, and what drainers can reach and read.
+	// With admin rights for red.
 	{as: "admins", method: "PUT", path: "/v1/policies/blue", body: aims("http://target.test"),
 		status: 403},
 	{as: "admins", method: "DELETE", path: "/v1/policies/blue?purge=1", status: 403},
@@ -166,17 +165,16 @@ var attempts = []attempt{
 		`"http://target.test","headers":{"X":{"file":"/etc/passwd"}}}}}`),
 	writes(`{"algorithm":"leaking_bucket","outflow":"1/s","capacity":9,"target":{"http":{"url":` +
 		`"http://target.test","sign":{"hmac_file":"/etc/passwd"}}}}`),
-	// outcomes that say what red's target answers, signed as blue's
+	// outcomes of red's target, signed as blue's
 	writes(`{"algorithm":"leaking_bucket","outflow":"1/s","capacity":9,"callbacks":"blue-hooks"}`),
 
-	// A page in the browser of whoever may do everything.
+	// Another site's page in an operator's browser.
 	page("Sec-Fetch-Site", "cross-site"), page("Sec-Fetch-Site", "same-site"),
 	page("Origin", "https://evil.test"), page("Origin", "null"),
 	{as: "root", method: "GET", path: "/v1/policies", status: 421,
 		header: []string{"Host", "evil.test"}},
 }
 
-// calls tries to have an outcome posted where a callback may not go.
 func calls(url string) attempt { return asks("Penstock-Callback", url) }
 
 func asks(name, value string) attempt {
@@ -199,7 +197,7 @@ func page(header ...string) attempt {
 		status: 403}
 }
 
-// TestAttemptsToReachInsideFail: each is refused, tells nothing of others, and changes nothing.
+// Each attempt is refused, reveals no data of others and has no effect.
 func TestAttemptsToReachInsideFail(t *testing.T) {
 	var asked atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +236,7 @@ policies:
 	}
 	p.sends("POST", "/v1/schedules/blue/acme", "secret-of-others", 201, append([]string{
 		"Penstock-Schedule", "@yearly", "Penstock-Schedule-Name", "nightly"}, root...)...)
-	stands := map[string]string{ // what there is, and what must be said of it before and after
+	stands := map[string]string{ // by path, the expected state before and after
 		"/v1/buckets/blue/acme":  `"depth":1`,
 		"/v1/buckets/red/other":  `"depth":1`,
 		"/v1/jobs/blue:2?body=1": `"priority":0`,

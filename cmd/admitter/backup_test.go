@@ -16,10 +16,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestALostDirectoryComesBack: jobs, how often they were tried, dead letters, policies and limits
-// of keys are those of the backup; what came after it is gone, and nobody takes a new job for it.
+// A backup restores jobs with their attempts, dead letters, policies and overrides; new jobs do not
+// get an old one's identity.
 func TestALostDirectoryComesBack(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	target := &bank{keys: map[string][]string{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -43,7 +43,7 @@ policies:
 	run := func(want int, says string, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), proctest.Program("admitter"), args...)
-		out, _ := cmd.CombinedOutput() // how it ended is its status
+		out, _ := cmd.CombinedOutput() // the status is checked below
 		if status := cmd.ProcessState.ExitCode(); status != want ||
 			!strings.Contains(string(out), says) {
 			t.Errorf("%s: %d %s", args, status, out)
@@ -96,7 +96,7 @@ policies:
 	if repeat.status != 202 || !repeat.Duplicate {
 		t.Errorf("a repeat of a job that waits is %+v", repeat)
 	}
-	// The number of the job that is gone is given again; what the target knows it by is not.
+	// The lost job's number is reused, but not the id that its target saw.
 	p.posts("/v1/jobs/pay/a", "new", 202)
 	eventually(t, "it runs", func() bool { return len(target.asked("new")) == 1 })
 	if gone, now := target.asked("too late")[0], target.asked("new")[0]; gone == now {
@@ -104,17 +104,16 @@ policies:
 	}
 	p.stop()
 
-	// Of what is not there is no backup, and no file that looks like one.
+	// A backup of an empty directory fails without leaving a file.
 	none := filepath.Join(dir, "none.tar")
 	run(1, "no installation with the prefix penstock", "backup", none, "--nats-url",
 		natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"}).URL())
 	if _, err := os.Stat(none); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", none, err)
 	}
-	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file) // nobody runs
+	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file) // no process runs
 }
 
-// sends makes a request that is answered with a status.
 func (p *process) sends(method, path, body string, status int, header ...string) {
 	p.t.Helper()
 	if r := p.ask(method, path, body, header...); r.status != status {

@@ -19,11 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// beside is what the process serves beside the API. It outlives the process's work.
+// beside holds the servers other than the API's. It outlives the process's work.
 type beside struct {
 	*daemon.Process
 	listeners []net.Listener
-	ready     string // the end of the line that says so
+	ready     string // suffix of the ready line
 	reloads   []func(next config.Config) error
 	parts     []func(context.Context) error
 }
@@ -105,8 +105,8 @@ func (b *beside) gateways(ctx context.Context, limits *limiter.Factory,
 	return nil
 }
 
-// outlets serves the proxies for outbound calls. After the end of ctx, requests that have started
-// go on, and others are refused.
+// outlets serves the proxies for outbound calls. After the end of ctx, started requests continue,
+// and others are refused.
 func (b *beside) outlets(ctx context.Context, o outbound.Options) error {
 	c := b.Config
 	for i, of := range c.Outbound {

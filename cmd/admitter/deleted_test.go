@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestADeletedDataDirectoryIsSetUpAgain: at the next start, to which a running process gives way
-// soon, because what its server still writes is in no directory any more.
+// A server without its directory writes to deleted files, so the process ends soon, and the next
+// one sets the directory up.
 func TestADeletedDataDirectoryIsSetUpAgain(t *testing.T) {
 	t.Parallel()
 	for _, running := range []bool{true, false} {

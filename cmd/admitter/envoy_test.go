@@ -17,20 +17,18 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// bare sends and takes messages as they are; internal/envoytest asks with Envoy's own types.
+// bare passes messages unchanged; internal/envoytest uses Envoy's own types.
 type bare struct{}
 
 func (bare) Marshal(v any) ([]byte, error)         { return *v.(*[]byte), nil }
 func (bare) Unmarshal(text []byte, into any) error { *into.(*[]byte) = text; return nil }
 func (bare) Name() string                          { return "proto" }
 
-// gateway asks an admitter.
 type gateway struct {
 	t    *testing.T
 	conn *grpc.ClientConn
 }
 
-// gateway connects to the address of the ready line.
 func (p *process) gateway() gateway {
 	p.t.Helper()
 	words, err := p.Ready(p.t.Context())
@@ -47,7 +45,7 @@ func (p *process) gateway() gateway {
 	return gateway{p.t, conn}
 }
 
-// passes asks about a descriptor of the domain edge, whose answer begins with its code: 1 or 2.
+// passes asks for a descriptor of the domain edge, whose answer begins with its code: 1 or 2.
 func (g gateway) passes(key, value string) bool {
 	g.t.Helper()
 	text := func(to []byte, number protowire.Number, text string) []byte {
@@ -74,13 +72,13 @@ func limits(t *testing.T, dir, name, more string) {
 	}
 }
 
-// Gateways are answered beside everything else, and files are followed. When the process is told to
-// stop its health says so at once, and it goes on answering.
+// The process follows the files of gateways. On SIGTERM its health changes at once, and it
+// continues to answer.
 func TestGatewaysAreAnswered(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	dir := t.TempDir()
 	limits(t, dir, "a.yaml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n")
-	p := launch(t, "--lame-duck", "5m", // longer than anything is waited for here
+	p := launch(t, "--lame-duck", "5m", // outlasts the test
 		"--config", configure(t, "envoy: {listen: '127.0.0.1:0', files: ['"+dir+"']}\n"))
 	g := p.gateway()
 	for i := range 3 {
@@ -126,9 +124,8 @@ func TestGatewaysAreAnswered(t *testing.T) {
 	}
 }
 
-// Two admitters count together where limits are in Redis.
 func TestGatewaysShareLimits(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	redis := redistest.Start(t)
 	dir := t.TempDir()
 	limits(t, dir, "a.yml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n")
@@ -146,7 +143,7 @@ func TestGatewaysShareLimits(t *testing.T) {
 }
 
 func TestBadLimitsOfGatewaysAreReported(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	dir := t.TempDir()
 	limits(t, dir, "bad.yaml", "- {key: ip, rate_limits: {}}\n")
 	limits(t, dir, "worse.yaml", "- {}\n")

@@ -10,10 +10,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// A configuration counts as soon as its file is there, without a signal: what mounts files, as
-// Kubernetes does, sends none.
+// A changed file applies without a signal: Kubernetes, for example, sends none when it mounts
+// files.
 func TestAConfigurationIsFollowed(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	file := configure(t, "policies: [{name: a, algorithm: token_bucket, capacity: 2, "+
 		"refill: 1/s}]\n")
 	p := launch(t, "--config", file).ready()
@@ -45,10 +45,10 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 	p.stop()
 }
 
-// Secrets of a connection that is there already count when it is made again, which the server sees
-// to when it does not take the former one any more.
+// New secrets apply when the connection is made again, which the server forces when it rejects the
+// old ones.
 func TestAPasswordAtNATSIsFollowed(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	users := newNATSUsers(t)
 	secret := filepath.Join(users.dir, "password")
 	password := func(text, hash string) {

@@ -13,9 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestProducersCannotSetHeadersOfNATSTargets: of two chained policies, a job of the first that
-// forwarded another's Nats-Msg-Id was lost before the second, and Host or X-Forwarded-For were the
-// producer's to say.
+// Producers may set neither another job's Nats-Msg-Id, which once lost a job between chained
+// policies, nor Host or X-Forwarded-For.
 func TestProducersCannotSetHeadersOfNATSTargets(t *testing.T) {
 	arrived := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -37,7 +36,7 @@ policies:
 	}
 	defer nc.Close()
 
-	const form = "application/x-www-form-urlencoded" // as curl -d says
+	const form = "application/x-www-form-urlencoded" // curl's default for -d
 	for path, header := range map[string][2]string{
 		"/v1/jobs/first/a":  {"Penstock-Forward-Nats-Msg-Id", "k order-1"},
 		"/v1/jobs/first/b":  {"Penstock-Forward-Penstock-Key", "x"},
@@ -53,7 +52,7 @@ policies:
 		}
 	}
 
-	// Plain NATS publishers pass no door.
+	// Plain NATS publishers bypass the admitter's checks.
 	for _, m := range []*nats.Msg{
 		{Subject: "penstock.jobs.first.a",
 			Header: nats.Header{"Penstock-Forward-Nats-Msg-Id": {"k order-1"}}, Data: []byte("x")},
@@ -73,7 +72,7 @@ policies:
 		})
 	}
 
-	// What is allowed arrives, and nothing else has.
+	// Only permitted headers arrive.
 	p.send("POST", "/v1/jobs/first/a", `{"amount":1}`, "Content-Type", form)
 	if got := <-arrived; got != `POST / application/json {"amount":1}` {
 		t.Errorf("the chained job arrived as %q", got)
@@ -84,7 +83,7 @@ policies:
 		t.Errorf("the job of the narrow policy arrived as %q", got)
 	}
 
-	// No policy's target is a subject of Penstock's own.
+	// No policy may target Penstock's own subjects.
 	put :=
 		`{"name":"sly","algorithm":"leaking_bucket","outflow":"1/s","capacity":1,"target":{"nats":{"subject":"penstock.admitted.last.k"}}}`
 	if got := p.send("PUT", "/v1/policies/sly", put, "Content-Type",

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// What is left of a limit of all keys, and of one that policies share, stands in metrics and in the
-// state of a bucket.
+// Metrics and bucket states report the remaining units of global and shared limits.
 func TestRemaindersOfLimitsAreReported(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer target.Close()
 	p := launch(t, "--drain", "--config", configure(t, `drain: {lease: 2s}

@@ -8,12 +8,11 @@ import (
 	"testing"
 )
 
-// dumps are what a log line of a person's own words never holds: Go's forms of structs, maps,
-// pointers and missing errors, and keys in the form that subjects have.
+// dumps matches Go's formatting of structs, maps, pointers and missing errors, and keys in subject
+// form.
 var dumps = regexp.MustCompile(`<nil>|map\[|&\{|\{[A-Z]\w+:|0x[0-9a-f]{6}|%!|tenant%20`)
 
-// TestTheLogHasNoGoDumps: jobs that end in every way, a policy that is changed and one that cannot
-// be.
+// TestTheLogHasNoGoDumps covers all ends of jobs, and valid and invalid changes of a policy.
 func TestTheLogHasNoGoDumps(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

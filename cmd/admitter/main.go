@@ -1,6 +1,6 @@
 // Command admitter serves Penstock's API: it accepts jobs and answers checks over HTTP and NATS.
-// Without nats.url it starts an embedded NATS server, and with --drain a drainer, so that one
-// process is enough to begin with.
+// Without nats.url it starts an embedded NATS server, and with --drain it also runs a drainer, so
+// one process suffices.
 //
 //	admitter --config FILE            serve
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target

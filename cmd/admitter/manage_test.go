@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// operate asks the management API for a document of one kind.
 func operate[T any](p *process, method, path, body string, status int) T {
 	p.t.Helper()
 	r := p.ask(method, path, body)
@@ -43,10 +42,9 @@ type jobDocument struct {
 	ETAMS    *int64 `json:"eta_ms"`
 }
 
-// allowLoopback lets policies that are made over the API have targets on this machine.
+// allowLoopback permits policies of the API to have targets on this machine.
 const allowLoopback = "targets: {allow: [127.0.0.0/8]}\n"
 
-// TestManage runs an operator's day on a real process, with drainer and target.
 func TestManage(t *testing.T) {
 	var calls, refused atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +57,7 @@ func TestManage(t *testing.T) {
 	defer target.Close()
 	p := launch(t, "--config", configure(t, allowLoopback), "--drain").ready()
 
-	// A policy made now takes jobs now; an override of its key and a pause hold at once.
+	// A new policy takes jobs at once; an override and a pause apply at once.
 	const document = `{"algorithm":"leaking_bucket","outflow":"%d/s","capacity":20,"partitions":2,` +
 		`"target":{"http":{"url":%q}}}`
 	operate[any](p, "PUT", "/v1/policies/acme", fmt.Sprintf(document, 1000, target.URL), 201)
@@ -99,7 +97,7 @@ func TestManage(t *testing.T) {
 		t.Errorf("listed %+v", list)
 	}
 
-	// Cancelled jobs are gone from JetStream, too.
+	// Cancelled jobs are deleted from JetStream.
 	if job := operate[jobDocument](
 		p, "DELETE", "/v1/jobs/"+ids[0], "", 200); job.State != "cancelled" {
 		t.Errorf("cancelled: %+v", job)
@@ -122,12 +120,12 @@ func TestManage(t *testing.T) {
 		t.Errorf("cancelled jobs left letters: %v", dead)
 	}
 
-	// What waits follows a change: resumed, it starts.
+	// Waiting jobs follow a change.
 	submit("a", "x")
 	operate[any](p, "POST", "/v1/resume/acme/a", "", 200)
 	eventually(t, "the resumed job ran", func() bool { return calls.Load() == 2 })
 
-	// A pause of the policy holds every bucket, and survives the policy's change.
+	// A policy's pause holds every bucket, and survives a change of the policy.
 	operate[any](p, "POST", "/v1/pause/acme", "", 200)
 	eventually(t, "the pause holds", func() bool { return bucket("c").Paused })
 	submit("c", "x")
@@ -138,7 +136,7 @@ func TestManage(t *testing.T) {
 	operate[any](p, "POST", "/v1/resume/acme", "", 200)
 	eventually(t, "the resumed job runs", func() bool { return calls.Load() == 3 })
 
-	// A letter that is replayed is a job again.
+	// A replayed letter is a job again.
 	submit("d", "bad")
 	var letters struct {
 		Letters []struct {
@@ -159,8 +157,7 @@ func TestManage(t *testing.T) {
 	p.stop()
 }
 
-// TestChangesReachWaitingJobs: jobs that were accepted under another target, or other rules for
-// retries, follow the new ones.
+// Waiting jobs follow the new target and retries.
 func TestChangesReachWaitingJobs(t *testing.T) {
 	var atOld, atNew atomic.Int64
 	counting := func(calls *atomic.Int64, status int) string {
@@ -223,9 +220,9 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 	p.stop()
 }
 
-// TestAPolicyIsDeletedWithItsJobs: on a real process, with jobs that wait, back off and run.
+// TestAPolicyIsDeletedWithItsJobs in all states: waiting, backing off and running.
 func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	running, finish := make(chan struct{}, 10), make(chan struct{})
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); string(body) == "bad" {
@@ -292,7 +289,7 @@ func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 		t.Errorf("left: %v", dead)
 	}
 
-	// The same name again, at once: it begins with nothing, and all of its jobs run.
+	// A new policy of the same name starts empty, and its jobs run.
 	operate[any](p, "PUT", "/v1/policies/acme",
 		strings.Replace(document, `"partitions":2`, `"partitions":1`, 1), 201)
 	for range 5 {

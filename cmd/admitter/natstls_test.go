@@ -28,7 +28,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	}
 	p := launch(t, "--config", configure(t, closedPolicies), "--nats-users", users.file,
 		"--nats-listen", "0.0.0.0:0").ready()
-	p.posts("/v1/jobs/mail/k", "x", 202) // whoever is inside needs no certificate
+	p.posts("/v1/jobs/mail/k", "x", 202) // the process itself needs no certificate
 
 	address := strings.TrimPrefix(p.nats, "tls://0.0.0.0")
 	if address == p.nats {
@@ -70,7 +70,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 		t.Errorf("who speaks plainly is answered %q", got)
 	}
 
-	// A bad certificate changes nothing, and a good one is shown to who comes after.
+	// An invalid certificate is ignored; a valid one is used for new connections.
 	shown := func() (serial string) {
 		config := authority.Client("shop")
 		config.VerifyConnection = func(s tls.ConnectionState) error {
@@ -96,7 +96,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	authority.Issue("server")
 	eventually(t, "the new certificate is shown", func() bool { return shown() != before })
 
-	// Other users change nothing of it.
+	// It survives a change of the users.
 	users.add("gate", roles.Checker, ", policies: [polite]")
 	eventually(t, "the users have changed", func() bool {
 		return strings.Contains(p.Log.String(),
@@ -110,7 +110,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	}
 }
 
-// plainly asks a server without TLS whether it is there, and returns what it says.
+// plainly returns the first bytes of a server without TLS.
 func plainly(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -129,6 +129,6 @@ func plainly(t *testing.T, address string) string {
 	if _, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	rest, _ := io.ReadAll(said) // an error is how the server ends it
+	rest, _ := io.ReadAll(said) // the server closes the connection
 	return info + string(rest)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// natsUsers are users of the embedded server, with their seeds.
 type natsUsers struct {
 	t     *testing.T
 	dir   string
@@ -29,7 +28,6 @@ func newNATSUsers(t *testing.T) *natsUsers {
 	return &natsUsers{t: t, dir: dir, file: filepath.Join(dir, "users.yaml")}
 }
 
-// add lists a user, and returns the file of its seed.
 func (u *natsUsers) add(name string, role roles.Role, more string) (seedFile string) {
 	u.t.Helper()
 	pair, err := nkeys.CreateUser()
@@ -63,7 +61,7 @@ func (u *natsUsers) write() {
 	}
 }
 
-// as connects as a user, whose answers come to its own inbox.
+// as connects as a user with its own inbox.
 func (u *natsUsers) as(url, name string) *nats.Conn {
 	u.t.Helper()
 	option, err := nats.NkeyOptionFromSeed(u.seed(name))
@@ -86,7 +84,7 @@ policies:
   - {name: polite, algorithm: token_bucket, capacity: 100, refill: 100/s}
 `
 
-// denied reports whether the server has refused what a connection did last.
+// denied reports whether the server refused the connection's last operation.
 func denied(nc *nats.Conn) bool {
 	_ = nc.FlushTimeout(waittest.Patience())
 	err := nc.LastError()
@@ -107,7 +105,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	if nc, err := nats.Connect(p.nats); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("nobody in particular gets %v, %v", nc, err)
 	}
-	// Other processes of the installation come with their own.
+	// Other processes of the installation have their own seeds.
 	t.Setenv("PENSTOCK_NATS_NKEY_FILE", drainerSeed)
 	drainer := launchProgram(t, "drainer", "--nats-url", p.nats)
 	if _, err := drainer.Ready(t.Context()); err != nil {
@@ -142,7 +140,6 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A worker is given the jobs, and reports that they are done.
 	offers, err := runner.QueueSubscribeSync("penstock.work.mail", "workers")
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +148,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var valve string // the id of the drainer, which its offers tell
+	var valve string // the drainer's id, from its offers
 	for done := 0; done < 3; {
 		offer, err := offers.NextMsg(waittest.Patience())
 		if err != nil {
@@ -168,7 +165,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job.Header.Get("Penstock-Status") != "go" {
-			continue // it came too late, on this machine
+			continue // it came too late on this machine
 		}
 		outcome := &nats.Msg{Subject: job.Reply, Header: nats.Header{"Penstock-Status": {"done"}}}
 		if answer, err := runner.RequestMsg(outcome, waittest.Patience()); err != nil ||
@@ -182,7 +179,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	}
 	t.Run("attacks", func(t *testing.T) { attackNATS(t, users, p, valve) })
 
-	// A user that is taken out of the file is gone, and what the others do goes on.
+	// A user that was removed from the file is disconnected; the others stay.
 	users.lines = users.lines[1:]
 	users.write()
 	eventually(t, "the shop is locked out", func() bool { return !shop.IsConnected() })
@@ -193,9 +190,8 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	}
 }
 
-// attackNATS tries, as each user, what is not its own. Nothing may get through: what is published
-// or subscribed to is refused, and what a server or a process would do on an attacker's behalf has
-// no effect.
+// attackNATS tries, as each user, operations beyond its role. The server must refuse them, and
+// requests with foreign reply subjects must have no effect.
 func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 	const victim = "penstock.jobs.stripe.victim"
 	root := users.as(p.nats, "second")
@@ -203,7 +199,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 	if err != nil || !strings.Contains(string(kept.Data), `"seq":1`) {
 		t.Fatal(kept, err)
 	}
-	// what must not change: the policies, and the queue of which only one job is known
+	// what must stay: the policies, and the queue with its one job
 	state := func() (text string) {
 		t.Helper()
 		for _, stream := range []string{"PENSTOCK_stripe", "KV_PENSTOCK_POLICIES"} {
@@ -233,13 +229,13 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 			"penstock.job.stripe.1",                       //
 			"penstock.bucket.stripe.k",                    //
 			"penstock.admitted.mail.k",                    // the admitter's alone
-			"penstock.dead.mail.k",                        // a dead letter that is none
-			"penstock.event.mail.k",                       // an event that is none
+			"penstock.dead.mail.k",                        // a forged dead letter
+			"penstock.event.mail.k",                       // a forged event
 			"penstock.valve.mail.0",                       // cancels and purges
 			"penstock.valve.stripe.0",                     //
-			"penstock.work.mail",                          // an offer that is none
+			"penstock.work.mail",                          // a forged offer
 			"penstock.answer.stripe.x.r1",                 // the outcome of another's job
-			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, to who waits for it
+			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, for a waiting submitter
 			"$JS.API.STREAM.PURGE.PENSTOCK_mail",          //
 			"$JS.API.STREAM.DELETE.PENSTOCK_stripe",
 			"$JS.API.STREAM.MSG.GET.PENSTOCK_stripe",
@@ -255,7 +251,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 			"$KV.PENSTOCK_POLICIES.mail", // rewrite a policy
 			"$KV.PENSTOCK_PARTITIONS.mail.0",
 			"$SYS.REQ.SERVER.PING",
-			"_INBOX.victim.1", // answers that are none
+			"_INBOX.victim.1", // forged answers
 		} {
 			attacks = append(attacks, attack{user, "publish", subject})
 		}
@@ -279,7 +275,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 		nc.Close()
 	}
 
-	// What others would say on an attacker's behalf: a request names the subject of its answer.
+	// Processes must not publish to these reply subjects.
 	replies := []string{"$JS.API.STREAM.PURGE.PENSTOCK_stripe", "$KV.PENSTOCK_POLICIES.mail",
 		"$JS.API.STREAM.DELETE.PENSTOCK_stripe", "penstock.jobs.stripe.k",
 		"penstock.queue.stripe.0.k", "penstock.valve.stripe.0"}
@@ -294,7 +290,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 				t.Error(err)
 			}
 		}
-		// One that may be answered comes behind those that may not.
+		// A permitted reply subject follows the forbidden ones.
 		if m, err := nc.Request(subject, nil, waittest.Patience()); err != nil {
 			t.Errorf("%s: %+v, %v", user, m, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// startNATS is a server outside of the admitter.
 func startNATS(t *testing.T, dir, address string) *embedded.Server {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: dir, Listen: address})
@@ -24,8 +23,7 @@ func startNATS(t *testing.T, dir, address string) *embedded.Server {
 	return server
 }
 
-// elsewhere writes a configuration for a NATS server elsewhere, with HTTP at an address that a
-// restart keeps.
+// elsewhere writes a configuration for an external NATS server, with a fixed HTTP address.
 func elsewhere(t *testing.T, natsAddress, more string) (file, httpAddress string) {
 	t.Helper()
 	httpAddress = proctest.FreeAddress(t)
@@ -38,7 +36,7 @@ func elsewhere(t *testing.T, natsAddress, more string) (file, httpAddress string
 	return file, httpAddress
 }
 
-// serving waits until a process that may not become ready answers HTTP.
+// serving waits until a process answers HTTP, ready or not.
 func (p *process) serving(address string) *process {
 	p.t.Helper()
 	p.http = address
@@ -54,7 +52,7 @@ func (p *process) serving(address string) *process {
 }
 
 func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	server := startNATS(t, dir, address)
 	cache := filepath.Join(t.TempDir(), "policies.json")
@@ -63,7 +61,7 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
 		t.Fatalf("%d %s", status, body)
 	}
-	// A policy that no file knows, and a change of one that a file does.
+	// A policy of the API, and an API change of the file's policy.
 	for name, content := range map[string]string{
 		"visits": `{"algorithm":"fixed_window","limit":7,"window":"1d"}`,
 		"signup": `{"algorithm":"fixed_window","limit":3,"window":"1d"}`,
@@ -114,7 +112,7 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	}
 	checks("NATS away")
 	refusals("NATS away")
-	// What was not sent has taken nothing from the limit of 100.
+	// Unsent jobs took no units.
 	if status, body := p.get("/v1/check/search/acme"); status != 200 ||
 		!strings.Contains(body, `"remaining":100`) {
 		t.Errorf("after refused submits: %d %s", status, body)
@@ -141,9 +139,9 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	}
 }
 
-// TestChecksWithoutACacheGoByTheFile: and a cache that cannot be read is no reason to stay away.
+// An unreadable cache does not prevent the start.
 func TestChecksWithoutACacheGoByTheFile(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "policies.json")
 	if err := os.WriteFile(cache, []byte(`{"v":1,"policies":[{"pol`), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/certtest"
 )
 
-// Clients of the proxy authenticate by certificates, while Authorization is the upstream's.
+// Clients of the proxy authenticate by certificates, because Authorization belongs to the upstream.
 func TestOutboundCallsOverTLS(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -83,9 +83,8 @@ policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
 	p.stop()
 }
 
-// Routes count as soon as the configuration has them.
 func TestRoutesOfOutboundCallsAreFollowed(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.URL.Path)
 	}))

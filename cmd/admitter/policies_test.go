@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// rewrite replaces the policies and what else follows the ports in a file that configure wrote.
+// rewrite replaces the policies and the following settings in a file of configure.
 func rewrite(t *testing.T, file, more string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -26,10 +26,10 @@ func rewrite(t *testing.T, file, more string) {
 	}
 }
 
-// TestAPolicyThatLeavesItsFileStaysUntilPruned: it said nothing, took no new jobs, and its stream
-// went when it was empty.
+// Before Prune existed, such a policy silently took no new jobs, and its stream was deleted when it
+// was empty.
 func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
@@ -76,10 +76,10 @@ func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 	}
 }
 
-// TestAnAdmitterWithAnotherFileRetiresNothing: one retired 10 of 11 policies of the first within 3
-// s. And one record that it could not read kept it from starting.
+// One such admitter retired 10 of 11 policies of the first within 3 s, and an unreadable record
+// kept it from starting.
 func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	first := launch(t, "--config", configure(t, policies)).ready()
 	nc, err := nats.Connect(first.nats)
 	if err != nil {
@@ -114,7 +114,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 			t.Errorf("ended with status %d:\n%s", status, second.Log)
 		}
 	}
-	// A record that is lost leaves a stream that nobody knows, until the policy is written again.
+	// A lost record leaves an orphaned stream, until the policy is written again.
 	if _, err := nc.Request("$JS.API.STREAM.PURGE.KV_PENSTOCK_POLICIES",
 		[]byte(`{"filter":"$KV.PENSTOCK_POLICIES.stripe"}`),
 		waittest.Patience()); err != nil {

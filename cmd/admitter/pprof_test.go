@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// Profiles are served where only this machine asks, by no name of another site's, and not at the
-// API's address.
+// Profiles are served only to this machine, only under local host names, and not at the API's
+// address.
 func TestProfilesAreForThisMachine(t *testing.T) {
 	address := proctest.FreeAddress(t)
 	p := launch(t, "--config", configure(t, ""), "--pprof", address).ready()

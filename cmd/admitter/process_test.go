@@ -18,14 +18,13 @@ import (
 
 func TestMain(m *testing.M) { proctest.Main(m, proctest.Raced(".", "../drainer")...) }
 
-// process is a running admitter or drainer.
 type process struct {
 	*proctest.Process
 	t          *testing.T
 	http, nats string
 }
 
-// configure writes a configuration file with ports of the system's choice.
+// configure writes a configuration file with free ports.
 func configure(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +49,6 @@ func launchProgram(t *testing.T, program string, args ...string) *process {
 	return &process{Process: proctest.Start(t, cmd), t: t}
 }
 
-// ready waits for the ready line.
 func (p *process) ready() *process {
 	p.t.Helper()
 	words, err := p.Ready(p.t.Context())
@@ -61,7 +59,6 @@ func (p *process) ready() *process {
 	return p
 }
 
-// end waits for the end of the process and returns its status.
 func (p *process) end() int {
 	p.t.Helper()
 	if err := p.End(); err != nil && p.Cmd.ProcessState.ExitCode() < 0 {
@@ -76,7 +73,7 @@ func (p *process) terminate() int {
 	return p.end()
 }
 
-// stop ends the process as an operator would, and expects that nothing was wrong.
+// stop ends the process by a signal, and expects a clean exit.
 func (p *process) stop() {
 	p.t.Helper()
 	if status := p.terminate(); status != 0 {
@@ -84,14 +81,13 @@ func (p *process) stop() {
 	}
 }
 
-// reply is what a process answered.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask sends a request, with header fields as names and values in turn; Host is one of them.
+// ask sends a request, with header fields (including Host) as names and values in turn.
 func (p *process) ask(method, path, body string, header ...string) reply {
 	p.t.Helper()
 	request, err := http.NewRequest(method, "http://"+p.http+path, strings.NewReader(body))
@@ -126,7 +122,6 @@ func (p *process) post(path, body string) (int, string) {
 	return r.status, r.body
 }
 
-// posts expects a status.
 func (p *process) posts(path, body string, want int) {
 	p.t.Helper()
 	if status, text := p.post(path, body); status != want {

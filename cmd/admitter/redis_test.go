@@ -27,9 +27,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// What Redis must allow its user, and sentinels theirs: production.yaml says the same. HELLO and
-// AUTH are open to all. The scripts call everything from TIME on, EVAL loads them where EVALSHA
-// does not find them.
+// The commands that Redis must allow its user, and the sentinels theirs, as in production.yaml.
+// HELLO and AUTH are open to all. The scripts call the commands from TIME on; EVAL loads scripts
+// that EVALSHA does not find.
 const (
 	serverRules = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen " +
 		"+lindex +ltrim +rpush +pexpire"
@@ -53,7 +53,7 @@ func TestProductionNamesTheRightsInRedis(t *testing.T) {
 	}
 }
 
-// dial returns a client as the admitter makes it, and what it is for.
+// dial returns the admitter's client and its store.
 func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Client) {
 	t.Helper()
 	rdb, err := openRedis(c)
@@ -69,7 +69,7 @@ func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Clie
 		Prefix: c.Prefix, Timeout: waittest.Patience()})
 }
 
-// expectRefused checks that no decision can be had, and that the client says why.
+// expectRefused checks that decisions fail with an error that contains why.
 func expectRefused(t *testing.T, c config.Redis, why string) {
 	t.Helper()
 	rdb, client := dial(t, c)
@@ -83,14 +83,14 @@ func expectRefused(t *testing.T, c config.Redis, why string) {
 	}
 }
 
-// hourly is the rate of a rule that gives nothing back while a test runs.
+// hourly does not refill during a test.
 var hourly = algorithms.Rate{Count: 1, Per: time.Hour}
 
 func newBucket(c *redisstore.Client) *redisstore.Store[algorithms.TokenBucketState] {
 	return redisstore.New(c, "bucket", algorithms.TokenBucket{Capacity: 10, Refill: hourly})
 }
 
-// useAll has stores of each kind do all that they can.
+// useAll calls all methods of each kind of store.
 func useAll(t *testing.T, c *redisstore.Client) {
 	t.Helper()
 	log := algorithms.SlidingLog{Limit: 10, Window: hourly.Per}
@@ -132,7 +132,7 @@ const (
 	password = "open sesame"
 )
 
-// protect lets nobody but a user with the rules connect, and returns a connection that may do all.
+// protect permits only a user with the rules, and returns a connection with full access.
 func protect(t *testing.T, s *redistest.Server, rules string) *redis.Conn {
 	t.Helper()
 	rdb := s.Client()
@@ -150,7 +150,6 @@ func protect(t *testing.T, s *redistest.Server, rules string) *redis.Conn {
 	return conn
 }
 
-// setUser is the command that makes the user.
 func setUser(rules string) []any {
 	command := []any{"acl", "setuser", user, "on", ">" + password}
 	for _, rule := range strings.Fields(rules) {
@@ -159,8 +158,7 @@ func setUser(rules string) []any {
 	return command
 }
 
-// expectUsed compares the commands of the rules with those that the servers ran since they are
-// protected.
+// expectUsed compares the commands of the rules with those that the servers have run since protect.
 func expectUsed(t *testing.T, rules string, servers ...*redis.Conn) {
 	t.Helper()
 	used := make(map[string]bool)
@@ -275,7 +273,7 @@ func TestRedisTLS(t *testing.T) {
 		})
 	}
 
-	// Everything is issued anew, by another authority: files count for the connections to come.
+	// All certificates are replaced, by another authority; new connections read the files again.
 	strangerCert, strangerKey := other.issue(t, "client", "")
 	for from, to := range map[string]string{other.file: ours.file, strangerCert: clientCert,
 		strangerKey: clientKey} {
@@ -346,7 +344,7 @@ func TestRedisSentinel(t *testing.T) {
 	}
 	s.Master.Stop()
 	eventually(t, "the new master decides", func() bool {
-		_, err := store.Peek(t.Context(), "key", 1) // takes nothing if the answer is lost
+		_, err := store.Peek(t.Context(), "key", 1) // no units are lost if the answer is
 		return err == nil
 	})
 	expectRemaining(t, store, 7)
@@ -416,8 +414,8 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	return a
 }
 
-// issue writes a certificate and its key to files: a server's of the host, or a client's if there
-// is none.
+// issue writes a certificate and its key to files: of a server at host, or of a client if host is
+// empty.
 func (a *authority) issue(t *testing.T, name, host string) (cert, key string) {
 	t.Helper()
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: name},

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// answered is what a process answered to a producer.
 type answered struct {
 	status    int
 	replayed  string // the header Idempotent-Replayed
@@ -26,7 +25,7 @@ type answered struct {
 	Detail    string `json:"detail"`
 }
 
-// send makes a request; headers follow the body, names before values.
+// send makes a request; the headers follow the body, as names and values in turn.
 func (p *process) send(method, path, body string, header ...string) answered {
 	p.t.Helper()
 	r := p.ask(method, path, body, header...)
@@ -37,7 +36,7 @@ func (p *process) send(method, path, body string, header ...string) answered {
 	return t
 }
 
-// bank is a target that remembers what it was asked, and declines while it is told to.
+// bank is a target that records requests, and can decline them.
 type bank struct {
 	mu       sync.Mutex
 	declines bool
@@ -66,9 +65,8 @@ func (b *bank) asked(body string) []string {
 	return append([]string(nil), b.keys[body]...)
 }
 
-// TestIdempotency: a repeat of a job that had been cancelled or purged, or was dead,
-// was answered as one that is to run, and so was another payload under the same key; a dead letter
-// was replayed under another key.
+// Repeats of cancelled, purged and dead jobs must not be answered as accepted, nor another payload
+// under the same key, and replays keep their key.
 func TestIdempotency(t *testing.T) {
 	target := &bank{keys: map[string][]string{}}
 	server := httptest.NewServer(target)
@@ -94,7 +92,7 @@ policies:
 			}
 		}
 
-		// Another bucket's key is another job.
+		// The same key in another bucket is another job.
 		one := p.send("POST", path, "x", "Idempotency-Key", "b/order-1", "Penstock-Not-Before",
 			"1h")
 		two := p.send("POST", path+"/b", "x", "Idempotency-Key", "order-1", "Penstock-Not-Before",
@@ -103,7 +101,7 @@ policies:
 			t.Errorf("%s: two tenants' jobs are %+v and %+v", policy, one, two)
 		}
 
-		// While it waits.
+		// A repeat of a waiting job.
 		first := submit("waits", "a", "Penstock-Not-Before", "1h")
 		if first.status != 202 || first.Duplicate || first.replayed != "" {
 			t.Errorf("%s: %+v", policy, first)
@@ -113,7 +111,7 @@ policies:
 			t.Errorf("%s, another payload: %+v", policy, got)
 		}
 
-		// Once it is done.
+		// Of a done job.
 		first = submit("done", policy+" done")
 		eventually(t, "the job is done", func() bool {
 			return len(target.asked(policy+" done")) == 1 && depth(t, p, policy) == 2
@@ -123,7 +121,7 @@ policies:
 			return submit("done", "other").status == 422
 		})
 
-		// Gone without having run.
+		// Of jobs that ended without a run.
 		first = submit("cancelled", "c", "Penstock-Not-Before", "1h")
 		eventually(t, "the job is cancelled", func() bool {
 			return p.send("DELETE", "/v1/jobs/"+first.Job, "").status == 200
@@ -143,7 +141,7 @@ policies:
 			t.Errorf("%s, a purged one: %+v", policy, got)
 		}
 
-		// Dead, and replayed.
+		// Of a dead job that was replayed.
 		target.decline(true)
 		first = submit("dead", policy+" dead")
 		var dead answered
@@ -164,7 +162,7 @@ policies:
 		})
 		repeated("one that was replayed", submit("dead", policy+" dead"), replay)
 
-		// Without a key, a replay has the one that its job's runs had.
+		// A replay without a client's key has the one of the job's earlier runs.
 		target.decline(true)
 		p.send("POST", path, policy+" keyless")
 		var letters struct {
@@ -188,7 +186,6 @@ policies:
 		}
 	}
 
-	// Over NATS the answers are the same.
 	nc, err := nats.Connect(p.nats)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +207,7 @@ policies:
 	}
 }
 
-// depth is how many jobs a policy holds in the bucket "tenant".
+// depth returns a policy's number of jobs in the bucket "tenant".
 func depth(t *testing.T, p *process, policy string) int {
 	t.Helper()
 	_, body := p.get("/v1/buckets/" + policy + "/tenant")

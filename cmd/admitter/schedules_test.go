@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// TestSchedulesOfTheFileAreFollowed, by an admitter that is killed, too.
+// TestSchedulesOfTheFileAreFollowed, also after a kill.
 func TestSchedulesOfTheFileAreFollowed(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	const mail = "policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 50}]\n"
 	const hourly = `{"policy":"mail","key":"acme","name":"hourly","when":"@every 1h",` +
 		`"paused":false,"bytes":6,"set":"default"}`

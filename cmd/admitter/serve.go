@@ -135,7 +135,7 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 			MaxPerClient:   c.HTTP.MaxPerClient,
 		},
 		ServeNATS: true,
-		Grace:     max(c.Grace, time.Nanosecond), // zero means none
+		Grace:     max(c.Grace, time.Nanosecond), // at least 1 ns, because zero selects the default
 		Cache:     c.State.Cache,
 		Audit:     c.Audit,
 		Files:     process.Files,
@@ -151,7 +151,7 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
 	o.Schedules = c.Schedules
 	if o.Policies == nil {
-		o.Policies = []policy.Policy{} // the file has none
+		o.Policies = []policy.Policy{} // not nil: the file has no policies
 	}
 	return o
 }

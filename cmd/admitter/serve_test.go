@@ -65,7 +65,7 @@ func TestServeAndStop(t *testing.T) {
 	if err != nil || answer.Header.Get("Penstock-Status") != "202" {
 		t.Errorf("%v, %v", answer, err)
 	}
-	// A client that knows nothing of Penstock gets JetStream's own answer.
+	// A plain NATS request gets JetStream's own answer.
 	answer, err = nc.Request("penstock.jobs.stripe.third", []byte("pay"), waittest.Patience())
 	if err != nil || !bytes.Contains(answer.Data, []byte(`"stream":"PENSTOCK_stripe"`)) {
 		t.Errorf("%v, %v", answer, err)
@@ -85,7 +85,7 @@ func TestServeAndStop(t *testing.T) {
 	}
 	p.stop()
 
-	// Started again, it knows the jobs.
+	// The jobs survive a restart.
 	p = launch(t, "--config", file).ready()
 	p.posts("/v1/jobs/stripe/acme", "pay", 429)
 	p.stop()
@@ -152,7 +152,7 @@ policies:
 	case <-time.After(waittest.Patience()):
 		t.Fatal("the job did not start")
 	}
-	// Once the partition has an owner, its valve says when jobs start.
+	// Once the partition has an owner, its valve reports starts.
 	eventually(t, "no job is allowed at once", func() bool {
 		_, body := p.post("/v1/jobs/stripe/acme", "pay")
 		<-arrived

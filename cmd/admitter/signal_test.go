@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// arrivals is a target that remembers when each job arrived.
 type arrivals struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -43,7 +42,7 @@ func (a *arrivals) count() int {
 	return len(a.at)
 }
 
-// logs waits until the log says something n times.
+// logs waits until the log has a text n times.
 func (p *process) logs(n int, text string) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("the log does not say %d times: %s", n, text), func() bool {
@@ -51,10 +50,9 @@ func (p *process) logs(n int, text string) {
 	})
 }
 
-// TestSIGHUPReadsTheConfigurationAgain: it killed the process without a handover, and buckets stood
-// still until its lease was over.
+// SIGHUP once killed the process, and its buckets paused until the lease had expired.
 func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	for _, apart := range []bool{false, true} {
 		name := "an admitter that drains"
 		if apart {
@@ -181,8 +179,7 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	p.stop()
 }
 
-// TestSIGHUPWithBadPoliciesChangesNothing: only what is stored shows what is wrong with
-// them.
+// Only the stored policies show what is wrong with these.
 func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
@@ -198,7 +195,7 @@ func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 			t.Errorf("the log does not say %q", want)
 		}
 	}
-	for range 2 { // the token bucket's two, and not the window's one
+	for range 2 { // the token bucket's two, not the window's one
 		p.posts("/v1/check/door/acme", "", 200)
 	}
 	p.stop()
@@ -237,7 +234,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 			}
 			<-started
 			p.Signal(signals[0])
-			p.Signal(signals[0]) // at once: as from a program that tells the process and its group
+			p.Signal(signals[0]) // as from a program that signals process and group
 			p.logs(1, "waiting for jobs that run")
 			eventually(t, "one counts as another, and the process ends", func() bool {
 				p.Signal(signals[1])
@@ -261,8 +258,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	}
 }
 
-// TestItServesWhileJobsFinish: the listener closed first, so a load balancer and Prometheus lost
-// the process while it did what matters.
+// A load balancer and Prometheus must reach the process until its jobs have finished.
 func TestItServesWhileJobsFinish(t *testing.T) {
 	text, started, release := stuck(t, "grace: 1h\n")
 	p := launch(t, "--drain", "--config", configure(t, text)).ready()
@@ -319,7 +315,7 @@ func TestADrainerServesWhileJobsFinish(t *testing.T) {
 }
 
 func TestItServesForItsLameDuckTime(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	const lameDuck = 5 * time.Second
 	p := launch(t, "--config", configure(t, policies), "--lame-duck", lameDuck.String()).ready()
 	began := time.Now()
@@ -338,7 +334,7 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 	}
 }
 
-// TestQuickstart: what make run shows.
+// TestQuickstart runs the configuration of make run.
 func TestQuickstart(t *testing.T) {
 	echo := proctest.FreeAddress(t)
 	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(

@@ -190,7 +190,7 @@ policies:
 	}
 }
 
-// TestAnOldNATSServerIsNamed: what is found and what is needed, by both programs.
+// The error has the found and the required version, from both programs.
 func TestAnOldNATSServerIsNamed(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -216,7 +216,7 @@ func TestAnOldNATSServerIsNamed(t *testing.T) {
 	}
 }
 
-// older is the address of a server that says it has another version.
+// older returns the address of a server that announces another version.
 func older(t *testing.T, server, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -18,14 +18,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// outage makes TestATargetThatIsDownBuriesNoJobs one with the default retries: make outage.
+// outage makes TestATargetThatIsDownBuriesNoJobs use the default retries: make outage.
 var outage = flag.Duration("outage", 0,
 	"how long the target is down, with the default retries; 0: for seconds, with short ones")
 
-// TestATargetThatIsDownBuriesNoJobs: a target refuses connections for so long that the attempts of
-// every job would be used up many times. 30 of 30 jobs became dead letters within 13 s. Now none
-// does, the outage is seen in every way there is, and when the target is back all jobs are done,
-// each bucket at its rate and without a clump.
+// A target refuses connections for much longer than every job's attempts would last; without
+// breakers 30 of 30 jobs became dead letters within 13 s. The outage must be visible everywhere,
+// and afterwards all jobs run, each bucket at its rate.
 func TestATargetThatIsDownBuriesNoJobs(t *testing.T) {
 	const keys, each, rate = 4, 12, 5
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collected is an OTLP collector, with the spans that came by the first word of their names.
+// collected is an OTLP collector, with its spans by the first word of their names.
 type collected struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -44,8 +44,7 @@ func (c *collected) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestAJobIsOneTrace: from the client's span to the target's, over the submission, the wait and
-// each attempt.
+// The trace spans the client, the submission, the wait, each attempt and the target.
 func TestAJobIsOneTrace(t *testing.T) {
 	c := &collected{t: t, by: map[string][]*spans.Span{}}
 	otlp := httptest.NewServer(c)
@@ -108,8 +107,8 @@ func TestAJobIsOneTrace(t *testing.T) {
 	}
 }
 
-// TestACallIsPartOfItsCallersTrace: the wait and the upstream's answer are spans, of which the
-// upstream hears only if the caller traces.
+// The wait and the upstream's answer are spans; the upstream gets a trace header only if the caller
+// sent one.
 func TestACallIsPartOfItsCallersTrace(t *testing.T) {
 	c := &collected{t: t, by: map[string][]*spans.Span{}}
 	otlp := httptest.NewServer(c)
@@ -161,7 +160,7 @@ func TestACallIsPartOfItsCallersTrace(t *testing.T) {
 	}
 }
 
-// What this program cannot send to is said at once, and not found out later.
+// Unsupported exporters are an error at the start.
 func TestUnsupportedTraceExportersAreRefused(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "zipkin",
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} {

@@ -11,10 +11,10 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestJobsThatNoDrainerOwnsAreReported: within seconds, in the log and as a metric, and so is that
-// a drainer owns them again.
+// The log and a metric report within seconds that jobs have no drainer, and when they have one
+// again.
 func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	p := launch(t, "--config", configure(t, policies)).ready()
 	metric := func(want string) func() bool {
 		return func() bool {

@@ -20,10 +20,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// releaseBefore builds the programs of the release before this one, and returns their directory:
-// that of the newest tag before this commit, else of the commit in scripts/previous-release. Where
-// the sources do not have it, as in an archive or a shallow clone, it says so, and these programs
-// stand for it: then it is a rolling restart that is tested.
+// releaseBefore builds the programs of the previous release, and returns their directory: of the
+// newest tag before this commit, or of the commit in scripts/previous-release. Without the sources,
+// as in an archive or a shallow clone, it returns the current programs, and the test is a rolling
+// restart.
 func releaseBefore(t *testing.T) string {
 	t.Helper()
 	git := func(args ...string) (string, error) {
@@ -61,7 +61,7 @@ func releaseBefore(t *testing.T) string {
 	return bin
 }
 
-// rolled are the processes of an installation of which some are of the release before.
+// rolled is an installation with processes of both releases.
 type rolled struct {
 	t        *testing.T
 	file     string
@@ -70,7 +70,7 @@ type rolled struct {
 	drainers []*process
 
 	mu       sync.Mutex
-	admitter *process // whom submissions go to
+	admitter *process // receives submissions
 	accepted []string
 	arrived  map[string]int
 }
@@ -89,7 +89,7 @@ func (r *rolled) drainer(dir string) *process {
 	return p
 }
 
-// serve has submissions go to a new admitter, and ends the one before.
+// serve moves submissions to a new admitter, and stops the one before.
 func (r *rolled) serve(dir string) {
 	r.t.Helper()
 	p := r.start(dir, "admitter")
@@ -102,7 +102,6 @@ func (r *rolled) serve(dir string) {
 	}
 }
 
-// ServeHTTP is the target.
 func (r *rolled) ServeHTTP(_ http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,14 +114,14 @@ func (r *rolled) count() int {
 	return len(r.arrived)
 }
 
-// moves waits until jobs have gone on to start, as many as all buckets may start in some seconds.
+// moves waits for as many starts as all buckets may make in some seconds.
 func (r *rolled) moves() {
 	r.t.Helper()
 	before := r.count()
 	eventually(r.t, "jobs start", func() bool { return r.count() >= before+rollKeys*rollRate })
 }
 
-// submit hands in a job, again and again until somebody has accepted it.
+// submit repeats a job until it is accepted.
 func (r *rolled) submit(n int) {
 	name := fmt.Sprint("job-", n)
 	for {
@@ -160,11 +159,11 @@ const (
 var startLine = regexp.MustCompile(
 	`msg=start policy=pay job=(\S+) key=(\S+) .*started=(\S+)`)
 
-// TestReleasesSideBySide: an upgrade and the way back, one process after the other, under load and
-// with a crash between: nothing is lost, only what ran at the crash may run again, and each bucket
-// keeps to its rate over drainers of both releases.
+// An upgrade and a rollback, one process after the other, under load and with a crash in between:
+// no job is lost, only those that ran at the crash may run again, and each bucket keeps to its rate
+// over drainers of both releases.
 func TestReleasesSideBySide(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	r := &rolled{t: t, old: releaseBefore(t), now: filepath.Dir(proctest.Program("admitter")),
 		url:     natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"}).URL(),
 		arrived: map[string]int{}}
@@ -185,7 +184,7 @@ policies:
 		ticks := time.NewTicker(time.Second / (rollKeys * rollRate))
 		defer ticks.Stop()
 		for n := range 1 << 20 {
-			if n >= 2*rollKeys*rollRate { // so many wait from the beginning
+			if n >= 2*rollKeys*rollRate { // these wait from the beginning
 				<-ticks.C
 			}
 			select {
@@ -253,8 +252,8 @@ policies:
 	}
 	for _, key := range slices.Sorted(maps.Keys(starts)) {
 		most := inAnyWindow(starts[key], 2*time.Second)
-		// The peak, by default 1.25 % above the outflow, and the burst; and a tenth of a second,
-		// for each drainer dates its starts by its own idea of JetStream's clock.
+		// The peak, by default 1.25 % above the outflow, the burst, and a tenth of a second,
+		// because each drainer has its own estimate of JetStream's clock.
 		if allowed := 2*rollRate*102/100 + 1 + rollRate/10; most > allowed {
 			t.Errorf("key %s: %d starts in two seconds, want at most %d", key, most, allowed)
 		}

@@ -32,7 +32,7 @@ type settings struct {
 
 const defaultServer = "http://127.0.0.1:8080"
 
-// variables are the flags that PENSTOCK_… variables set too. A flag overrides its own variable and
+// variables are the flags that PENSTOCK_… variables can set. A flag overrides its own variable and
 // that of its partner.
 func (s *settings) variables() []variable {
 	return []variable{

@@ -63,7 +63,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
-// TestAnAnswerOfAnotherServerIsNoSuccess: the job would be lost.
+// An answer of another server is not a success: the job would be lost.
 func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "{}")
@@ -145,8 +145,7 @@ func TestATokenIsSent(t *testing.T) {
 	}
 }
 
-// An answer that says when to come back is waited for, if that is in time and asks for nothing
-// that could be done twice.
+// A GET with Retry-After is repeated in time; other methods are not.
 func TestAGetIsSentAgainWhileItCannotBeAnswered(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

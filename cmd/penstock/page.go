@@ -25,7 +25,7 @@ type page struct {
 	Title, About string
 	Table        [][]string
 	Charts       []chart
-	Policy       string // as YAML; empty: none
+	Policy       string // as YAML; may be empty
 }
 
 func (p page) write(file string) error {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { proctest.Main(m, ".", "../admitter") }
 
-// installation is an admitter, and somebody who asks it by the program.
+// installation is an admitter and a client program.
 type installation struct {
 	t      *testing.T
 	server string
@@ -32,7 +32,7 @@ type installation struct {
 	env    []string
 }
 
-// install starts an admitter with policies, which drains unless it is told otherwise.
+// install starts an admitter with policies, by default with a drainer.
 func install(t *testing.T, policies string, args ...string) *installation {
 	t.Helper()
 	return installWith(t, "", policies, args...)
@@ -57,18 +57,16 @@ func installWith(t *testing.T, httpMore, policies string, args ...string) *insta
 	return &installation{t: t, server: "http://" + words["http"], nats: words["nats"]}
 }
 
-// at is somebody who asks a server.
+// at is a client of a server.
 func at(t *testing.T, server string) *installation {
 	return &installation{t: t, server: server}
 }
 
-// result is what a command came to.
 type result struct {
 	out, err string
 	status   int
 }
 
-// feed runs a command with a standard input.
 func (i *installation) feed(input string, args ...string) result {
 	i.t.Helper()
 	cmd := exec.CommandContext(i.t.Context(), proctest.Program("penstock"), args...)
@@ -86,7 +84,7 @@ func (i *installation) feed(input string, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// run runs a command that must end with a status, and returns what it printed.
+// run expects an exit status, and returns the output.
 func (i *installation) run(status int, args ...string) string {
 	i.t.Helper()
 	r := i.feed("", args...)
@@ -96,7 +94,7 @@ func (i *installation) run(status int, args ...string) string {
 	return r.out + r.err
 }
 
-// says runs a command that must print all of some words.
+// says expects a status and all of the words.
 func (i *installation) says(status int, args []string, words ...string) {
 	i.t.Helper()
 	out := i.run(status, args...)
@@ -107,7 +105,7 @@ func (i *installation) says(status int, args []string, words ...string) {
 	}
 }
 
-// until runs a command again and again until it prints some words.
+// until repeats a command until it prints some words.
 func (i *installation) until(words string, args ...string) {
 	i.t.Helper()
 	waittest.Until(i.t, fmt.Sprintf("penstock %q says %q", args, words), func() bool {
@@ -115,7 +113,7 @@ func (i *installation) until(words string, args ...string) {
 	})
 }
 
-// document is what a command prints with --json.
+// document decodes the output of a command with --json.
 func (i *installation) document(status int, into any, args ...string) {
 	i.t.Helper()
 	r := i.feed("", append(args, "--json")...)
@@ -125,7 +123,7 @@ func (i *installation) document(status int, into any, args ...string) {
 	}
 }
 
-// target is an HTTP target that answers all with a status, and remembers bodies.
+// target is an HTTP target that answers with a status and records bodies.
 type target struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -138,7 +136,7 @@ func newTarget(t *testing.T, status int) *target {
 	to.Server = httptest.NewServer(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			var body bytes.Buffer
-			_, _ = body.ReadFrom(r.Body) // the test sees what is missing
+			_, _ = body.ReadFrom(r.Body) // the test detects missing bodies
 			to.mu.Lock()
 			defer to.mu.Unlock()
 			to.bodies = append(to.bodies, body.String())
@@ -230,7 +228,6 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("why slow"), "slow holds no jobs")
 }
 
-// TestProgressAndResultsOfAWorkerAreShown, which runs in a process other than the drainer.
 func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 100/s, capacity: 99, "+
 		"result_retention: 1h}\n", "--drain")
@@ -270,7 +267,7 @@ func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	}
 }
 
-// TestCallsAreExplainedBesideJobs: one has started, and two wait until it ends.
+// One call has started, and two wait until it ends.
 func TestCallsAreExplainedBesideJobs(t *testing.T) {
 	i := install(t, "  - {name: api, algorithm: leaking_bucket, outflow: 1/s, capacity: 5, "+
 		"concurrency: 1}\n", "--drain")
@@ -497,7 +494,7 @@ func (i *installation) client() *client {
 	return &client{server: i.server, timeout: proctest.Patience, http: http.DefaultClient}
 }
 
-// flaky is a server that breaks each of its streams of events off.
+// flaky is a server that breaks off each stream of events.
 func flaky(t *testing.T,
 	tell func(n int, last string, say func(format string, args ...any))) (url string) {
 	asked := 0
@@ -511,7 +508,7 @@ func flaky(t *testing.T,
 	return s.URL
 }
 
-// Policies of a file are applied with the limits that they share, and one drainer keeps these.
+// The limits of a file that policies share are applied, and one drainer owns them.
 func TestPoliciesAreAppliedWithTheirSharedLimits(t *testing.T) {
 	i := install(t, "  - {name: other, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n",
 		"--drain")

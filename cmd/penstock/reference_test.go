@@ -18,7 +18,6 @@ usual ones at work; ` + "`make man`" + ` writes manual pages.
 
 `
 
-// TestTheReferenceOfCommandsIsCurrent generates the page from the text of --help.
 func TestTheReferenceOfCommandsIsCurrent(t *testing.T) {
 	root, _ := new(app).root()
 	root.DisableAutoGenTag = true

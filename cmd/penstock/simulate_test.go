@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// written writes a file of a test's, and returns its name.
 func written(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -22,7 +21,7 @@ func written(t *testing.T, name, text string) string {
 
 var drawn = regexp.MustCompile(`<canvas [^>]*style="display: block`)
 
-// charts returns the number of charts that a browser draws in a report.
+// charts returns the number of charts that a browser draws.
 func charts(t *testing.T, page string) int {
 	t.Helper()
 	dom, err := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox",
@@ -38,7 +37,7 @@ const fiveAtOnce = "time,key\n1893456000,a\n1893456000,a\n1893456000,a\n18934560
 	"1893456000,a\nyesterday,a\n"
 
 func TestATraceIsPlayed(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1") // nobody is asked
+	i := at(t, "http://127.0.0.1:1") // no server is needed
 	now := written(t, "now.yaml", `http: {listen: "127.0.0.1:0"}
 policies:
   - {name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}
@@ -114,7 +113,7 @@ func TestABadTraceIsAnError(t *testing.T) {
 	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "policies: is missing")
 }
 
-// manyBursts is ten minutes of a request a second, and bursts of ten of which the last is larger.
+// manyBursts is ten minutes of a request per second, and bursts of ten, the last one larger.
 func manyBursts() string {
 	var b strings.Builder
 	for s := range 600 {
@@ -147,7 +146,7 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 		!strings.Contains(string(text), "algorithm: leaking_bucket") {
 		t.Errorf("the page has %d bytes, %v", len(text), err)
 	}
-	// What is advised is a policy, and keeps to the goals when it is played.
+	// The advice is a valid policy, which meets the goals when it is played.
 	_, advised, _ := strings.Cut(out, "\npolicies:\n")
 	config := written(t, "advised.yaml", "policies:\n"+advised)
 	i.says(0, []string{"simulate", "--config", config, "--trace", csv}, "703", " 0%")

@@ -209,7 +209,7 @@ type verdictAnswer struct {
 	} `json:"reply"`
 }
 
-// The status tells a job that ended without success.
+// The exit status shows that a job ended without success.
 func (a *app) taken(answer []byte) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// watching is a command that prints while others run.
 func (i *installation) watching(args ...string) *proctest.Process {
 	i.t.Helper()
 	cmd := exec.Command(proctest.Program("penstock"), append(args, "--server", i.server)...)
@@ -40,7 +39,6 @@ func TestTailPrintsEvents(t *testing.T) {
 	seen := map[string]bool{}
 	var last string
 	for n := 0; last == "" || !seen["done"] || !seen["dead"]; n++ {
-		// Until both listen.
 		i.run(0, "submit", "mail", "x", "--key", "ann")
 		i.run(0, "submit", "bad", "x", "--key", "a\x1bb")
 		select {
@@ -110,7 +108,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 		newTarget(t, 200).URL+`}}}
   - {name: signup, algorithm: fixed_window, limit: 1, window: 1d}
 `, "--drain")
-	i.run(0, words("top --once")...) // from here on it counts
+	i.run(0, words("top --once")...) // counting starts here
 	for range 4 {
 		i.run(0, words("submit mail x --key big")...)
 	}

@@ -135,7 +135,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	return err
 }
 
-// limits asks for the policy's limits, as far as the token permits.
+// limits requests the policy's limits, if the token permits that.
 func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)

@@ -1,5 +1,5 @@
-// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. It is
-// how to begin, and how to test a program that uses Penstock.
+// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. Begin
+// with it, or use it to test a program that uses Penstock.
 //
 //	go run ./examples/embedded
 package main
@@ -29,8 +29,8 @@ func run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 
-	// A policy: each key starts ten jobs a second, and holds at most three. The server inside has
-	// no port, and stores in a temporary directory.
+	// A policy: each key starts ten jobs a second, and holds at most three. The embedded server has
+	// no port, and stores its data in a temporary directory.
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 	}
 	defer p.Close()
 
-	// A worker, which stops all of it when the third job is done.
+	// A worker, which stops the process after the third job.
 	p.Handle("mail", func(_ context.Context, job workers.Job) error {
 		fmt.Printf("%s: %s\n", job.ID, job.Body)
 		if job.ID == "mail:3" {
@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 		return nil
 	})
 
-	// Jobs: the fourth is one too many, and its error says when to come back.
+	// Jobs: the fourth exceeds the capacity, and its error has the time to retry.
 	for i := range 4 {
 		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1",
 			Body: fmt.Appendf(nil, "letter %d", i+1)})

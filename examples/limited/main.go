@@ -1,5 +1,5 @@
 // Command limited is a web server that limits its clients: five requests at once, then one in two
-// seconds, by the client's address. A refused request gets 429 and the time to come back.
+// seconds, by the client's address. A refused request gets 429 and Retry-After.
 //
 //	go run ./examples/limited
 //	for i in 1 2 3 4 5 6; do curl -i http://127.0.0.1:8090/; done
@@ -41,7 +41,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "hello")
 })
 
-// open makes the policy. It decides at the door: there is no queue behind it, and nothing to run.
+// open makes a door policy: it has neither a queue nor jobs.
 func open(ctx context.Context) (*penstock.Penstock, error) {
 	return penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name: "visitors",
@@ -53,7 +53,7 @@ func open(ctx context.Context) (*penstock.Penstock, error) {
 	}}})
 }
 
-// limit passes on to next the requests that the policy allows.
+// limit calls next for the requests that the policy allows.
 func limit(p *penstock.Penstock, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, _, err := net.SplitHostPort(r.RemoteAddr)

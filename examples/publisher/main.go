@@ -1,6 +1,5 @@
-// Command publisher publishes jobs with nothing but a NATS client: no library of Penstock, and no
-// admitter in the way. The server answers for itself whether it stored a job, and refuses what a
-// bucket cannot hold.
+// Command publisher publishes jobs with a plain NATS client, without a library of Penstock or an
+// admitter. The server confirms each stored job, and refuses jobs for a full bucket.
 //
 //	make run
 //	go run ./examples/publisher -policy demo -key customer-1 -jobs 3
@@ -43,8 +42,7 @@ func run(ctx context.Context, url, subject string, jobs int) error {
 	return publish(ctx, nc, subject, jobs, os.Stdout)
 }
 
-// publish publishes jobs and prints what the server answers. The bodies are the business of the
-// worker.
+// publish publishes jobs and prints the server's answers.
 func publish(ctx context.Context, nc *nats.Conn, subject string, jobs int, out io.Writer) error {
 	js, err := jetstream.New(nc)
 	if err != nil {

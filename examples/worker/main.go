@@ -1,5 +1,5 @@
-// Command worker runs a policy's jobs in Go. Start it as often as you like, on as many machines:
-// all of them, and all drainers, keep to one rate per key together.
+// Command worker runs a policy's jobs in Go. Start any number of them, on any number of machines:
+// together with all drainers they keep to one rate per key.
 //
 //	bin/admitter --config deploy/quickstart.yaml  # takes the jobs; without --drain it runs none
 //	curl -X PUT -d '{"algorithm":"leaking_bucket","outflow":"2/s","capacity":100}' \
@@ -47,8 +47,8 @@ func run(ctx context.Context, url, policy string) error {
 	return work(ctx, nc, policy, send)
 }
 
-// work runs jobs until ctx ends. Then it hands over to the others: jobs that run may finish,
-// waiting ones lose no time.
+// work runs jobs until ctx ends. Then it hands its partitions over: running jobs may finish, and
+// waiting ones continue elsewhere.
 func work(ctx context.Context, nc *nats.Conn, policy string, handle workers.Handler) error {
 	d, err := workers.New(nc, workers.Options{
 		Grace:  20 * time.Second, // for running jobs, when it stops
@@ -76,7 +76,7 @@ func send(ctx context.Context, job workers.Job) error {
 	}
 	select {
 	case <-time.After(50 * time.Millisecond):
-		// the mail service; if it said 429: return workers.RetryAfter(d, err)
+		// call the mail service; after 429: return workers.RetryAfter(d, err)
 	case <-ctx.Done():
 		return ctx.Err() // the policy's timeout, or the end of the grace period: tried again
 	}

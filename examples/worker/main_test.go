@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// The worker runs good jobs once, makes a dead letter of a bad one, and stops with its context.
+// A job that always fails becomes a dead letter.
 func TestWorker(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc, policy.Policy{Name: "mail",

@@ -12,12 +12,11 @@ import (
 	"github.com/penstock-mq/penstock"
 )
 
-// TestEveryAnswerIsAsDescribed makes a running server give each answer that the description has,
-// and holds it to it.
+// TestEveryAnswerIsAsDescribed makes a running server give each answer of the description.
 func TestEveryAnswerIsAsDescribed(t *testing.T) {
 	d := open(t)
 	all := &seen{answers: map[string]map[string]bool{}}
-	away, err := net.Listen("tcp", "127.0.0.1:0") // where a NATS might be
+	away, err := net.Listen("tcp", "127.0.0.1:0") // an unused address
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +93,6 @@ func (s *server) policies(url string) {
 	}
 }
 
-// jobs leaves the dead letters of two jobs of fast, and the job fast:1 running.
 func (s *server) jobs() {
 	s.ask("POST", "/v1/jobs/fast/a", "hang", 202)
 	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 202, "Idempotency-Key: one",
@@ -109,7 +107,7 @@ func (s *server) jobs() {
 	s.ask("POST", "/v1/jobs/other/w?wait=1ms", "", 202, "Penstock-Not-Before: 1h")
 	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 409, "Idempotency-Key: one")
 	s.ask("POST", "/v1/jobs/slow/", "", 202)
-	s.ask("POST", "/v1/jobs/slow/a/b?wait=1m", "", 200) // it was due
+	s.ask("POST", "/v1/jobs/slow/a/b?wait=1m", "", 200)
 	s.until("/v1/buckets/slow/a/b", `"depth":0`)
 	s.ask("POST", "/v1/jobs/slow/a/b", "x", 202, "Idempotency-Key: two", "Penstock-Cost: 2",
 		"Penstock-Not-Before: 1h", "Penstock-Deadline: 3h")
@@ -288,7 +286,7 @@ func (s *server) deadLetters() {
 func (s *server) happenings() {
 	s.ask("GET", "/v1/stats", "", 200)
 	published := make(chan struct{})
-	go func() { // until somebody hears one of them
+	go func() { // until a stream receives one
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -317,7 +315,7 @@ func (s *server) happenings() {
 	s.ask("GET", "/openapi.yaml", "", 200)
 }
 
-// deletion ends the policy of a job that runs.
+// deletion deletes the policy of a running job.
 func (s *server) deletion() {
 	s.ask("DELETE", "/v1/policies/slow", "", 409)
 	s.ask("DELETE", "/v1/policies/slow", "", 412, `If-Match: "1"`)
@@ -326,7 +324,7 @@ func (s *server) deletion() {
 	s.ask("DELETE", "/v1/policies/none", "", 404)
 }
 
-// wrong asks each operation for what nobody gets.
+// wrong sends each operation an invalid request.
 func (s *server) wrong() {
 	for _, p := range s.d.paths {
 		for method, o := range p.item.GetOperations().FromOldest() {
@@ -342,7 +340,8 @@ func (s *server) wrong() {
 	s.ask("POST", "/v1/jobs/fast/a", strings.Repeat("x", 1<<20+1), 413)
 }
 
-// unavailable asks what needs NATS, and there is none. Each waits for it, so all do at once.
+// unavailable calls the operations that need NATS, without a NATS server. Each one waits, so they
+// run concurrently.
 func (s *server) unavailable() {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -351,7 +350,7 @@ func (s *server) unavailable() {
 	for _, p := range s.d.paths {
 		for method, o := range p.item.GetOperations().FromOldest() {
 			if _, described := response(o, 503); described == nil ||
-				o.OperationId == "listenToEvents" { // which are yet to come
+				o.OperationId == "listenToEvents" { // later ones
 				continue
 			}
 			method = strings.ToUpper(method)
@@ -365,7 +364,7 @@ func (s *server) unavailable() {
 	}
 }
 
-// check holds a document to a schema of the description.
+// check validates a document against a schema of the description.
 func (d *description) check(t *testing.T, name, text string) {
 	t.Helper()
 	var value any

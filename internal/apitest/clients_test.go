@@ -8,13 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/oapi-codegen/runtime" // what the generated client imports
+	_ "github.com/oapi-codegen/runtime" // for the generated client
 
 	"github.com/penstock-mq/penstock"
 )
 
-// TestAGoClientIsGenerated makes a client of the description, compiles it, and has it call a
-// server.
 func TestAGoClientIsGenerated(t *testing.T) {
 	url, dir := clientsServer(t), t.TempDir()
 	generated := filepath.Join(dir, "api.go")
@@ -38,8 +36,8 @@ func TestAGoClientIsGenerated(t *testing.T) {
 	said(t, output(t, ".", "go", "run", "-overlay", file, "./generated", url, allowed))
 }
 
-// TestATypeScriptClientIsGenerated does the same with the tools that are used there, of which one
-// judges the description, too.
+// TestATypeScriptClientIsGenerated uses the ecosystem's tools, one of which also lints the
+// description.
 func TestATypeScriptClientIsGenerated(t *testing.T) {
 	url, dir := clientsServer(t), t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/typescript")); err != nil {
@@ -59,14 +57,13 @@ func TestATypeScriptClientIsGenerated(t *testing.T) {
 	said(t, output(t, dir, "node", "client.js", url, allowed))
 }
 
-// clientsServer is a server for the clients.
 func clientsServer(t *testing.T) (url string) {
 	t.Helper()
 	s := start(t, nil, nil, penstock.Options{})
 	return s.url
 }
 
-// said fails unless a client said what it was told in each of its calls.
+// said checks the client's output of each call.
 func said(t *testing.T, out string) {
 	t.Helper()
 	const want = `put 201 leaking_bucket
@@ -80,7 +77,6 @@ missing 404 Not Found
 	}
 }
 
-// output runs a command and returns what it writes.
 func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), name, args...)

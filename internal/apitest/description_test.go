@@ -1,6 +1,6 @@
-// Package apitest holds the answers of a running server to the description of its API,
-// admission/httpapi/openapi.yaml. It is a module of its own, so that what validates OpenAPI weighs
-// on nobody who imports a package.
+// Package apitest validates the answers of a running server against the description of its API,
+// admission/httpapi/openapi.yaml. It is a separate module, because users of the packages should not
+// depend on OpenAPI validators.
 package apitest
 
 import (
@@ -25,21 +25,20 @@ import (
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 )
 
-// description is openapi.yaml.
 type description struct {
 	model     *v3.Document
 	validator validator.Validator
 	paths     []path
 }
 
-// path is one path of the description; of those that match a request the first counts.
+// path is one path of the description; the first matching one applies.
 type path struct {
 	template string
 	pattern  *regexp.Regexp
 	item     *v3.PathItem
 }
 
-// braces are what a path names; a key is the rest of the path.
+// braces matches parameters; a key is the rest of the path.
 var braces = regexp.MustCompile(`\\\{[a-z]+\\\}`)
 
 func open(t *testing.T) *description {
@@ -79,7 +78,7 @@ func open(t *testing.T) *description {
 	return d
 }
 
-// find returns the operation that a request asks for; nil if it asks for none.
+// find returns the operation of a request, or nil.
 func (d *description) find(method, escaped string) (template string, o *v3.Operation) {
 	for _, p := range d.paths {
 		if !p.pattern.MatchString(escaped) {
@@ -93,7 +92,7 @@ func (d *description) find(method, escaped string) (template string, o *v3.Opera
 	return template, nil
 }
 
-// response returns what the description says of a status, and as what: "200", "4XX".
+// response returns the description of a status, and the matching entry: "200", "4XX".
 func response(o *v3.Operation, status int) (as string, r *v3.Response) {
 	code := strconv.Itoa(status)
 	for _, as := range []string{code, code[:1] + "XX"} {
@@ -104,11 +103,10 @@ func response(o *v3.Operation, status int) (as string, r *v3.Response) {
 	return "", nil
 }
 
-// transport are headers of HTTP itself.
 var transport = []string{"Date", "Content-Length", "Content-Type", "Connection",
 	"Transfer-Encoding", "Vary"}
 
-// hold holds an answer to the description, and reports as which of the operation's it counts.
+// hold validates an answer, and returns the matching entry of the operation.
 func (d *description) hold(t *testing.T, template string, o *v3.Operation, r *http.Response,
 	body []byte) string {
 
@@ -137,7 +135,7 @@ func (d *description) hold(t *testing.T, template string, o *v3.Operation, r *ht
 	}
 	bodies := [][]byte{body}
 	if r.Header.Get("Content-Type") == "application/x-ndjson" {
-		bodies = slices.Collect(bytes.Lines(body)) // the schema is that of a line
+		bodies = slices.Collect(bytes.Lines(body)) // the schema is of a line
 	}
 	for _, body := range bodies {
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -150,7 +148,7 @@ func (d *description) hold(t *testing.T, template string, o *v3.Operation, r *ht
 	return as
 }
 
-// request asks for a path of the description, with words of the right form in its braces.
+// request makes a request for a path of the description, with valid values for its parameters.
 func request(t *testing.T, method, template string) *http.Request {
 	t.Helper()
 	url := "http://localhost:8080" + strings.NewReplacer("{id}", "1", "{job}", "p:1", "{", "",
@@ -173,20 +171,18 @@ func explain(errs []*errors.ValidationError) string {
 	return text.String()
 }
 
-// strictly has documents hold no members that are not described. What has names of its users'
-// choice must be listed.
+// strictly rejects members that are not described. Objects with arbitrary names must be listed.
 var strictly = []config.Option{config.WithStrictMode(), config.WithFormatAssertions(),
 	config.WithStrictIgnorePaths("$.body.header.*", "$.body.reply.header.*",
 		"$.body.drainers[*].policies.*",
 		"$.body.unanswered.*", "$.body.depths.*", "$.body.late_ms.*",
 		"$.body.buckets[*].late_ms.*")}
 
-// strict validates documents alone.
+// strict validates single documents.
 func strict() schema_validation.SchemaValidator {
 	return schema_validation.NewSchemaValidator(strictly...)
 }
 
-// TestExamplesAreOfTheirSchemas holds the examples of the description to it.
 func TestExamplesAreOfTheirSchemas(t *testing.T) {
 	d := open(t)
 	schemas := strict()
@@ -239,7 +235,7 @@ func TestExamplesAreOfTheirSchemas(t *testing.T) {
 	}
 }
 
-// seen are the answers of each operation that were held to the description.
+// seen holds the validated answers of each operation.
 type seen struct {
 	mu      sync.Mutex
 	answers map[string]map[string]bool
@@ -254,8 +250,8 @@ func (s *seen) add(operation, code string) {
 	s.answers[operation][code] = true
 }
 
-// complete demands each answer that the description has, but for 5XX: not every operation needs
-// NATS.
+// complete requires each answer of the description except for 5XX, because some operations do not
+// need NATS.
 func (s *seen) complete(t *testing.T, d *description) {
 	t.Helper()
 	for _, p := range d.paths {

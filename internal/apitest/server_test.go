@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// server is a server whose answers are held to the description.
+// server validates its answers against the description.
 type server struct {
 	t    *testing.T
 	d    *description
@@ -32,8 +32,7 @@ const (
 	nothing = "may-nothing"
 )
 
-// start runs a server. Its target answers as a request's body says: 422, or not before the test is
-// over.
+// start runs a server. Its target answers as a request's body demands: with 422, or after the test.
 func start(t *testing.T, d *description, all *seen, o penstock.Options) *server {
 	t.Helper()
 	o.HTTP.Listen = "127.0.0.1:0"
@@ -74,12 +73,12 @@ func start(t *testing.T, d *description, all *seen, o penstock.Options) *server 
 	return &server{t, d, "http://" + p.HTTPAddr().String(), all}
 }
 
-// target starts a target, which answers when the test is over if a body says so.
+// target starts a target, which answers after the test if the body demands it.
 func target(t *testing.T) (url string, release func()) {
 	t.Helper()
 	over := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // what is missing is no word that counts
+		body, _ := io.ReadAll(r.Body) // missing parts match no word
 		switch {
 		case strings.Contains(string(body), "refuse"):
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -91,8 +90,8 @@ func target(t *testing.T) (url string, release func()) {
 	return s.URL, func() { close(over) }
 }
 
-// ask sends a request as a client that may do everything, unless a header, "Name: value", says
-// otherwise, and holds the answer to the description. It returns the body.
+// ask sends a request with all rights, unless a header, "Name: value", replaces the token, and
+// validates the answer. It returns the body.
 func (s *server) ask(method, path, body string, want int, headers ...string) string {
 	s.t.Helper()
 	escaped, _, _ := strings.Cut(path, "?")
@@ -139,7 +138,7 @@ func (s *server) send(method, path, body string, headers ...string) (*http.Respo
 	return response, answer
 }
 
-// event returns the data of the first event of a stream, and holds it to the description.
+// event validates the data of the first event of a stream.
 func (s *server) event(response *http.Response) []byte {
 	s.t.Helper()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
@@ -152,11 +151,11 @@ func (s *server) event(response *http.Response) []byte {
 	return nil
 }
 
-// unfit asks an operation for what nobody gets.
+// unfit sends an operation an invalid request.
 func (s *server) unfit(method, path string) {
 	s.t.Helper()
 	s.ask(method, path, "", 401, "Authorization: Bearer wrong")
-	if path != "/v1/client" { // which is for all clients
+	if path != "/v1/client" { // open to all clients
 		s.ask(method, path, "", 403, "Authorization: Bearer "+nothing)
 	}
 	s.ask(method, path, "", 421, "Host: elsewhere.test")
@@ -173,7 +172,7 @@ func (s *server) wrongMethod(path string) {
 	}
 }
 
-// until asks until an answer has a text.
+// until repeats a request until an answer has a text.
 func (s *server) until(path, text string) (answer string) {
 	s.t.Helper()
 	waittest.Until(s.t, "GET "+path+" says "+text, func() bool {

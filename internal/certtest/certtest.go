@@ -19,7 +19,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	File string // of its own certificate
+	File string // of its certificate
 
 	t    testing.TB
 	dir  string

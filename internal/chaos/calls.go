@@ -162,7 +162,7 @@ func (t *target) called(r *http.Request) {
 	note(t.w.history, &t.w.history.requests, bucket{policy, key})
 }
 
-// calls: none fails except by a fault of its admitter, and each request has a start. Law 2 covers
+// calls must succeed unless their admitter had a fault, and each request has a start. Law 2 covers
 // all starts.
 func (f *facts) calls(v *verdict) {
 	for _, c := range f.h.calls {

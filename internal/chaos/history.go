@@ -16,11 +16,11 @@ type bucket struct{ policy, key string }
 
 func (b bucket) String() string { return b.policy + "/" + b.key }
 
-// answer is what a client knows of its job.
+// answer is a client's last information on its job.
 type answer int
 
 const (
-	unknown answer = iota // none, or inconclusive: the job may run
+	unknown answer = iota // without an answer, or inconclusive: the job may run
 	accepted
 	refused
 )
@@ -33,7 +33,7 @@ type submission struct {
 	status         int
 	sent, answered time.Duration
 	priority       int
-	deadline       time.Duration // after storage; 0: none
+	deadline       time.Duration // after storage; 0 without a deadline
 }
 
 // start is the last check, reported by its drainer.
@@ -67,7 +67,7 @@ type depth struct {
 	jobs int
 }
 
-// takeover follows a declared death.
+// takeover follows an expired lease.
 type takeover struct {
 	policy    string
 	partition int

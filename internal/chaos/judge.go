@@ -180,8 +180,8 @@ func (f *facts) rates(v *verdict) {
 	}
 }
 
-// exceeded returns the first window [from, until) with too many starts, and their maximum; until 0:
-// none.
+// exceeded returns the first window [from, until) with too many starts, and their maximum; until is
+// 0 if there is no such window.
 func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	for from = range starts {
 		for until = from + 1; until < len(starts); until++ {
@@ -210,7 +210,7 @@ func (f *facts) bounds(v *verdict) {
 	}
 }
 
-// depths (law 1): accepted jobs that had not ended, as clients know.
+// depths (law 1): accepted jobs that had not ended, by the clients' answers.
 func (f *facts) depths(v *verdict) {
 	type step struct {
 		at time.Duration

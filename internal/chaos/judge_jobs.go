@@ -158,7 +158,7 @@ func (f *facts) unheard(starts []start, until time.Duration) bool {
 	})
 }
 
-// after which a job becomes a dead letter
+// crashes before a job becomes a dead letter
 const crashes = 3
 
 // reasons: of letters, match the observations.

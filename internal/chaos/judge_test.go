@@ -16,8 +16,8 @@ const (
 
 var paced = bucket{"steady", "k1"}
 
-// calm is a history without a flaw: a hundred jobs of one bucket at 8/s, the last of which fails
-// for good.
+// calm is a flawless history: a hundred jobs of one bucket at 8/s, the last of which becomes a dead
+// letter.
 func calm() *history {
 	h := &history{rules: rules(5), lease: 15 * s, left: map[string]int{}}
 	h.lives = []life{{"drainer-0.1", 0, 100 * s, stopped}, {"drainer-1.1", 0, 100 * s, stopped}}
@@ -54,14 +54,13 @@ func TestACalmHistoryHasNoFlaw(t *testing.T) {
 	}
 }
 
-// again lets job 10 run a second time, after all others.
 func again(h *history, by string) {
 	const at = 20 * s
 	h.starts = append(h.starts, start{paced, "steady:10", 2, at, by, false})
 	h.runs = append(h.runs, run{"steady/k1/9", "steady:10", 2, at + ms, at + 2*ms, 200})
 }
 
-// The judge notices each violation, and takes none for another.
+// The judge reports each violation, under the right law.
 func TestEachViolationIsNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name, law string

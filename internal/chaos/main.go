@@ -4,11 +4,11 @@
 // drainers, a target that fails, and clients of every kind. A seeded nemesis kills, freezes, stops
 // and restarts them, slows and cuts links, rolls the cluster and fills disks. Then a judge checks
 // the laws of DESIGN.md by the clients' answers, the target's requests, dead letters and the
-// drainers' starts. Status 1: they were broken; 2: it could not be judged.
+// drainers' starts. Status 1: a law was broken; 2: the run could not be judged.
 //
 //	chaos -bin bin -for 3m -seed 7
 //
-// The seed determines what the nemesis draws, not what comes of it.
+// The seed determines the nemesis's choices, not their effects.
 package main
 
 import (

@@ -163,7 +163,7 @@ func (l *link) become(mode linkMode) {
 	}
 }
 
-// for data sent from now on
+// for data sent after this call
 func (l *link) slow(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// echo is a server that sends back what it gets, and a link to it.
+// echo is a link to an echo server.
 func echo(t *testing.T) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/follow"
 )
 
-// Files of trusted authorities, by default the system's, and of a client certificate, by default
-// none.
+// Files of trusted authorities (default: the system's) and of an optional client certificate.
 type Files struct{ CA, Cert, Key string }
 
 // Config reads the files.
@@ -39,8 +38,8 @@ func (f Files) Config() (*tls.Config, error) {
 	return made, nil
 }
 
-// Transport returns base with the files' TLS. When they have changed, later requests make
-// connections of their own; while they cannot be used, requests fail. Without files it is base.
+// Transport returns base with the files' TLS. After a change, later requests use new connections;
+// while the files are invalid, requests fail. Without files it returns base.
 func (f Files) Transport(base *http.Transport) http.RoundTripper {
 	if f == (Files{}) {
 		return base
@@ -74,7 +73,7 @@ func (t *transport) current() (*http.Transport, error) {
 	if t.now != nil && !t.watch.Stale() {
 		return t.now, nil
 	}
-	t.watch.Seen() // before reading, so that a change meanwhile counts
+	t.watch.Seen() // before reading: a concurrent change must count
 	config, err := t.files.Config()
 	if t.now != nil {
 		t.now.CloseIdleConnections()

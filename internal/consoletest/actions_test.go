@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// bucket is what a test reads of a bucket's state.
+// bucket is a part of a bucket's state.
 type bucket struct {
 	Depth     int
 	BlockedBy string `json:"blocked_by"`
@@ -19,7 +19,6 @@ type bucket struct {
 	}
 }
 
-// becomes waits until a bucket is as it should be.
 func (w *world) becomes(what, path string, so func(bucket) bool) {
 	w.Helper()
 	waittest.Until(w.T, what, func() bool {
@@ -46,7 +45,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.sees("A pace of its own for acme")
 	b.types("5/y")
 	b.press("Set it")
-	b.expect("status of 400") // the page asks whether that can be
+	b.expect("status of 400") // the page asks for a confirmation
 	b.sees("want a rate per s, m, h, d, w")
 	b.selectAll()
 	b.types("5/s")
@@ -66,7 +65,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.sees("mail/acme is resumed.", "It is empty")
 }
 
-// TestCallsAreShownBesideJobs: one has started, and two wait until it ends.
+// One call has started, and two wait until it ends.
 func TestCallsAreShownBesideJobs(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`api {"algorithm":"leaking_bucket","outflow":"20/s","capacity":50,"concurrency":1}`)}, nil)
@@ -104,7 +103,6 @@ func TestAPolicyIsPaused(t *testing.T) {
 		func(b bucket) bool { return b.BlockedBy != "policy_paused" })
 }
 
-// TestAKeyIsFoundByTheKeyboardAlone: from the overview, without a mouse.
 func TestAKeyIsFoundByTheKeyboardAlone(t *testing.T) {
 	w := quick(t)
 	w.submit("mail", "a/b c", 40, "hello")
@@ -113,7 +111,7 @@ func TestAKeyIsFoundByTheKeyboardAlone(t *testing.T) {
 	b.sees("Deepest buckets")
 	b.types("/")
 	b.holds(`document.activeElement.matches("[data-search]")`)
-	b.selectAll() // the driver types the slash although the page has prevented it
+	b.selectAll() // the driver types the slash although the page prevents it
 	b.types("a/b c\r")
 	b.sees("mail / a/b c", "law 2")
 	b.types("g")

@@ -24,7 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// browser is the one of all tests: to start one takes a second or two.
+// browser is shared by all tests, because a start takes a second or two.
 var browser context.Context
 
 var shots = flag.String("shots", "", "a directory for pictures of the views; without, none")
@@ -68,7 +68,7 @@ func start(m *testing.M) int {
 	return m.Run()
 }
 
-// look is how a page is looked at.
+// look describes the presentation of a page.
 type look struct {
 	width, height int64
 	theme         string
@@ -83,8 +83,8 @@ var (
 
 func (l look) String() string { return fmt.Sprintf("%dx%d-%s", l.width, l.height, l.theme) }
 
-// tab is a page of the browser. What goes wrong in it, errors of scripts and of the policy of what
-// it may load, and whatever it asks of another host, fails the test.
+// tab is a page of the browser. Errors of scripts, violations of the content security policy and
+// requests to other hosts fail the test.
 type tab struct {
 	*testing.T
 	ctx  context.Context
@@ -92,10 +92,9 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	expected []string // statuses and words of problems that a test brings about
+	expected []string // statuses and words of problems that a test provokes
 }
 
-// visit opens the console of an admitter.
 func visit(t *testing.T, base string, l look) *tab {
 	t.Helper()
 	b := &tab{T: t, base: base}
@@ -122,7 +121,7 @@ func visit(t *testing.T, base string, l look) *tab {
 	return b
 }
 
-// expect names problems that the test itself brings about.
+// expect lists problems that the test provokes.
 func (b *tab) expect(words ...string) { b.expected = append(b.expected, words...) }
 
 func (b *tab) heard(event any) {
@@ -163,13 +162,12 @@ func call[P any](b *tab, command cdp.Command[P, cdp.Empty], params P) {
 	}
 }
 
-// open shows a view.
 func (b *tab) open(view string) {
 	b.Helper()
 	b.do(chromedp.Navigate(b.base + "/console/#/" + view))
 }
 
-// value is what an expression is in the page.
+// value evaluates an expression in the page.
 func value[T any](b *tab, expression string) T {
 	b.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -192,7 +190,7 @@ func (b *tab) holds(expression string) {
 	waittest.Until(b.T, expression, func() bool { return value[bool](b, "!!("+expression+")") })
 }
 
-// sees waits until all texts can be read.
+// sees waits until all texts are visible.
 func (b *tab) sees(texts ...string) {
 	b.Helper()
 	quoted, err := json.Marshal(texts)
@@ -202,7 +200,6 @@ func (b *tab) sees(texts ...string) {
 	b.holds(fmt.Sprintf("%s.every(text => document.body.innerText.includes(text))", quoted))
 }
 
-// press clicks the button or link of a name.
 func (b *tab) press(name string) {
 	b.Helper()
 	const find = `[...(document.querySelector("dialog") ?? document).querySelectorAll("button, a")]
@@ -210,7 +207,7 @@ func (b *tab) press(name string) {
 		.sort((a, b) => (b.textContent.trim() === %[1]q) - (a.textContent.trim() === %[1]q))[0]`
 	button := fmt.Sprintf(find, name)
 	b.holds(button)
-	// What arrives meanwhile may move the button away from under the mouse.
+	// New data may move the button away from under the mouse.
 	waittest.Until(b.T, name+" is pressed", func() bool {
 		at := value[[]float64](b, fmt.Sprintf(`(() => {
 			const e = %s
@@ -231,7 +228,7 @@ func (b *tab) press(name string) {
 	})
 }
 
-// types writes into the field that has the focus, as a keyboard does.
+// types sends keys to the focused field.
 func (b *tab) types(text string) { b.Helper(); b.do(chromedp.KeyEvent(text)) }
 
 func (b *tab) selectAll() {
@@ -239,7 +236,7 @@ func (b *tab) selectAll() {
 	b.do(chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 }
 
-// shoot makes a picture of what is seen, if pictures are wanted.
+// shoot takes a screenshot if pictures are requested.
 func (b *tab) shoot(name string) {
 	b.Helper()
 	if *shots == "" {

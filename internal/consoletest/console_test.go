@@ -15,13 +15,13 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// legible returns what is wrong with how a page can be read: rules of axe that it breaks, and what
-// is wider than the page.
+// legible returns problems of a page's legibility: violated rules of axe, and elements wider than
+// the page.
 //
 //go:embed legible.js
 var legible string
 
-// axe returns the source of axe-core, which npm fetches once.
+// axe returns axe-core, which npm fetches once.
 var axe = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "penstock-axe")
 	if err != nil {
@@ -56,10 +56,10 @@ func (b *tab) legible() {
 	}
 }
 
-// longer is how many jobs quick's policy mail starts in more time than a slow browser takes.
+// longer is more jobs than quick's policy mail starts while a slow browser loads.
 const longer = 4000
 
-// quick is an installation with a policy that is deep, one that is quick, and one at the door.
+// quick is an installation with a deep policy, a quick one, and a door policy.
 func quick(t *testing.T) *world {
 	return settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":5000}`,
@@ -98,7 +98,7 @@ func TestEachViewInEachLook(t *testing.T) {
 			b.shoot("drainers-" + l.String())
 			b.open("doors")
 			b.sees("fixed window: 10 in 1d")
-			w.ask("GET", "/v1/stats", "", nil) // from now on checks are counted, if they were not
+			w.ask("GET", "/v1/stats", "", nil) // starts the counting of checks
 			for range 3 {
 				w.ask("POST", "/v1/check/signup/eve", "", nil)
 			}

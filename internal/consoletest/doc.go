@@ -1,3 +1,3 @@
-// Package consoletest tests the console in Chromium against a real installation. It is a module of
-// its own to keep the browser driver out of Penstock's dependencies.
+// Package consoletest tests the console in Chromium against a real installation. It is a separate
+// module to keep the browser driver out of Penstock's dependencies.
 package consoletest

@@ -23,9 +23,9 @@ var (
 	numbers = regexp.MustCompile(`\d[\d,.]*`)
 )
 
-// TestTheConsoleShowsIncidentsAsDocumented brings about the five of docs/troubleshoot.md, and looks
-// for what the page says is to be read in each view. Numbers and times may be others, and "…"
-// stands for anything. With -shots it makes the page's pictures.
+// TestTheConsoleShowsIncidentsAsDocumented provokes the five incidents of docs/troubleshoot.md, and
+// looks for the documented texts in each view. Numbers and times may differ, and "…" matches any
+// text. With -shots it takes the page's pictures.
 func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 			`billing {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
 			`reports {"algorithm":"leaking_bucket","outflow":"2/s","capacity":300}`)},
 		map[string]workers.Handler{"mail": done, "imports": done, "billing": done})
-	w.ask("GET", "/v1/stats", "", nil) // counts from now on
+	w.ask("GET", "/v1/stats", "", nil) // starts the counting
 	w.ask("PATCH", "/v1/policies/billing", `{"outflow":"20/h"}`, nil)
 	w.submit("billing", "acme", 300, "x")
 	w.submit("stripe", "acme", 60, "x")
@@ -68,7 +68,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	b := visit(t, w.base, desk)
 	for _, incident := range incidents {
 		name, _, _ := strings.Cut(incident, "\n")
-		w.submit("imports", "acme", 40, "x") // some are refused in any minute
+		w.submit("imports", "acme", 40, "x")
 		steps := rows.FindAllStringSubmatch(incident, -1)
 		if len(steps) == 0 {
 			t.Errorf("%s: no views", name)
@@ -86,7 +86,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	b.sees("It is empty", "done")
 }
 
-// reads waits until a text can be read, with any numbers.
+// reads waits until a text is visible, with any numbers.
 func (b *tab) reads(incident, text string) {
 	b.Helper()
 	like := numbers.ReplaceAllString(regexp.QuoteMeta(text), `\d[\d,.]*`)
@@ -99,7 +99,7 @@ func (b *tab) reads(incident, text string) {
 	waittest.Until(b.T, text, func() bool { return is.MatchString(b.text()) })
 }
 
-// pictures are those of the documentation.
+// pictures takes the pictures of the documentation.
 func pictures(t *testing.T, w *world) {
 	if *shots == "" {
 		return

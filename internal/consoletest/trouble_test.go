@@ -20,8 +20,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestTheConsoleHasTheRightsOfItsToken: without a token and with a wrong one it shows nothing, with
-// one that may only read it offers nothing else, and it keeps it in the tab alone.
+// Without a valid token the console shows no data, with the right to read it offers no actions, and
+// it keeps the token in the tab.
 func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	boss, looker, one := access.NewToken(), access.NewToken(), access.NewToken()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -67,7 +67,7 @@ func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("mail")`)
 }
 
-// wire leads to an address, until it is cut.
+// wire forwards to an address, until it is cut.
 type wire struct {
 	address string
 	mu      sync.Mutex
@@ -93,14 +93,14 @@ func lay(t *testing.T, to string) *wire {
 				in.Close()
 				continue
 			}
-			go func() { _, _ = io.Copy(in, out); in.Close() }() // ends with either
+			go func() { _, _ = io.Copy(in, out); in.Close() }()
 			go func() { _, _ = io.Copy(out, in); out.Close() }()
 		}
 	}()
 	return w
 }
 
-// join notes a connection, unless the wire is cut.
+// join adds a connection, unless the wire is cut.
 func (w *wire) join(in, out net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,6 @@ func (w *wire) join(in, out net.Conn) bool {
 	return !w.cut
 }
 
-// set cuts the wire, or mends it.
 func (w *wire) set(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +130,7 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	wire.set(true)
 	b.sees("lost at", "trying again", "the admitter does not answer. What is shown is of")
 	b.legible()
-	w.submit("mail", "acme", 333, "x") // which the page cannot know
+	w.submit("mail", "acme", 333, "x") // the page misses these
 	w.ask("POST", "/v1/pause/mail/acme", "", nil)
 	wire.set(false)
 	b.sees("Connected again. The connection was lost for", "It is paused", "live")
@@ -139,7 +138,7 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("does not answer")`)
 }
 
-// TestAStandstillIsShownBehindDeeperBuckets: the overview asks for the latest buckets, too.
+// The overview also requests the latest buckets.
 func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
@@ -161,8 +160,7 @@ func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	b.sees("mail/small holds 1 job", "the target asked for a pause")
 }
 
-// TestOneCauseIsOneLine: of a target that is down for 41 buckets, which are all late, the overview
-// says so once.
+// The overview reports a target once that is down for 41 late buckets.
 func TestOneCauseIsOneLine(t *testing.T) {
 	const buckets = 41
 	w := settle(t, penstock.Options{Policies: policies(t,
@@ -196,7 +194,7 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	b.holds(`[...document.querySelectorAll(".finding")].every(f => f.querySelectorAll("li").length < 3)`)
 }
 
-// TestABucketShowsOnlyReceivedStarts: those before somebody looked are not zero.
+// Starts before the page was opened are unknown, not zero.
 func TestABucketShowsOnlyReceivedStarts(t *testing.T) {
 	var started atomic.Int64
 	w := settle(t, penstock.Options{Policies: policies(t,
@@ -213,7 +211,7 @@ func TestABucketShowsOnlyReceivedStarts(t *testing.T) {
 	b.holds(`document.querySelector(".gap.before").getAttribute("width") > 500`)
 }
 
-// TestABadAddressIsReported in place of an error in the browser's log.
+// TestABadAddressIsReported on the page, not in the browser's log.
 func TestABadAddressIsReported(t *testing.T) {
 	b := visit(t, quick(t).base, desk)
 	b.open("bucket/mail/%ff")
@@ -222,7 +220,7 @@ func TestABadAddressIsReported(t *testing.T) {
 	b.sees("Deepest buckets")
 }
 
-// TestTheListOfPoliciesIsReadOnce while it stands, however often the console asks for it.
+// The list of policies is read once, however often the console needs it.
 func TestTheListOfPoliciesIsReadOnce(t *testing.T) {
 	b := visit(t, quick(t).base, desk)
 	b.open("")
@@ -235,7 +233,7 @@ func TestTheListOfPoliciesIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestAHundredThousandBucketsAreNotAHundredThousandRows: what is asked for and shown is a page.
+// The console requests and shows one page of buckets.
 func TestAHundredThousandBucketsAreNotAHundredThousandRows(t *testing.T) {
 	w := quick(t)
 	w.ask("POST", "/v1/pause/batch", "", nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// refusing is an installation whose jobs of the policy bad end as dead letters.
+// refusing is an installation in which jobs of the policy bad become dead letters.
 func refusing(t *testing.T) *world {
 	return settle(t, penstock.Options{Policies: policies(t,
 		`bad {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500}`,
@@ -24,7 +24,7 @@ func refusing(t *testing.T) *world {
 			}})
 }
 
-// letters waits until a policy has so many dead letters.
+// letters waits until a policy has n dead letters.
 func (w *world) letters(policy string, n int) {
 	w.Helper()
 	waittest.Until(w.T, "the dead letters are there", func() bool {
@@ -85,7 +85,7 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("still:2\t")`)
 }
 
-// TestTheHistoryShowsHowJobsEnded, of a bucket and of its policy, and a job what it came to.
+// TestTheHistoryShowsHowJobsEnded, of a bucket, of its policy and of a job.
 func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
@@ -103,7 +103,7 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 			return w.ask("GET", "/v1/history/mail", "", &page) == 200 && len(page.Jobs) == n
 		})
 	}
-	ended(1) // before the others, so that it is on the last page
+	ended(1) // first, so it is on the last page
 	w.submit("mail", "acme", 60, "ann")
 	ended(61)
 	for _, l := range []look{desk, phone} {
@@ -125,7 +125,7 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	}
 }
 
-// TestAJobShowsItsProgressAndItsResult, of a worker in another process than its drainer.
+// The worker runs in another process than the drainer.
 func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
@@ -173,7 +173,6 @@ func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	}
 }
 
-// TestTheAuditListShowsWhoChangedWhat, of all policies and of one.
 func TestTheAuditListShowsWhoChangedWhat(t *testing.T) {
 	w := refusing(t)
 	for range 60 {
@@ -207,7 +206,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 			b := visit(t, w.base, l)
 			b.open("dead")
 			b.sees("Jobs that will not be tried again", "Oldest", "4")
-			b.holds(`document.querySelectorAll("tbody tr").length === 1`) // still has none
+			b.holds(`document.querySelectorAll("tbody tr").length === 1`) // the list is not updated
 			b.legible()
 			b.shoot("dead-policies-" + l.String())
 			b.press("bad")
@@ -232,7 +231,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	b.sees("One job becomes a job of bad/ann again")
 	b.press("Replay it")
 	b.sees("Letter 1 is the job bad:5 now.")
-	w.letters("bad", 4) // it is refused again
+	w.letters("bad", 4)
 	b.open("dead/bad/2")
 	b.press("Drop…")
 	b.press("Drop it")
@@ -252,8 +251,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w.letters("bad", 0)
 }
 
-// TestTheConsoleKeepsInputOverARefresh: a field that is being filled keeps its text and
-// the focus while the view around it is drawn again.
+// A field keeps its text and the focus while the view is redrawn.
 func TestTheConsoleKeepsInputOverARefresh(t *testing.T) {
 	w := quick(t)
 	b := visit(t, w.base, desk)
@@ -266,7 +264,7 @@ func TestTheConsoleKeepsInputOverARefresh(t *testing.T) {
 	b.holds(`document.activeElement.value === "half a k"`)
 }
 
-// TestAPolicyShowsItsLastDay: who opens the console when all is over still sees what happened.
+// An operator who opens the console after an incident still sees it.
 func TestAPolicyShowsItsLastDay(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"1/s","capacity":10}`)},

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// world is an installation, and who asks it beside the browser.
+// world is an installation, with a client besides the browser.
 type world struct {
 	*testing.T
 	*penstock.Penstock
@@ -25,7 +25,7 @@ type world struct {
 	token string
 }
 
-// policies reads them as a configuration file has them.
+// policies parses policies in the form of a configuration file.
 func policies(t *testing.T, lines ...string) (all []policy.Policy) {
 	t.Helper()
 	for _, line := range lines {
@@ -40,7 +40,7 @@ func policies(t *testing.T, lines ...string) (all []policy.Policy) {
 	return all
 }
 
-// settle runs an installation until the test ends. Handlers are by policy.
+// settle runs an installation until the test ends, with handlers by policy.
 func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handler) *world {
 	t.Helper()
 	if o.URL == "" && o.Server.Dir == "" {
@@ -54,7 +54,7 @@ func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handle
 	for name, handle := range handlers {
 		p.Handle(name, handle)
 	}
-	// The context of the test ends before its pages are closed, which then would miss the admitter.
+	// The test's context ends before its pages are closed, which would then miss the admitter.
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -73,7 +73,7 @@ func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handle
 	return &world{T: t, Penstock: p, base: "http://" + p.HTTPAddr().String()}
 }
 
-// ask sends a request, and reads the answer into a document unless that is nil.
+// ask sends a request, and decodes the answer unless document is nil.
 func (w *world) ask(method, path, body string, document any) (status int) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
@@ -100,7 +100,7 @@ func (w *world) ask(method, path, body string, document any) (status int) {
 	return response.StatusCode
 }
 
-// submit hands in n jobs of a key. The last of them is the body of each.
+// submit publishes n jobs of a key with the same body.
 func (w *world) submit(policy, key string, n int, body string) {
 	w.Helper()
 	for done := 0; done < n; done += 10_000 {

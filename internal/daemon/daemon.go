@@ -96,7 +96,7 @@ func (c Command) Main() {
 	os.Exit(status)
 }
 
-// stopping: there may be nothing to stop yet.
+// stopping logs the signal; p is nil during the start.
 func (p *Process) stopping(by os.Signal) {
 	if p != nil {
 		p.Log.Info("stopping", "signal", by.String(), "grace", p.Config.Grace,
@@ -184,7 +184,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		report(err)
 		return exitInvalid
 	}
-	slog.SetDefault(logger) // for packages that are given none
+	slog.SetDefault(logger) // for packages without a logger
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
 	}
@@ -221,7 +221,7 @@ const (
 	wordHealthcheck = "healthcheck"
 )
 
-// arguments accepts none, healthcheck, or validate with an optional file.
+// arguments accepts the arguments healthcheck, or validate with an optional file.
 func arguments(flags *pflag.FlagSet) error {
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:
@@ -281,8 +281,8 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 const configuration = "configuration"
 
 // Reloads returns a part that passes the configuration to apply on SIGHUP and when its file
-// changes. An invalid one, also by apply's judgement, changes nothing. It applies the log level
-// itself, and warns about settings that need a restart.
+// changes. An invalid one, also if apply rejects it, is ignored. It applies the log level itself,
+// and warns about settings that need a restart.
 func (p *Process) Reloads(
 	apply func(context.Context, config.Config) error) func(context.Context) error {
 	// A connection keeps its nkey when it reconnects.

@@ -33,8 +33,8 @@ func collectLess() {
 	go shrink(10 * time.Second)
 }
 
-// shrink returns memory to the system once no collection was needed for a while. The collector
-// keeps what a burst took, such as the start with a thousand policies, which takes as much again.
+// shrink returns memory to the system after a time without collections. The collector keeps the
+// memory of a burst, such as a start with a thousand policies, which doubles the heap.
 func shrink(quiet time.Duration) {
 	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}

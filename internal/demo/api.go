@@ -90,8 +90,7 @@ func (a *api) seen() []arrival {
 	return slices.Clone(a.arrivals)
 }
 
-// count returns jobs done, refused requests, and requests in the last window.
-// window.
+// count returns the jobs done, refused requests, and requests in the last window.
 func (a *api) count() (done, refused, lately int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -64,8 +64,7 @@ func TestStallsAreClipped(t *testing.T) {
 	}
 }
 
-// played is a scene in which all went well: 1,000 jobs at the outflow, the 480th killed with its
-// drainer.
+// played is a flawless scene: 1,000 jobs at the outflow, the 480th killed with its drainer.
 func played() *scene {
 	began := time.Now()
 	s := &scene{penstock: &penstock{}, api: newAPI(apiLimit, time.Second, 0),
@@ -94,7 +93,7 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *scene)
-		broken string // what the only complaint contains; empty: none
+		broken string // part of the only complaint; empty: no complaint
 	}{
 		{"all well", func(*scene) {}, ""},
 		{"too many held", func(s *scene) { s.mostHeld = capacity + 1 }, "law 1"},
@@ -156,13 +155,12 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 	}
 }
 
-// swap has two jobs come in each other's place.
+// swap exchanges the requests of two jobs.
 func (s *scene) swap(i, j int) {
 	a := s.api.arrivals
 	a[i].job, a[j].job = a[j].job, a[i].job
 }
 
-// stretch makes time between the requests longer or shorter.
 func (s *scene) stretch(factor float64) {
 	began := s.api.arrivals[0].at
 	stretched := func(at time.Time) time.Time {

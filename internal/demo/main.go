@@ -4,8 +4,8 @@
 //
 // It starts an API that allows 50 requests in any second, an admitter with its NATS server, and two
 // drainers. It sends 1,200 jobs, half over HTTP and half as plain publishes, to a bucket that
-// starts 48 a second and holds 800, and half-way kills the drainer that owns it. It prints what
-// happened, and exits 1 if a law was broken.
+// starts 48 a second and holds 800, and kills its owner in the middle. It prints the results, and
+// exits 1 if a law was broken.
 package main
 
 import (

@@ -141,7 +141,7 @@ func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	return p.drainers[i], nil
 }
 
-// settle waits until the drainers share the partitions, so that the kill causes the only takeover.
+// settle waits until the drainers share the partitions: the kill must cause the only takeover.
 func (p *penstock) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, proctest.Patience)
 	defer cancel()

@@ -133,11 +133,11 @@ type findings struct {
 	repeated  int // ran twice
 	twice     []string
 	unknown   int           // done, but the acceptance was lost
-	overtaken int           // requests after that of a job accepted later
+	overtaken int           // requests after the request of a job accepted later
 	behind    time.Duration // of those
-	// explained neither by the way nor by a stall
+	// explained neither by the network nor by a stall
 	unordered int
-	counted   int // though nothing failed
+	counted   int // without a failure
 	throttled []arrival
 	busiest   int
 	rate      float64 // with a backlog, outside the takeover

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// hashed is the name that kustomize gives the ConfigMap, so that pods are replaced when it changes.
-// The chart has an annotation for that.
+// hashed matches kustomize's names of the ConfigMap, whose hash replaces pods after a change. The
+// chart has an annotation instead.
 var hashed = regexp.MustCompile(`penstock-[a-z0-9]{10}$`)
 
-// byName decodes YAML documents by kind and name, without what differs on purpose.
+// byName decodes YAML documents by kind and name, without intended differences.
 func byName(t *testing.T, documents ...string) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -61,7 +61,7 @@ func byName(t *testing.T, documents ...string) map[string]any {
 	return found
 }
 
-// render is what `helm template RELEASE deploy/helm/penstock` prints, by document.
+// render returns the output of `helm template RELEASE deploy/helm/penstock` by document.
 func render(t *testing.T, release string, values map[string]any) []string {
 	t.Helper()
 	chart, err := loader.Load("../../deploy/helm/penstock")
@@ -82,7 +82,7 @@ func render(t *testing.T, release string, values map[string]any) []string {
 	return strings.Split(files["penstock/templates/penstock.yaml"], "\n---\n")
 }
 
-// TestTheChartIsTheBase: with its defaults, the chart has what kustomize has.
+// With its defaults, the chart equals kustomize's base.
 func TestTheChartIsTheBase(t *testing.T) {
 	base, err := build(t).AsYaml()
 	if err != nil {
@@ -99,7 +99,7 @@ func TestTheChartIsTheBase(t *testing.T) {
 	}
 }
 
-// TestTheChartFollowsItsValues: names of another release, and what is set or switched off.
+// TestTheChartFollowsItsValues: another release's names, and changed or disabled settings.
 func TestTheChartFollowsItsValues(t *testing.T) {
 	documents := render(t, "other", map[string]any{"networkPolicy": false, "secret": "keys",
 		"image":   map[string]any{"repository": "example.com/p", "tag": "v2"},

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// build is what kubectl apply --kustomize would send, each object decoded strictly.
+// build returns the objects of kubectl apply --kustomize, decoded strictly.
 func build(t *testing.T) resmap.ResMap {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
@@ -29,7 +29,7 @@ func build(t *testing.T) resmap.ResMap {
 	return all
 }
 
-// objects decodes those of a kind by name, and lets nothing unknown pass.
+// objects decodes the objects of a kind by name, and rejects unknown fields.
 func objects[T any](t *testing.T, all resmap.ResMap, kind string) map[string]*T {
 	t.Helper()
 	found := map[string]*T{}
@@ -136,8 +136,8 @@ func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
 	}
 }
 
-// TestPodsAreReachedAtTheirPortAlone: each Deployment has a policy that lets nobody in but at its
-// port, and keeps it from what clouds answer with credentials.
+// Each Deployment has a network policy that admits traffic to its port only, and blocks the clouds'
+// metadata services.
 func TestPodsAreReachedAtTheirPortAlone(t *testing.T) {
 	all := build(t)
 	policies := objects[network.NetworkPolicy](t, all, "NetworkPolicy")

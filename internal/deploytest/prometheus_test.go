@@ -1,6 +1,6 @@
-// Package deploytest reads files of deploy/ as the programs do that they are for. It is a module of
-// its own, so that Prometheus and Kubernetes weigh on nobody who imports a package. What these
-// files say of Penstock is tested in deploy/.
+// Package deploytest checks files of deploy/ with the programs that read them. It is a separate
+// module, because users of the packages should not depend on Prometheus and Kubernetes. Tests in
+// deploy/ compare the files with Penstock.
 package deploytest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse parses an expression in which Grafana's variables have got values.
+// parse parses an expression after it has replaced Grafana's variables.
 func parse(t *testing.T, where, expr string) {
 	t.Helper()
 	expr = regexp.MustCompile(`\$__rate_interval`).ReplaceAllString(expr, "1m")

@@ -52,7 +52,7 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// HTTP holds the settings of the HTTP API: its own, and those of the server.
+// HTTP holds the settings of the HTTP API and its server.
 type HTTP struct {
 	httpapi.Options
 	Listener net.Listener // nil: not served
@@ -85,7 +85,7 @@ type Door struct {
 	stopping atomic.Bool
 }
 
-// A new door does nothing yet.
+// New does not start the door.
 func New(o Options) *Door {
 	d := &Door{options: o, watch: watch.New(o.Broker), Listening: make(lifecycle.Latch),
 		budget: admission.NewBudget(admission.DefaultBudget)}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestABucketLearnsTheLimitOfARealTarget that answers 429 to all but one call a second: what is
-// learnt is seen and counted, and is forgotten with the outflow that it is about.
+// TestABucketLearnsTheLimitOfARealTarget that answers 429 to all except one call a second. The
+// learned rate is visible and counted, and is discarded when the outflow changes.
 func TestABucketLearnsTheLimitOfARealTarget(t *testing.T) {
 	var mu sync.Mutex
 	var last time.Time

@@ -23,9 +23,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// TestCallsOutliveTheirOwner kills the owner of a bucket in which calls wait, through the proxy and
-// for permits over HTTP, beside jobs. Each caller finds the next owner within its wait and none
-// fails, and law 2 holds over calls and jobs together.
+// TestCallsOutliveTheirOwner kills the owner of a bucket in which calls wait beside jobs, through
+// the proxy and for permits over HTTP. Each caller finds the next owner within its wait, and law 2
+// holds over calls and jobs together.
 func TestCallsOutliveTheirOwner(t *testing.T) {
 	const callers, each = 3, 40 // of each kind
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -93,7 +93,7 @@ outbound:
 	}
 }
 
-// send sends a request, and reads the answer of success into a document unless that is nil.
+// send sends a request, and decodes a successful answer unless document is nil.
 func send(ctx context.Context, method, url string, document any) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -114,8 +114,8 @@ func send(ctx context.Context, method, url string, document any) error {
 	return json.Unmarshal(body, document)
 }
 
-// TestCallsLeaveNothingBehind, however they end: given up, refused, settled, returned, forgotten,
-// or cut off. Goroutines, places, buckets and metrics are as they were before.
+// TestCallsLeaveNothingBehind, however they end: given up, refused, settled, returned, abandoned,
+// or cut off. Goroutines, places, buckets and metrics are as before.
 func TestCallsLeaveNothingBehind(t *testing.T) {
 	const calls = 1000
 	c := newCluster(t, `  - {name: free, algorithm: leaking_bucket, outflow: 1000/s, capacity: 5000}
@@ -133,7 +133,7 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 		}
 		response, err := client.Do(r)
 		if err != nil {
-			return 0, "" // it was given up
+			return 0, "" // given up
 		}
 		defer response.Body.Close()
 		text, _ := io.ReadAll(response.Body)
@@ -179,18 +179,18 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 			settled(acquired(free), `{"status":"done"}`)
 		case 2:
 			settled(acquired(free), `{"status":429,"retry_after_ms":5,"used":{"tokens":1}}`)
-		case 3: // nobody settles it
+		case 3: // never settled
 			acquired(free)
 		case 4:
 			settled(acquired("/v1/permits/leased/a?wait=2m"), `{"status":"fail"}`)
-		case 5: // it goes, while it waits or just as it begins
+		case 5: // the caller leaves, while it waits or just as it begins
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7)*time.Millisecond)
 			defer cancel()
 			ask(ctx, http.MethodPost, "/v1/permits/leased/a?wait=1m", "")
 		case 6:
 			ask(t.Context(), http.MethodPost, "/v1/permits/hourly/a?wait=10ms", "")
 			ask(t.Context(), http.MethodPost, free, `{"cost":100000}`)
-		case 7: // a place for a call that it knows nothing of
+		case 7: // a permit for an unknown call
 			ask(t.Context(), http.MethodPut, "/v1/permits/leased/a?permit="+strconv.Itoa(i),
 				`{"status":"progress"}`)
 		case 8:
@@ -203,7 +203,6 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 			cutOff()
 		}
 	}
-	// scraped returns the number of goroutines, and of series of metrics.
 	scraped := func() (goroutines, series int) {
 		_, text := ask(t.Context(), http.MethodGet, "/metrics", "")
 		for line := range strings.Lines(text) {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestLawsHoldWhenOwnersAreKilledAndFrozen runs one bucket at 100/s over three drainer processes,
-// kills its owner, then freezes the next one for longer than its lease. The laws are judged by the
-// instants that the processes record.
+// kills its owner, then freezes the next one for longer than its lease. It judges by the instants
+// that the processes record.
 func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	const jobs, rate = 3000, 100.0
 	c := newCluster(t,
@@ -77,8 +77,7 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 		mostIn(starts, time.Second))
 }
 
-// resumed returns the first start by a process other than the one that made the last start before
-// at.
+// resumed returns the first start by a process other than the last one before at.
 func resumed(starts []start, at time.Duration) time.Duration {
 	var owner *process
 	for _, s := range starts {
@@ -91,8 +90,7 @@ func resumed(starts []start, at time.Duration) time.Duration {
 	return 1<<63 - 1
 }
 
-// exceeds checks law 2 where no peak is given: in any window of length T ≥ 1 s at most peak·(T + 2
-// ms) + burst starts.
+// exceeds checks law 2 with the default peak.
 func exceeds(starts []start, rate, burst float64) string {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
@@ -116,7 +114,7 @@ func mostIn(starts []start, window time.Duration) (most int) {
 	return most
 }
 
-// TestLaw1DirectPublishersAreBoundedByTheServer needs no admitter in the way and no drainer.
+// Law 1 holds without an admitter or a drainer.
 func TestLaw1DirectPublishersAreBoundedByTheServer(t *testing.T) {
 	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 150}`)
 	c.admitter()
@@ -125,8 +123,8 @@ func TestLaw1DirectPublishersAreBoundedByTheServer(t *testing.T) {
 	}
 }
 
-// TestLaw3RollingRestartLosesAndRepeatsNothing restarts the admitter, and with it the server, and
-// then each drainer, while jobs run.
+// TestLaw3RollingRestartLosesAndRepeatsNothing restarts the admitter with its server, and then each
+// drainer, under load.
 func TestLaw3RollingRestartLosesAndRepeatsNothing(t *testing.T) {
 	const jobs = 2400
 	c := newCluster(t,
@@ -142,7 +140,7 @@ func TestLaw3RollingRestartLosesAndRepeatsNothing(t *testing.T) {
 	c.until("jobs ran", func() bool { return c.record.started() >= 100 })
 	admitter.stop(t)
 	c.admitter()
-	goOn := func(began int) { // by 100, or to the end, which is near where processes begin slowly
+	goOn := func(began int) { // by 100, or to the end, where processes begin slowly
 		t.Helper()
 		c.until("jobs go on", func() bool { return c.record.started() >= min(began+100, jobs) })
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// checks sends checks of a key to admitters from several clients at once, and returns how many were
-// allowed. Every answer must be a decision.
+// checks sends concurrent checks of a key to admitters, and returns the number of allowed ones.
+// Every answer must be a decision.
 func checks(t *testing.T, path string, each int, admitters ...string) int64 {
 	t.Helper()
 	var allowed atomic.Int64
@@ -47,9 +47,8 @@ func checks(t *testing.T, path string, each int, admitters ...string) int64 {
 	return allowed.Load()
 }
 
-// TestTwoAdmittersShareTheirLimits runs two admitters on one Redis: together they allow exactly the
-// limit, of one rule and of several. When Redis hangs each goes on with its share, and afterwards
-// both obey Redis again.
+// Two admitters on one Redis allow together exactly the limit, of one rule and of several. While
+// Redis hangs each uses its share, and afterwards both obey Redis again.
 func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 	redis := redistest.Start(t)
 	const limit = 60
@@ -92,7 +91,7 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 
 	redis.Freeze()
 	down := func(admitter string) bool {
-		checks(t, "/v1/check/several/x", 1, admitter) // open: always an answer
+		checks(t, "/v1/check/several/x", 1, admitter) // open always answers
 		return strings.Contains(metrics(t, admitter), "penstock_store_up 0")
 	}
 	c.until("both know that Redis does not answer", func() bool {

@@ -28,8 +28,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
-// actAsDrainer is the environment variable that turns this test binary into a drainer process, so
-// that a handler of ours can record when the last check before it passed.
+// actAsDrainer is the environment variable that turns this test binary into a drainer process,
+// whose handler records when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
 
 func TestMain(m *testing.M) {
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter")
 }
 
-// drain is the drainer process: it runs jobs of policy "api" for as long as their body says, and
-// prints a line for each start and each end.
+// drain is the drainer process: it runs jobs of policy "api" for the time in their body, and prints
+// a line for each start and each end.
 func drain(url string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -91,7 +91,7 @@ func drain(url string) error {
 	return err
 }
 
-// monotonic reads the clock that all processes of one host share.
+// monotonic reads the clock that all processes of a host share.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -100,10 +100,9 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// lease of all drainers.
 const lease = 5 * time.Second
 
-// start is what a drainer recorded of a start.
+// start is a drainer's record of a start.
 type start struct {
 	at      time.Duration
 	job     string
@@ -113,7 +112,6 @@ type start struct {
 	by      *process
 }
 
-// record collects the lines of all drainers.
 type record struct {
 	mu     sync.Mutex
 	starts []start
@@ -154,7 +152,6 @@ func (r *record) ended() int {
 	return len(r.ends)
 }
 
-// lastBy returns the process that made the newest start.
 func (r *record) lastBy() *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,13 +161,11 @@ func (r *record) lastBy() *process {
 	return r.starts[len(r.starts)-1].by
 }
 
-// process is a child of the test.
 type process struct {
 	*proctest.Process
 	name string
 }
 
-// spawn starts a child and waits until it is ready.
 func spawn(t *testing.T, name string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{proctest.Start(t, cmd), name}
@@ -185,7 +180,7 @@ func spawnAdmitter(t *testing.T, name string, args ...string) *process {
 	return spawn(t, name, exec.Command(proctest.Program("admitter"), args...))
 }
 
-// stop ends a process in order.
+// stop ends a process with SIGTERM.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.Stop(); err != nil {
@@ -193,7 +188,6 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// cluster is an admitter with its configuration, and drainers.
 type cluster struct {
 	t       *testing.T
 	dir     string
@@ -243,7 +237,6 @@ func (c *cluster) drainer() *process {
 	return d
 }
 
-// connect makes a plain NATS client.
 func (c *cluster) connect() *nats.Conn {
 	c.t.Helper()
 	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1),
@@ -255,8 +248,8 @@ func (c *cluster) connect() *nats.Conn {
 	return nc
 }
 
-// publish sends n jobs that each run for the given time to a bucket of policy "api", as any NATS
-// client would, and returns how many were accepted.
+// publish sends n jobs that each run for the given time to a bucket of policy "api", by plain NATS,
+// and returns the number of accepted ones.
 func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration) (accepted int) {
 	c.t.Helper()
 	return c.publishTo(nc, slices.Repeat([]string{key}, n), takes)
@@ -298,7 +291,7 @@ func (c *cluster) until(what string, done func() bool) {
 	waittest.Until(c.t, what, done)
 }
 
-// ended waits until so many jobs have ended, as long as some do: how fast that is depends on the
+// ended waits for this many ended jobs, as long as there is progress: the speed depends on the
 // machine.
 func (c *cluster) ended(jobs int) {
 	c.t.Helper()
@@ -311,5 +304,5 @@ func (c *cluster) ended(jobs int) {
 	}
 }
 
-// after waits for time to pass: that is the test's script, not a wait for something to happen.
+// after waits as part of a test's script, not for a condition.
 func after(d time.Duration) { <-time.After(d) }

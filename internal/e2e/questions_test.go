@@ -16,9 +16,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestQuestionsCostNoDrainerItsLease asks a drainer of 40,000 buckets under one outflow how they
-// stand, while jobs are submitted that are told when they will start. Another drainer would take
-// over if the lease ended.
+// TestQuestionsCostNoDrainerItsLease asks a drainer for the states of 40,000 buckets under one
+// outflow, while jobs are submitted with questions about their starts. If the lease expired another
+// drainer would take over.
 func TestQuestionsCostNoDrainerItsLease(t *testing.T) {
 	c := newCluster(t,
 		`  - {name: api, algorithm: leaking_bucket, outflow: 1/s, outflow_total: 40/s,
@@ -60,7 +60,7 @@ func TestQuestionsCostNoDrainerItsLease(t *testing.T) {
 			t.Error("no submission was accepted")
 		}
 	}
-	// It may have handed the partition over, should the other one be whose it is to be.
+	// The drainer may have handed the partition over to its preferred owner.
 	var lease struct {
 		Tombstone bool `json:"tombstone"`
 	}
@@ -69,7 +69,7 @@ func TestQuestionsCostNoDrainerItsLease(t *testing.T) {
 	}
 }
 
-// listed asks how so many buckets of policy "api" stand, and returns how many the answer has.
+// listed requests up to limit buckets of policy "api", and returns their number.
 func (c *cluster) listed(limit int) int {
 	c.t.Helper()
 	response, err := http.Get(fmt.Sprintf("http://%s/v1/buckets/api?limit=%d", c.http, limit))
@@ -88,7 +88,7 @@ func (c *cluster) listed(limit int) int {
 	return len(list.Buckets)
 }
 
-// owner is the drainer that owns the only partition of policy "api".
+// owner returns the drainer that owns the only partition of policy "api".
 func (c *cluster) owner(nc *nats.Conn) string {
 	c.t.Helper()
 	var record struct {
@@ -98,7 +98,6 @@ func (c *cluster) owner(nc *nats.Conn) string {
 	return record.Owner
 }
 
-// read reads a record of a KV bucket.
 func (c *cluster) read(nc *nats.Conn, bucket, key string, record any) {
 	c.t.Helper()
 	js, err := nc.JetStream(nats.MaxWait(waittest.Patience()))

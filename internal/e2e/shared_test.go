@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestPoliciesShareALimit: a target that counts the requests of two policies together, which always
-// have more to do, while drainers join and are killed.
+// A target counts the requests of two busy policies together, while drainers join and are killed.
 func TestPoliciesShareALimit(t *testing.T) {
 	const jobs = 120
 	target := &limited{jobs: map[string]bool{}}
@@ -61,7 +60,7 @@ shared_limits:
 	for _, b := range auditor.Breaches() {
 		t.Errorf("%s, key %s: %s", b.Policy, b.Key.Raw(), b)
 	}
-	// Their turns are equal, so each for itself would have some ten.
+	// Their turns are equal, so each alone would have about ten.
 	seen, known := auditor.Bucket("import", "key")
 	if !known || len(seen.Worst) != 1 || seen.Worst[0].Units < 15 {
 		t.Errorf("the auditor saw %+v: want most of 20 starts of both policies", seen)

@@ -20,8 +20,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// limited is a target that counts as third parties do: what has arrived within each of its windows,
-// requests and tokens.
+// limited is a target that counts arrivals in each of its windows, requests and tokens, as third
+// parties do.
 type limited struct {
 	mu       sync.Mutex
 	arrivals []arrival
@@ -33,7 +33,7 @@ type arrival struct {
 	tokens int
 }
 
-// ServeHTTP answers what the job has used, which is less than was thought.
+// ServeHTTP returns the job's actual cost, which is below its estimate.
 func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	l.mu.Lock()
@@ -51,7 +51,7 @@ func (l *limited) done() int {
 	return len(l.jobs)
 }
 
-// violations counts the arrivals that a window did not have room for.
+// violations counts the arrivals beyond a window's limit.
 func (l *limited) violations(window time.Duration, most int, units func(arrival) int) (n int) {
 	first, held := 0, 0
 	for _, a := range l.arrivals {
@@ -65,8 +65,8 @@ func (l *limited) violations(window time.Duration, most int, units func(arrival)
 	return n
 }
 
-// TestATargetSeesNoneOfItsLimitsBroken: a target that counts requests and tokens in three windows,
-// a bucket that always has more to do, and two drainers that are killed on the way.
+// A target counts requests and tokens in three windows, for a bucket that is always busy, while two
+// drainers are killed.
 func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 	const jobs = 100
 	target := &limited{jobs: map[string]bool{}}
@@ -126,7 +126,7 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 	}
 }
 
-// auditor hears of all starts from now on.
+// auditor receives all starts from now on.
 func (c *cluster) auditor() *audit.Auditor {
 	c.t.Helper()
 	broker, err := queue.NewBroker(c.connect(), queue.Options{})

@@ -20,11 +20,11 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// onDisk is the environment variable by which a test finds the small disk that was mounted for it.
+// onDisk is the environment variable with the small disk that was mounted for a test.
 const onDisk = "PENSTOCK_E2E_DISK"
 
-// onSmallDisk runs a test on a disk of 48 MiB that nobody else sees: the test calls itself in a
-// mount namespace of its own, for which an ordinary user needs a user namespace, too.
+// onSmallDisk runs a test on a private disk of 48 MiB: it runs the test again in a new mount
+// namespace, for ordinary users within a user namespace.
 func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	if disk := os.Getenv(onDisk); disk != "" {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
@@ -64,13 +64,13 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 }
 
-// installation is an admitter with a drainer in it, on a small disk, with a policy "full" that
-// nobody runs jobs of and a policy "other" whose jobs go to a target.
+// installation is an admitter with a drainer on a small disk, with a policy "full" without workers
+// and a policy "other" with a target.
 type installation struct {
 	t    *testing.T
 	disk string
 	http string
-	log  *waittest.Log // of all that were started
+	log  *waittest.Log // of all processes
 
 	target string
 	mu     sync.Mutex
@@ -81,7 +81,7 @@ func newInstallation(t *testing.T, disk string) *installation {
 	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(waittest.Log),
 		came: map[string]int{}}
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // what is cut short is not counted as any job
+		body, _ := io.ReadAll(r.Body) // a truncated body matches no job
 		name, _, _ := strings.Cut(string(body), " ")
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -113,7 +113,7 @@ func (i *installation) start() *process {
 	return spawn(i.t, "admitter", cmd)
 }
 
-// ask makes a request and returns its status and text; status 0 when there was no answer.
+// ask makes a request; status 0 means that there was no answer.
 func (i *installation) ask(method, path, body string) (status int, header http.Header,
 	text string) {
 	i.t.Helper()
@@ -133,7 +133,7 @@ func (i *installation) ask(method, path, body string) (status int, header http.H
 	return response.StatusCode, response.Header, string(read)
 }
 
-// submit sends a job of 64 KiB that its name begins.
+// submit sends a job of 64 KiB that begins with its name.
 func (i *installation) submit(policy, name string) (status int, header http.Header, text string) {
 	i.t.Helper()
 	return i.ask("POST", "/v1/jobs/"+policy+"/a", name+" "+strings.Repeat("x", 64<<10))
@@ -144,7 +144,6 @@ func (i *installation) until(what string, done func() bool) {
 	(&cluster{t: i.t}).until(what, done)
 }
 
-// arrived reports whether all of these jobs came to the target.
 func (i *installation) arrived(names []string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -156,7 +155,7 @@ func (i *installation) arrived(names []string) bool {
 	return true
 }
 
-// others submits jobs of the policy with a target and waits until they ran.
+// others runs jobs of the policy with a target.
 func (i *installation) others(prefix string) {
 	i.t.Helper()
 	var names []string
@@ -170,8 +169,7 @@ func (i *installation) others(prefix string) {
 	i.until("the other policy's jobs ran", func() bool { return i.arrived(names) })
 }
 
-// drain gives the full policy a target and waits until every job that was accepted has come there
-// and none is left.
+// drain gives the full policy a target, and waits until all of its accepted jobs have arrived.
 func (i *installation) drain(accepted []string) {
 	i.t.Helper()
 	document := fmt.Sprintf(
@@ -189,9 +187,9 @@ func (i *installation) drain(accepted []string) {
 	})
 }
 
-// TestAFullPolicyDelaysNoOther: a policy without workers that fills its part of a small disk
-// is refused more, the others go on, leases are renewed, and it is said; once it has workers it
-// drains to empty, and nothing that was accepted is lost.
+// A policy without workers that has filled its part of a small disk is refused more, with a
+// warning, while others continue and leases are renewed. Once it has workers it drains, without
+// loss.
 func TestAFullPolicyDelaysNoOther(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)
@@ -236,7 +234,7 @@ func TestAFullPolicyDelaysNoOther(t *testing.T) {
 	})
 }
 
-// fill fills a disk up, and returns what makes room again.
+// fill fills a disk, and returns a function that frees the space.
 func fill(t *testing.T, disk string) (makeRoom func()) {
 	t.Helper()
 	name := filepath.Join(disk, "ballast")
@@ -258,8 +256,8 @@ func fill(t *testing.T, disk string) (makeRoom func()) {
 	}
 }
 
-// TestNoProcessStartsOnAFullDisk: its share of the disk would be nothing, also when there is room
-// again. It says so and ends, to be started again.
+// Its share of the disk would stay zero, even after space becomes free. The process reports it and
+// ends, to be restarted.
 func TestNoProcessStartsOnAFullDisk(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)
@@ -278,9 +276,8 @@ func TestNoProcessStartsOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestADiskThatWasFullEndsTheProcess: when others fill the disk, jobs are refused and it is said;
-// when there is room again the server's files are broken all the same, so the process ends, to be
-// started again. Then it goes on where it was.
+// When others fill the disk, jobs are refused with a warning. The server's files stay broken
+// afterwards, so the process ends, to be restarted, and then continues.
 func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)

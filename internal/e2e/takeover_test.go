@@ -15,10 +15,10 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume,
-// nothing is lost or early, and the order is kept. How soon they resume is judged in the
-// simulation, where nothing else keeps the machine busy. There are so many workers that none is
-// asked for elsewhere: the instant that such a one reports is a message later than its last check.
+// TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume
+// in order, without loss, and within the rate; the simulation judges how soon. The drainers have so
+// many local workers that remote ones are not needed: their reported instants are later than the
+// last check.
 func TestTakeoverOfALargeBacklog(t *testing.T) {
 	const jobs, rate = 100_000, 4000.0
 	c := newCluster(t,
@@ -43,7 +43,7 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	if gap > waittest.Patience() {
 		t.Errorf("starts resumed %v after the kill", gap)
 	}
-	// Windows of a second and more that begin at any start; all pairs would be 5·10⁹.
+	// Windows of a second and more that begin at a start; all pairs would be 5·10⁹.
 	for i := range starts {
 		for _, window := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
 			n, _ := slices.BinarySearchFunc(starts[i:], starts[i].at+
@@ -73,9 +73,9 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	t.Logf("%d starts of %d jobs; %d starts of jobs that ran twice", len(starts), len(runs), again)
 }
 
-// TestNoGapWhileDrainersJoinAndLeave restarts every drainer in turn under load, over many buckets:
-// no bucket stands still for a second beyond its interval, nothing runs twice, and partitions are
-// spread evenly soon after.
+// TestNoGapWhileDrainersJoinAndLeave restarts every drainer in turn under load, over many buckets.
+// No bucket pauses for a second beyond its interval, no job runs twice, and partitions are soon
+// spread evenly.
 func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 	const buckets, each, partitions = 20, 250, 8
 	stalled := stalls()
@@ -161,8 +161,8 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 	}
 }
 
-// stalls measures how long this process has to wait for the processor, from now until the returned
-// function is called, which returns the longest wait: others wait as long on a busy machine.
+// stalls measures the longest time that this process waits for the processor until the returned
+// function is called: the other processes wait as long.
 func stalls() (longest func() time.Duration) {
 	const every = 10 * time.Millisecond
 	stop, most := make(chan struct{}), make(chan time.Duration)

@@ -20,25 +20,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// scale is how much faster the replay is than its trace.
+// scale is the speed of the replay.
 const scale = 4
 
-// asked is a request of a replay, and what was answered: of its job and of its check.
+// asked is a request of a replay, with the answers for its job and its check.
 type asked struct {
 	at      time.Duration // of the trace
 	sent    time.Duration // by the clock that all processes share
-	job     string        // empty: refused
+	job     string        // empty if refused
 	allowed bool
 }
 
-// TestSimulationMatchesRealProcesses replays a trace of 100 seconds four times as fast to a real
-// admitter and two drainers, over HTTP, and holds to it what the trace comes to when it is played:
-// refusals and quantiles of waits within 5 %. The trace is what was really sent, as in an access
-// log.
+// TestSimulationMatchesRealProcesses replays a trace of 100 seconds at four times the speed against
+// a real admitter and two drainers, over HTTP, and compares the simulation of the same trace:
+// refusals and quantiles of waits must agree within 5 %.
 //
-// What a busy machine adds to a way over two sockets and three processes is no part of it: the peak
-// lets the bucket make up for what starts late, and there is a floor of 1 % of the requests for
-// refusals, and for waits one of 50 ms and as long as this process stood still.
+// Tolerances exclude the load of the machine: the peak makes up for late starts, refusals may
+// differ by 1 % of the requests, and waits by 50 ms and this process's stalls.
 func TestSimulationMatchesRealProcesses(t *testing.T) {
 	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 16/s, peak: 48/s,
      capacity: 50}
@@ -46,7 +44,7 @@ func TestSimulationMatchesRealProcesses(t *testing.T) {
 	c.admitter()
 	c.drainer()
 	c.drainer()
-	c.publish(c.connect(), "another", 1, 0) // so that the partition is owned, and all is warm
+	c.publish(c.connect(), "another", 1, 0) // owns the partition, and warms up
 	c.ended(1)
 	trace := drawn()
 	stalled := stalls()
@@ -109,7 +107,6 @@ func TestSimulationMatchesRealProcesses(t *testing.T) {
 	within("refused checks", float64(denied), float64(foretold.Refused), some)
 }
 
-// drawn is a trace of 100 seconds: a wave around the rate of its policies, and bursts.
 func drawn() (all []*asked) {
 	rng := rand.New(rand.NewPCG(14, 4))
 	for s := 0.0; s < 100; {
@@ -125,7 +122,7 @@ func drawn() (all []*asked) {
 	return all
 }
 
-// replay sends the requests of a trace when their time has come.
+// replay sends the requests of a trace at their times.
 func replay(t *testing.T, server string, trace []*asked) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}
 	client := &http.Client{Transport: transport, Timeout: waittest.Patience()}
@@ -166,7 +163,7 @@ func replay(t *testing.T, server string, trace []*asked) {
 	all.Wait()
 }
 
-// played is what the requests come to that were sent, in the time of the trace.
+// played simulates the requests as they were sent, in the time of the trace.
 func played(t *testing.T, trace []*asked, text string) *whatif.Report {
 	t.Helper()
 	p, err := policy.Read([]byte(text))

@@ -1,6 +1,6 @@
-// Package envoytest holds package envoy and its service to Envoy's own: to the types of its API,
-// and to what envoyproxy/ratelimit makes of the same files. It is a module of its own, so that
-// nobody else needs these.
+// Package envoytest compares package envoy and its service with Envoy's API types, and with
+// envoyproxy/ratelimit's reading of the same files. It is a separate module, because users of the
+// packages do not need them.
 package envoytest
 
 import (
@@ -24,7 +24,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/envoy"
 )
 
-// theirs reads files as envoyproxy/ratelimit does.
 func theirs(files []string) (c reference.RateLimitConfig, err error) {
 	defer func() {
 		if told := recover(); told != nil {
@@ -45,13 +44,13 @@ func theirs(files []string) (c reference.RateLimitConfig, err error) {
 	return reference.NewRateLimitConfigImpl(all, manager, true), nil
 }
 
-// both holds what is found by us to what is found by them.
+// both compares our limits with theirs.
 type both struct {
 	t      *testing.T
 	ours   *envoy.Config
 	theirs reference.RateLimitConfig
 	keys   limiter.CacheKeyGenerator
-	// what is counted together by one is by the other
+	// descriptors that share a count in one share it in the other
 	toOurs, toTheirs map[string]string
 	found            int
 }
@@ -70,7 +69,7 @@ func compare(t *testing.T, files ...string) *both {
 		toOurs: map[string]string{}, toTheirs: map[string]string{}}
 }
 
-// find looks for a descriptor of keys and values in turn.
+// find looks up a descriptor of alternating keys and values.
 func (b *both) find(domain string, words ...string) {
 	b.t.Helper()
 	var mine []envoy.Entry
@@ -98,7 +97,7 @@ func (b *both) find(domain string, words ...string) {
 		return
 	}
 	theirs := b.keys.GenerateCacheKey(domain, asked, want, 0).Key
-	// what passes between two windows is not one of ours: the unit is
+	// the unit distinguishes windows, which differ from ours
 	theirs, counted = theirs+got.Unit.String(), domain+" "+counted
 	if before, known := b.toOurs[theirs]; known && before != counted {
 		b.t.Errorf("%s %q: counted as %q, and as %q, which they count together", domain, words,
@@ -110,8 +109,8 @@ func (b *both) find(domain string, words ...string) {
 	b.toOurs[theirs], b.toTheirs[counted] = counted, theirs
 }
 
-// Each file of envoyproxy/ratelimit's own tests is read or refused as it does it, and descriptors
-// made of its words find what they find there.
+// Files of envoyproxy/ratelimit's tests are accepted or refused as there, and descriptors of their
+// words find the same limits.
 func TestFilesOfTheReferenceMeanTheSame(t *testing.T) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit")
 	dir, err := list.Output()
@@ -165,7 +164,7 @@ func TestFilesOfTheReferenceMeanTheSame(t *testing.T) {
 	}
 }
 
-// Envoy's API knows windows of several units, and files of limits do not.
+// Envoy's API has multiples of units, files of limits do not.
 func TestFilesHaveNoMultiplierOfUnits(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file.yaml")
 	if err := os.WriteFile(name, []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit: "+
@@ -181,7 +180,7 @@ func TestFilesHaveNoMultiplierOfUnits(t *testing.T) {
 	}
 }
 
-// walk asks for every descriptor of a file, and for ones like it.
+// walk looks up every descriptor of a file, and similar ones.
 func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path []string) {
 	b.find(domain, path...)
 	b.find("another", path...)
@@ -196,7 +195,7 @@ func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path 
 	}
 }
 
-// drawn is a list of descriptors from few words, so that much collides.
+// drawn returns descriptors of few words, for many collisions.
 func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
 	keys, values := []string{"a", "b", "ab"}, []string{"", "", "x", "xy", "x*", "xy*", "*", "x*y"}
 	for range draw.IntN(5) {
@@ -227,8 +226,7 @@ func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
 	return list
 }
 
-// Whatever a file says, the limit of a descriptor is that of envoyproxy/ratelimit, and what it
-// counts together is counted together.
+// Random files give the limits and shared counts of envoyproxy/ratelimit.
 func TestDrawnFilesMeanTheSame(t *testing.T) {
 	found := 0
 	for seed := range uint64(300) {
@@ -238,7 +236,7 @@ func TestDrawnFilesMeanTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Join(t.TempDir(), "drawn.yaml")
-		// what is left out is written as null, or as nothing
+		// an omitted value becomes null or an empty text
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/guard"
 )
 
-// A client that begins requests and resets them at once (CVE-2023-44487) has as many under way as
-// one connection may, and others are answered.
+// A client that begins requests and resets them at once (CVE-2023-44487) is limited by the streams
+// of its connection, and others are answered.
 func TestRapidResetsHoldNothing(t *testing.T) {
 	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
 	go func() {
@@ -36,7 +36,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"},
 		{":path", "/" + envoyapi.Name + "/ShouldRateLimit"}, {"te", "trailers"},
 		{"content-type", "application/grpc"}} {
-		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true} // the same each time
+		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true} // identical fields
 		if err := fields.WriteField(field); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	if err != nil {
 		t.Logf("the server ended the connection: %v", err)
 	}
-	if most > 1100 { // the streams of a connection, and its own
+	if most > 1100 { // the streams of a connection, and the connection's
 		t.Errorf("%d goroutines are at work", most)
 	}
 	ask(t, s.plain(), &rls.RateLimitRequest{Domain: "edge",

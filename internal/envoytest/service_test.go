@@ -47,7 +47,6 @@ descriptors:
 - {key: tried, shadow_mode: true, rate_limit: {unit: month, requests_per_unit: 1}}
 `
 
-// served is a running service.
 type served struct {
 	t       *testing.T
 	address string
@@ -126,7 +125,7 @@ func ask(t *testing.T, c rls.RateLimitServiceClient,
 	return answer
 }
 
-// lasts takes the time until a window ends out of an answer, which must have it where it has a
+// lasts removes the time until a window ends from an answer, where it must be present if there is a
 // limit.
 func lasts(t *testing.T, a *rls.RateLimitResponse) *rls.RateLimitResponse {
 	t.Helper()
@@ -218,7 +217,7 @@ func TestAnswersInRedis(t *testing.T) {
 		inredis.Options{Timeout: waittest.Patience()})}))
 }
 
-// What is wrong has a code, which is counted; the next request is answered.
+// Errors have a code, which is counted; the next request succeeds.
 func TestBadRequestsHaveACode(t *testing.T) {
 	server := redistest.Start(t)
 	s := serve(t, limiter.New(limiter.Options{Shared: inredis.New(server.Client(),
@@ -292,13 +291,13 @@ func TestHealthService(t *testing.T) {
 	if answer.OverallCode != rls.RateLimitResponse_OK {
 		t.Errorf("about to stop, it answers %v", answer)
 	}
-	s.end() // although somebody watches
+	s.end() // although a client watches
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err == nil {
 		t.Error("it answers when it has ended")
 	}
 }
 
-// Tools such as grpcurl ask for the API itself.
+// Tools such as grpcurl use reflection.
 func TestTheAPIIsDescribedByReflection(t *testing.T) {
 	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
 	client := reflection.NewServerReflectionClient(s.connect(insecure.NewCredentials()))
@@ -330,7 +329,7 @@ func TestTheAPIIsDescribedByReflection(t *testing.T) {
 	}
 }
 
-// Who asks is known by a token or a certificate, and needs the right to check for the domain.
+// Clients need a token or a certificate, and the right to check for the domain.
 func TestRightsOfGateways(t *testing.T) {
 	authority := certtest.New(t)
 	tokens := filepath.Join(t.TempDir(), "clients.yaml")
@@ -382,7 +381,7 @@ func TestRightsOfGateways(t *testing.T) {
 		}
 		cancel()
 	}
-	// Nothing of a request is read of whom nobody knows, so that they take no memory.
+	// Requests of unknown clients are not read, so they take no memory.
 	_, err := rls.NewRateLimitServiceClient(anyone).ShouldRateLimit(t.Context(),
 		&rls.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
 	if status.Code(err) != codes.Unauthenticated {

@@ -18,11 +18,11 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// Every is the polling interval. A change counts once two polls agree, so that half-written files
-// are not read.
+// Every is the polling interval. A change counts once two polls agree, because files may be
+// half-written.
 const Every = 500 * time.Millisecond
 
-// Watch remembers the state of files. It is not safe for concurrent use.
+// Watch holds the last state of files. It is not safe for concurrent use.
 type Watch struct {
 	names     []string
 	seen, now []fs.FileInfo
@@ -39,7 +39,7 @@ func (w *Watch) Seen() {
 	w.now = w.seen
 }
 
-// Stale reports whether the files differ from those of the last Seen.
+// Stale reports whether the files have changed since the last Seen.
 func (w *Watch) Stale() bool { return !same(look(w.names), w.seen) }
 
 // Changed polls, and accepts a changed state that has not changed since the last poll. A file
@@ -77,7 +77,8 @@ func Files(what string, names []string, reload func() error,
 	})
 }
 
-// Content is what files of a kind hold. It is safe for concurrent use; nil has no files.
+// Content is the parsed content of files. It is safe for concurrent use; a nil Content has no
+// files.
 type Content[T any] struct {
 	kind    string
 	names   []string
@@ -96,7 +97,7 @@ func Open[T any](kind string, names []string, load func() (*T, error), status *S
 // Current returns the last valid content.
 func (c *Content[T]) Current() *T { return c.current.Load() }
 
-// Reload reads the files again; invalid ones change nothing.
+// Reload reads the files again; invalid ones are ignored.
 func (c *Content[T]) Reload() error {
 	if c == nil {
 		return nil
@@ -156,7 +157,7 @@ func same(before, now []fs.FileInfo) bool {
 	return true
 }
 
-// Status remembers the last read of each kind of file. It is safe for concurrent use.
+// Status holds the result of the last read of each kind of file. It is safe for concurrent use.
 type Status struct {
 	// called by Note; may be nil
 	Observe func(files string, err error)

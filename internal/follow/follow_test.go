@@ -8,8 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/follow"
 )
 
-// A file that is being written is read when it has stood still for a look, also when what it had
-// half way would have been valid.
+// A file is read once it has not changed for a poll, even if its incomplete content was valid.
 func TestAChangeIsReportedOnceItIsComplete(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write := func(text string) {
@@ -51,7 +50,7 @@ func TestAChangeIsReportedOnceItIsComplete(t *testing.T) {
 	look("and keeps it", true)
 }
 
-// Of a directory it counts what is in it.
+// A directory stands for its files.
 func TestADirectoryChangesWithItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

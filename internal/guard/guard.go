@@ -74,7 +74,7 @@ const (
 	certificateFiles = "certificates"
 )
 
-// Guard has nil contents for what is not configured.
+// Guard has nil contents for files that are not configured.
 type Guard struct {
 	clients *follow.Content[access.Clients]
 	tls     *Keeper

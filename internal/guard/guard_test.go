@@ -55,7 +55,6 @@ func TestListeningElsewhereNeedsAuthentication(t *testing.T) {
 	}
 }
 
-// serve serves who asks, guarded, until the test ends.
 func serve(t *testing.T, o guard.Options, log *waittest.Log) (address string) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -90,7 +89,7 @@ func serve(t *testing.T, o guard.Options, log *waittest.Log) (address string) {
 	return listener.Addr().String()
 }
 
-// ask asks over a connection of its own.
+// ask sends a request over a new connection.
 func ask(t *testing.T, address string, config *tls.Config, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "https://"+address+"/", nil)
@@ -157,7 +156,7 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 		t.Error("it speaks plain HTTP as well")
 	}
 
-	// A token is replaced: both count for a while. Then a bad file changes nothing.
+	// While a token is replaced both are valid. Then an invalid file is ignored.
 	write(t, tokens, "clients:\n"+line("first", "one")+line("second", "the second")+dashboard)
 	waittest.Until(t, "the new token counts", func() bool {
 		status, _ := ask(t, address, authority.Client(""), "the second")
@@ -174,7 +173,7 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 		status, _ := ask(t, address, authority.Client(""), "one")
 		return status == 401
 	})
-	// So does a bad certificate, and a new one is shown to new connections.
+	// So is an invalid certificate; new connections get a new one.
 	shown := func() string {
 		conn, err := tls.Dial("tcp", address, authority.Client(""))
 		if err != nil {

@@ -26,7 +26,7 @@ func (f Files) Check() error {
 	return nil
 }
 
-// Keeper holds the last valid files; none if Content is nil.
+// Keeper holds the last valid files; without files Content is nil.
 type Keeper struct{ *follow.Content[tls.Config] }
 
 func OpenTLS(kind string, files Files, status *follow.Status) (*Keeper, error) {

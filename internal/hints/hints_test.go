@@ -11,7 +11,6 @@ const ms = time.Millisecond
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// header reads the lines of an answer's header.
 func header(lines ...string) http.Header {
 	h := http.Header{}
 	for _, line := range lines {
@@ -152,7 +151,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Whatever a target says, a pause is one: not negative, and not for ever.
+// A pause is never negative or unbounded.
 func FuzzPause(f *testing.F) {
 	for _, seed := range []string{"0", "30", "1893456060", "-1", "NaN", "1e400", "6m0s", "40/40",
 		`"a";r=0;t=9223372036854775807`, "limit=1, remaining=0, reset=9999999999999.999",

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Known are host names besides addresses, localhost and *.localhost: exact ones, or "*.example.com"
-// for subdomains.
+// Known holds host names in addition to IP addresses, localhost and *.localhost: exact ones, or
+// "*.example.com" for subdomains.
 type Known []string
 
 // Has ignores port and case. Browsers always send a Host field.

@@ -18,8 +18,8 @@ import (
 const briefRoom = 4 << 10
 
 // front serves connections as long as each request arrives in one piece and is brief. At the first
-// other one net/http gets the connection, with what was read. It parses brief requests too, but
-// spends half of its time on what they do not need: watching whether the client leaves, deadlines
+// other request it passes the connection, with the bytes read, to net/http. net/http spends half of
+// its time on work that brief requests do not need: detecting that the client leaves, a deadline
 // for each part, and bodies of any length.
 type front struct {
 	net.Listener
@@ -168,7 +168,7 @@ func (c *briefConn) next() bool {
 	return true
 }
 
-// skip drops what was answered, and ends of lines, which net/http tolerates after a POST, too.
+// skip drops the answered request, and empty lines, which net/http also tolerates after a POST.
 func (c *briefConn) skip(end int) {
 	for i := 0; i < 4 && end < c.read && strings.IndexByte("\r\n", c.buf[end]) >= 0; i++ {
 		end++
@@ -178,7 +178,7 @@ func (c *briefConn) skip(end int) {
 
 const hostChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:[]"
 
-// request returns a request that is all there and has nothing unusual, or nil.
+// request returns a complete and plain request, or nil.
 func (c *briefConn) request() *http.Request {
 	c.source.Reset(c.buf[:c.read])
 	c.in.Reset(&c.source)
@@ -256,7 +256,7 @@ func (l onlyConn) Close() error {
 	return nil
 }
 
-// resumedConn begins with what was read already.
+// resumedConn begins with the bytes that were read before.
 type resumedConn struct {
 	problemConn
 	before []byte

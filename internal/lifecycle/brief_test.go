@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// echo answers with what it was asked.
+// echo answers with the request's fields and body.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	text := fmt.Appendf(nil, "%s %s %s %d %q %v\n", r.Method, r.RequestURI, r.Host,
@@ -37,7 +37,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	w.Write(text)
 })
 
-// exchange sends a text, and returns all answers with their heads in order, but for the date.
+// exchange sends a text, and returns all answers in order, without their dates.
 func exchange(t *testing.T, address, text string) string {
 	t.Helper()
 	conn := dial(t, address, text)
@@ -105,7 +105,7 @@ var heads = []string{
 	"GET / HT",
 }
 
-// Whatever clients send, they get the answers that net/http alone gives.
+// Answers are the same as from net/http alone.
 func FuzzBriefRequestsAreAnsweredLikeOthers(f *testing.F) {
 	for _, text := range heads {
 		f.Add(text)
@@ -120,9 +120,9 @@ func FuzzBriefRequestsAreAnsweredLikeOthers(f *testing.F) {
 	})
 }
 
-// A request that comes in pieces, or is not brief, leaves the connection in order.
+// A request that is not brief, or arrives in pieces, keeps the connection in order.
 func TestAConnectionOutlivesItsBriefRequests(t *testing.T) {
-	listener := newPipes() // each write is a read of its own
+	listener := newPipes() // each write is one read
 	serve(t, listener, echo, lifecycle.HTTPOptions{MaxPerClient: 1,
 		Brief: func(r *http.Request) bool { return r.Method == http.MethodPost }})
 	ask := func(conn net.Conn, pieces ...string) int {

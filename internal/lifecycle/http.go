@@ -111,7 +111,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		err := server.Shutdown(deadline)
 		open := func() bool { return serving.Load() > 0 || front.each(func(net.Conn, bool) {}) > 0 }
 		for unknown := time.NewTicker(unknownEvery); err == nil && open(); {
-			select { // net/http does not know brief connections, and forgets upgraded ones
+			select { // net/http does not track brief or upgraded connections
 			case <-unknown.C:
 			case <-deadline.Done():
 				err = deadline.Err()

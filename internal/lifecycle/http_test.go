@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// pipes is a listener in memory, which a synctest bubble can wait for.
+// pipes is an in-memory listener, for synctest.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -58,7 +58,6 @@ func (p *pipes) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
 }
 
-// answer is what a client saw.
 type answer struct {
 	body string
 	err  error

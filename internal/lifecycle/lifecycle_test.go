@@ -26,7 +26,7 @@ func ExampleRun() {
 	// listen: address in use
 }
 
-// lasting is a part that runs until it is to stop, takes a while about it and returns err.
+// lasting is a part that runs until it is stopped, takes time for that and returns err.
 func lasting(stopping time.Duration, err error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -35,7 +35,6 @@ func lasting(stopping time.Duration, err error) func(context.Context) error {
 	}
 }
 
-// brief is a part that returns err by itself.
 func brief(after time.Duration, err error) func(context.Context) error {
 	return func(context.Context) error {
 		time.Sleep(after)
@@ -110,7 +109,7 @@ func TestServingOutlastsTheWork(t *testing.T) {
 	for name, test := range map[string]struct {
 		hold        time.Duration
 		work, serve parts
-		takes       time.Duration // from the start; told to stop after a minute
+		takes       time.Duration // from the start; stopped after a minute
 		want        error
 	}{
 		"the work takes longer": {s, parts{lasting(5*s, nil)}, parts{lasting(2*s, nil)}, 67 * s,

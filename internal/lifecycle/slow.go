@@ -180,8 +180,8 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	return address, true
 }
 
-// The answer fits the buffers of a new connection; with TLS it would have to wait, so there is
-// none.
+// A new connection's buffers have room for the answer. With TLS it would have to wait, so it is not
+// sent.
 func refuse(conn net.Conn, why string) {
 	if secure, ok := underTLS(conn); ok {
 		_ = secure.NetConn().Close()

@@ -18,7 +18,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// listen serves a handler until the test ends.
 func listen(t testing.TB, handler http.Handler, o lifecycle.HTTPOptions) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,13 +70,13 @@ func receive(t *testing.T, conn net.Conn) (*http.Response, string) {
 	return response, string(body)
 }
 
-// readAll answers with how many bytes a body had, or how it ended.
+// readAll answers with the size of the body, or its error.
 var readAll = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	fmt.Fprintf(w, "%d %v", n, err)
 })
 
-// What net/http says by itself is a problem document, too.
+// net/http's own answers are problem documents too.
 func TestEveryRefusalIsAProblem(t *testing.T) {
 	address := listen(t, readAll, lifecycle.HTTPOptions{})
 	for request, status := range map[string]int{
@@ -111,7 +110,7 @@ func TestASlowBodyIsCutOff(t *testing.T) {
 			t.Errorf("%s: %q", name, body)
 		}
 	}
-	// A byte now and then is below any rate.
+	// A trickle is below the least rate.
 	conn := dial(t, address, head)
 	go func() {
 		for range 1000 {
@@ -124,7 +123,7 @@ func TestASlowBodyIsCutOff(t *testing.T) {
 	if _, body := receive(t, conn); !strings.Contains(body, "i/o timeout") {
 		t.Errorf("drops: %q", body)
 	}
-	// One that comes is taken, and the connection goes on with the next.
+	// A body in time is accepted, and the connection continues with the next request.
 	address = listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: waittest.Patience()})
 	whole := dial(t, address, head+strings.Repeat("x", 100000))
 	if _, body := receive(t, whole); body != "100000 <nil>" {
@@ -132,7 +131,7 @@ func TestASlowBodyIsCutOff(t *testing.T) {
 	}
 }
 
-// A handler that takes longer than bodies may is not cut off.
+// A handler may take longer than a body.
 func TestTheTimeoutOfABodyEndsWithIt(t *testing.T) {
 	const grace = time.Second
 	late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,8 +192,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	})
 }
 
-// One address does not hold all connections of a server of another protocol, and one that it gives
-// back it may have again.
+// Limits of connections per address hold for other protocols, and closed connections do not count.
 func TestALimitedListenerIsShared(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,11 +1,10 @@
-// Command mutants breaks the code on purpose, in one small way after the other, and sees whether a
-// test notices: a test that nothing can make fail proves nothing. table.go has the mutants, each
-// with the cheapest test that must notice it. A mutant that survives is a missing test, or it is
-// equivalent, and then its row says why.
+// Command mutants makes small changes to the code, one at a time, and checks that a test fails: a
+// test that cannot fail proves nothing. table.go lists the mutants, each with the cheapest test
+// that must fail. A surviving mutant means a missing test, unless it is equivalent; then its row
+// gives the reason.
 //
-// The tree is never touched: the go command gets the changed files by -overlay. The tests of a
-// package are built once, with the mutants of all its functions in them (weave.go); each is then
-// played alone.
+// The go command gets the changed files by -overlay. The tests of a package are built once, with
+// all of its mutants (weave.go), which then run one by one.
 //
 //	go run ./internal/mutants [-v] [-only pattern] [-share n]
 package main

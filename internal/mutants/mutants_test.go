@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRowsMatchTheCode: its text is there, once, and so is its test.
+// The texts of the rows occur once, and their tests exist.
 func TestRowsMatchTheCode(t *testing.T) {
 	const root = "../.."
 	names, tests := map[string]bool{}, map[string][]string{}
@@ -41,7 +41,7 @@ func TestRowsMatchTheCode(t *testing.T) {
 	}
 }
 
-// TestSharesAreTheWhole has each row played on one day of three.
+// Each row has its day in three.
 func TestSharesAreTheWhole(t *testing.T) {
 	played := map[string]int{}
 	for day := range 3 {
@@ -60,7 +60,6 @@ func TestSharesAreTheWhole(t *testing.T) {
 	}
 }
 
-// testsOf names the tests of a package.
 func testsOf(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -184,7 +183,7 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		{row("no code", "s += i", "s += ", ". TestSum"), broken},
 		{row("no such test", "s += i", "s -= i", ". TestProduct"), broken},
 		{row("fails anyway", "s += i", "s -= i", ". TestFails -count 1"), broken},
-		// nor is any binary with it
+		// and no binary contains it
 		{row("not for the compiler", "s += i", "s += nothing", ". TestSum"), broken},
 	}
 	built, err := newTests(t.Context(), dir, t.TempDir(),

@@ -46,7 +46,7 @@ const (
 
 	survived verdict = "SURVIVED"
 	outdated verdict = "STALE"  // its text does not occur exactly once
-	broken   verdict = "BROKEN" // the row proves nothing
+	broken   verdict = "BROKEN" // the row is useless
 )
 
 func (v verdict) good() bool { return v == caught || v == equivalent }
@@ -212,7 +212,8 @@ func (m mutant) mutated(dir string) (string, error) {
 // cheaply are flags that halve the time of building tests.
 var cheaply = []string{"-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-s -w"}
 
-// run runs tests of a group with a woven mutant, 0 for none, and returns the verdict.
+// run runs tests of a group with a woven mutant, or without one if number is 0, and returns the
+// verdict.
 func (t *tests) run(ctx context.Context, group, pattern string, number int) (verdict, string) {
 	pkg, flags, _ := strings.Cut(group, " ")
 	binary := t.binaries[pkg]
@@ -254,7 +255,7 @@ func limits(pattern string) []string {
 	return []string{"-failfast", "-timeout", patience.String(), "-run", "^(" + pattern + ")$"}
 }
 
-// testFlags are the flags that a test binary knows by longer names.
+// testFlags lists flags that test binaries have under longer names.
 var testFlags = []string{"failfast", "timeout", "run", "count"}
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
@@ -299,7 +300,7 @@ func (r result) String() string {
 	return fmt.Sprintf("%-10s %5.1fs  %s: %s", r.verdict, r.took.Seconds(), r.name, r.detail)
 }
 
-// report prints the counts and the unexpected results, and reports whether there are none.
+// report prints the counts and the unexpected results, and reports whether all were expected.
 func report(out io.Writer, results []result) (good bool) {
 	good = len(results) > 0
 	counts := map[verdict]int{}

@@ -1,7 +1,7 @@
 package main
 
-// table lists all mutants by the part of the program. Texts are as short as possible while unique,
-// so that they go stale only when the mutated code changes.
+// table lists all mutants by the part of the program. Texts are short but unique: they become stale
+// only when the mutated code changes.
 var table = []mutant{
 	// Envoy's rate limit service.
 

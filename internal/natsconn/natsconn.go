@@ -32,8 +32,8 @@ func NewWatch(log *slog.Logger) *Watch {
 	return &Watch{log: log, errors: seldom.New(log), away: map[string]bool{}}
 }
 
-// Options never gives up: neither when the server is away at first, nor while it refuses the
-// credentials, as during changes of its accounts.
+// Options returns the options of a connection that retries forever: if the server is unavailable at
+// first, and while it refuses the credentials, as during changes of its accounts.
 func (w *Watch) Options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
@@ -97,7 +97,7 @@ func (w *Watch) back(name string, nc *nats.Conn) {
 		time.Since(w.since).Round(time.Millisecond))
 }
 
-// report logs errors without a caller rarely, so that a client cannot fill the log.
+// report limits the log lines of errors without a caller, which clients can cause.
 func (w *Watch) report(name, subject string, err error) {
 	level := slog.LevelWarn
 	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
@@ -120,7 +120,7 @@ func Connected(ctx context.Context, nc *nats.Conn) bool {
 	return true
 }
 
-// Leave flushes and closes a connection, so that acknowledgements are not lost.
+// Leave flushes and closes a connection, because acknowledgements may be buffered.
 func Leave(nc *nats.Conn) {
 	if nc.IsConnected() {
 		_ = nc.FlushTimeout(leaveTimeout) // errors no longer matter

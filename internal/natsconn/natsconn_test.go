@@ -42,8 +42,7 @@ func connections(t *testing.T, w *natsconn.Watch, url string, n int) []*nats.Con
 	return all
 }
 
-// TestOneLinePerOutageAndOnePerReturn: three connections that a server's end takes with it are one
-// outage.
+// Three connections that are lost with a server are one outage.
 func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 	address := proctest.FreeAddress(t)
 	log := &waittest.Log{}
@@ -81,8 +80,7 @@ func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 	}
 }
 
-// TestErrorsOfASubscriptionAreNoFlood: 5,000 messages with headers that cannot be read were 5,000
-// lines.
+// 5,000 messages with unreadable headers once wrote 5,000 lines.
 func TestErrorsOfASubscriptionAreNoFlood(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
 	log := &waittest.Log{}

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Patience is how long tests wait for fast operations.
+// Patience bounds the waits of tests for fast operations.
 var Patience = waittest.Patience()
 
 // Start starts a server, by default in the test's directory.

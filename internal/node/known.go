@@ -19,14 +19,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// after which Run follows the last known policies
+// wait for NATS before Run follows the last known policies
 const knownAfter = time.Second
 
 // known holds the policies from NATS or, until they arrive, the last known ones, for checks only.
 type known struct {
 	follow func(policy.Entries)
 
-	turn sync.Mutex // while a set takes effect, so that none follows a newer one
+	turn sync.Mutex // held while a set takes effect, to apply sets in order
 
 	mu      sync.Mutex
 	set     policy.Entries // nil until they arrive
@@ -72,7 +72,7 @@ func (k *known) queues() []policy.Policy {
 	return policies
 }
 
-// wait returns when this process follows at least this revision, or has forgotten the policy (0).
+// wait returns when this process follows at least this revision of a policy, or its deletion (0).
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		k.mu.Lock()
@@ -95,7 +95,7 @@ func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 
 // cache keeps policies in a file, for a start without NATS.
 type cache struct {
-	file string // empty: none
+	file string // empty: no cache
 	log  *slog.Logger
 	kept []byte // of the file
 }

@@ -44,7 +44,6 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 	})
 }
 
-// TestOrphanedPoliciesAreNotes: there are notes also if no record is unreadable.
 func TestOrphanedPoliciesAreNotes(t *testing.T) {
 	f := &policyWriter{Node: &Node{notices: notice.New(slog.New(slog.DiscardHandler))}}
 	f.notices.Tell(&orphaned, "mail", "its record is gone")
@@ -53,7 +52,7 @@ func TestOrphanedPoliciesAreNotes(t *testing.T) {
 	}
 }
 
-// TestOneSlowLookDoesNotPutOffTheNextForLong: a deleted stream is found by the next one.
+// A slow check does not delay the next one for long, which finds a deleted stream.
 func TestOneSlowLookDoesNotPutOffTheNextForLong(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: rationAgain,
 		100 * time.Millisecond: 50 * time.Second, time.Hour: rationLatest} {

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Wanted is written for all processes. Nil policies: nothing.
+// Wanted is written for all processes; nil policies are not written.
 type Wanted struct {
 	Set       string
 	Policies  []policy.Policy
@@ -69,14 +69,14 @@ type Options struct {
 	Follow    func(policy.Entries)
 	// nil: a server elsewhere
 	Check func() error
-	// With Offline, policies in Cache (empty: none), or wanted ones, are followed until NATS is
-	// reachable.
+	// Offline makes the node follow the policies in Cache (empty: without a cache), or the wanted
+	// ones, until NATS is reachable.
 	Cache   string
 	Offline bool
 	Sink    queue.Sink
 	Log     *slog.Logger
 
-	// Parts of the health; nil: none.
+	// Parts of the health; may be nil.
 
 	Drainer interface {
 		Health() error
@@ -152,7 +152,7 @@ func (n *Node) Parts() []func(context.Context) error {
 
 func (n *Node) Policies() policy.Entries { return n.known.policies() }
 
-// Followed waits until this process follows at least this revision, or has forgotten the policy
+// Followed waits until this process follows at least this revision of a policy, or its deletion
 // (0).
 func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 	n.known.wait(ctx, policy, revision)

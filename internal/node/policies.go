@@ -21,7 +21,7 @@ const (
 	pruneAgain     = 10 * time.Second
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
-	// after which a partition's record is swept
+	// delay before a deleted policy's partition records are swept
 	leftFor    = 10 * time.Minute
 	sweepAgain = 10 * time.Minute
 	never      = 1 << 62 * time.Nanosecond

@@ -31,10 +31,10 @@ const (
 
 	// concurrent changes
 	applyAtOnce = 16
-	// one of so many policies may come without a look at all streams, which takes as long as there
-	// are policies; the next regular look counts it
+	// up to this many new policies may be applied without listing all streams, whose time grows
+	// with the number of policies; the next regular check counts them
 	fewComing = 10
-	// after which a slow change counts as tried and delays no others
+	// a change that takes longer counts as tried and delays no others
 	applyPatience = time.Second
 )
 
@@ -147,7 +147,7 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	s.notices.Only(&unapplied, has(set))
-	now := time.Now() // so that the next checks share a pass
+	now := time.Now() // the next checks share a pass
 	due, coming := s.duties(set, now)
 	if len(coming) > max(1, len(set)/fewComing) {
 		if !whole {

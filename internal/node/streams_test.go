@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// fakeStreams remembers what was asked of it, and fails while fail says so.
+// fakeStreams records its calls, and fails as fail demands.
 type fakeStreams struct {
 	mu      sync.Mutex
 	fail    map[string]error
@@ -71,7 +71,7 @@ func (f *fakeStreams) AllDepths(context.Context) (map[string]uint64, error) {
 	return map[string]uint64{"abc": 3, "old": 3, "door": 1, "gone": 1}, f.fail["depths"]
 }
 
-// take returns what was applied and retired since the last call, sorted.
+// take returns the applied and retired streams since the last call, sorted.
 func (f *fakeStreams) take() (applied, retired []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,13 +86,13 @@ func paced(name string) policy.Policy {
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 }
 
-// quietStreams says nothing of what it does.
+// quietStreams discards its log.
 func quietStreams(broker streamBroker, known *known) *streams {
 	log := slog.New(slog.DiscardHandler)
 	return newStreams(broker, known, notice.New(log), queue.Sinks{}, log)
 }
 
-// TestTheStoreIsSharedOnceWhilePoliciesAreWritten: each that comes would lower all bounds again.
+// Sharing once per policy would lower all bounds each time.
 func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}
 	s := quietStreams(f, known)
@@ -114,7 +114,7 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	}
 }
 
-// TestAFewOfManyPoliciesComeWithoutALookAtAllStreams: nor do they change with one.
+// The bounds of a few new policies among many do not change until the next list of all streams.
 func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}
 	s := quietStreams(f, known)
@@ -201,14 +201,14 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		time.Sleep(3 * applyFirst)
 		expect("from time to time", []string{"stuck"}, nil)
 
-		// A deletion that its admitter did not end goes on, also of a policy without a stream.
+		// Another admitter completes a deletion, also of a policy without a stream.
 		set = maps.Clone(set)
 		set["door"] = &policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
 		known.take(set)
 		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
-		// The retired one comes back, another is gone altogether.
+		// The retired policy returns, and another one is deleted.
 		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}})
 		wake(s.due)
 		expect("after its return", []string{"old"}, nil)
@@ -219,7 +219,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	})
 }
 
-// TestASlowStreamDelaysNoOther: as one whose servers do not answer.
+// TestASlowStreamDelaysNoOther, as when its servers do not answer.
 func TestASlowStreamDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{hang: "b"}
@@ -288,8 +288,7 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack: one that has not heard of the deletion
-// yet looks at its streams.
+// The admitter checks its streams before it learns of the deletion.
 func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
@@ -337,8 +336,8 @@ func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
 	}
 }
 
-// TestATooSmallAccountIsLoggedOnce: limits of the account that the policies exceed are a note of
-// /readyz and one warning, until they are mended.
+// Account limits below the policies' needs are a note of /readyz and one warning, until they are
+// raised.
 func TestATooSmallAccountIsLoggedOnce(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{MaxStore: 64 << 20})
 	large := paced("large")

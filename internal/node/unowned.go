@@ -32,7 +32,7 @@ type asked struct {
 	missing   int // in a row
 }
 
-// look asks about policies that had jobs only, so that those at rest cost nothing.
+// look asks only about policies that had jobs: idle ones must cost nothing.
 func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	set, waiting := o.known.policies(), o.Broker.Waiting()
 	for name, a := range o.asked {

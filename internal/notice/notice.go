@@ -82,7 +82,7 @@ func (l *Log) Only(k *Kind, still func(subject string) bool) {
 	}
 }
 
-// Forget is [Log.Only] without lines.
+// Forget is [Log.Only] without log lines.
 func (l *Log) Forget(k *Kind, still func(subject string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // SetBody gives a request a body that net/http cannot resend, as it does on other kept connections
 // if requests have an Idempotency-Key or a method such as GET.
 func SetBody(request *http.Request, body []byte) {
-	// net/http knows this type to be in memory, and sends it in one packet with the header.
+	// net/http recognizes this in-memory type, and sends it in one packet with the header.
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	request.ContentLength = int64(len(body))
 	if len(body) > 0 {

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// A provider's documents are requested at most once per rest, whatever tokens arrive.
+	// A provider's documents are requested at most once per rest, however many tokens arrive.
 	rest         = 10 * time.Second
 	patience     = 5 * time.Second
 	mostDocument = 1 << 20
 )
 
-// algorithms have public keys: a shared secret, or none, would let clients sign their own tokens.
+// algorithms have public keys: with a shared secret, or unsigned, clients could forge tokens.
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
 	oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
 
@@ -34,7 +34,7 @@ func init() { access.NewVerifier = New }
 // verifiers keep a provider's keys while the file of clients is read again.
 var verifiers sync.Map // of *verifier, by access.OIDC
 
-// New returns the verifier of a provider. It requests nothing yet.
+// New returns the verifier of a provider, without requesting its documents.
 func New(o access.OIDC) access.Verifier {
 	made, _ := verifiers.LoadOrStore(o, &verifier{of: o, client: &http.Client{
 		Timeout: patience,
@@ -99,7 +99,7 @@ type rare struct {
 	base http.RoundTripper
 
 	mu   sync.Mutex
-	last map[string]time.Time // by URL, of which a provider has two
+	last map[string]time.Time // by URL; a provider has two
 }
 
 func (r *rare) RoundTrip(request *http.Request) (*http.Response, error) {

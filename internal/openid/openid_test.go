@@ -32,11 +32,10 @@ import (
 
 var encode = base64.RawURLEncoding.EncodeToString
 
-// provider is an OpenID provider with one key.
 type provider struct {
 	*httptest.Server
 	t      *testing.T
-	issuer string // as it says; empty: its URL
+	issuer string // as it reports; empty: its URL
 	ca     string
 	key    *ecdsa.PrivateKey
 	asked  atomic.Int64 // for its keys
@@ -94,7 +93,7 @@ func body(alg, kid string, claims map[string]any) string {
 	return encode(fmt.Appendf(nil, `{"alg":%q,"kid":%q}`, alg, kid)) + "." + encode(text)
 }
 
-// of returns the claims of Ann, with others in their place.
+// of returns the claims of Ann with changes.
 func (p *provider) of(changes ...any) map[string]any {
 	claims := map[string]any{"iss": p.URL, "aud": "penstock", "sub": "4711",
 		"exp": time.Now().Add(time.Hour).Unix(), "groups": []string{"all", "operators"},
@@ -174,7 +173,7 @@ func TestTokensOfAProvider(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if n := p.asked.Load(); n < 1 || n > 3 { // 3: the machine stood still
+	if n := p.asked.Load(); n < 1 || n > 3 { // 3 after a stall of the machine
 		t.Errorf("the provider was asked for its keys %d times", n)
 	}
 	if got := who(p.clients(), valid); got != "operators/ann@example.com [read operate]" {
@@ -182,7 +181,6 @@ func TestTokensOfAProvider(t *testing.T) {
 	}
 }
 
-// TestTheAuditListNamesThePerson who has a token of the provider.
 func TestTheAuditListNamesThePerson(t *testing.T) {
 	p := newProvider(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -241,7 +239,7 @@ func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		p := newProvider(t)
 		mistake(p)
-		for range 3 { // it is asked once
+		for range 3 { // one request for all
 			token := p.sign(p.key, "1", p.of())
 			if got := who(p.clients(), token); got != access.ErrUnknown.Error() {
 				t.Error(got)

@@ -96,8 +96,8 @@ func Open(ctx context.Context, dir string) (*Server, error) {
 // Stop kills the server.
 func (s *Server) Stop() { s.process.Kill() }
 
-// owner returns the credentials for the server's process, which refuses to run as root: those of
-// the user postgres, who then owns the directories.
+// owner returns the credentials of the user postgres, because the server refuses to run as root,
+// and makes that user the owner of the directories.
 func owner(dirs ...string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return &syscall.SysProcAttr{}, nil

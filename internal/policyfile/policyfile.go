@@ -69,7 +69,7 @@ func add(f *strict.File, at string, problems []policy.Problem) {
 	}
 }
 
-// Invalid ones are included, so that each is reported only once.
+// Invalid limits are included, to report each only once.
 func sharedLimits(f *strict.File) map[string]policy.Limit {
 	var list []policy.Limit
 	f.Field(SharedLimits, &list)

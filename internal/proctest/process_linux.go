@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithParent makes the kernel kill a process when this one dies for any reason.
+// endWithParent makes the kernel kill a process when this one ends for any reason.
 func endWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

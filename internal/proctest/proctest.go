@@ -122,7 +122,7 @@ func (p *Process) Ready(ctx context.Context) (map[string]string, error) {
 // Signal sends a signal, also to an ended process.
 func (p *Process) Signal(s os.Signal) { _ = p.Cmd.Process.Signal(s) }
 
-// Freeze stops the process like a hanging machine: connections stay open without answers.
+// Freeze stops the process like a hanging machine: its connections stay open but do not answer.
 func (p *Process) Freeze() { p.Signal(freeze) }
 
 // Thaw resumes a frozen process.
@@ -134,7 +134,7 @@ func (p *Process) Kill() {
 	<-p.Exited
 }
 
-// Stop asks the process to end, and waits like [Process.End].
+// Stop sends SIGTERM, and waits like [Process.End].
 func (p *Process) Stop() error {
 	p.Signal(syscall.SIGTERM)
 	return p.End()
@@ -217,7 +217,7 @@ func Raced(build ...string) []string {
 func Program(name string) string { return filepath.Join(os.Getenv(programs), name) }
 
 // FreeAddress returns an unused address of 127.0.0.1 outside the system's range of dynamic ports,
-// so that a server can bind it repeatedly.
+// which a server can bind repeatedly.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := FreePort()

@@ -14,10 +14,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// act is the environment variable that makes this test binary a child, and says which.
+// act is the environment variable that makes this test binary one of the children.
 const act = "PENSTOCK_PROCTEST"
 
-// children are what a child does. Its status is what it returns.
+// children return their exit status.
 var children = map[string]func() int{
 	"server": func() int {
 		fmt.Println("before")

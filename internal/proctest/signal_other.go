@@ -4,5 +4,5 @@ package proctest
 
 import "syscall"
 
-// Nothing can be frozen here.
+// This system cannot freeze processes.
 const freeze, thaw = syscall.Signal(0), syscall.Signal(0)

@@ -64,7 +64,7 @@ func New(r prometheus.Registerer, table ...Metric) *Sink {
 	return s
 }
 
-// Err says what kept metrics from being registered.
+// Err returns the errors of registration.
 func (s *Sink) Err() error { return errors.Join(s.problems...) }
 
 func (s *Sink) Take(e queue.Event) {
@@ -79,7 +79,7 @@ func (s *Sink) On(take func(queue.Event), types ...string) {
 	}
 }
 
-// Register adds metrics, whose policies [Sink.Forget] deletes.
+// Register adds metrics; [Sink.Forget] deletes their policies.
 func (s *Sink) Register(all ...prometheus.Collector) {
 	for _, c := range all {
 		s.problems = append(s.problems, s.registerer.Register(c))

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// TestAnEventAllocatesNothing: each start and each check is one.
+// Each start and each check is an event.
 func TestAnEventAllocatesNothing(t *testing.T) {
 	first := &promsink.Group{Of: []string{queue.EventStarted}}
 	s := promsink.New(prometheus.NewRegistry(),

@@ -7,7 +7,7 @@ import (
 )
 
 func TestTargets(t *testing.T) {
-	const api, file, none = 1, 2, 0 // from where on it is allowed
+	const api, file, none = 1, 2, 0 // least rights that permit the address
 	for text, allowed := range map[string]int{
 		"127.0.0.1": file, "127.255.0.9": file, "::1": file, "::ffff:127.0.0.1": file,
 		"64:ff9b::7f00:1": file,

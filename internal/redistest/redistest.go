@@ -23,7 +23,7 @@ import (
 // patience bounds answers of servers and the formation of a cluster.
 const patience = time.Minute
 
-// Server is a redis-server process that keeps nothing on disk.
+// Server is a redis-server process without persistence.
 type Server struct {
 	addr, port string
 	dir        string
@@ -135,7 +135,7 @@ func (s *Server) Client() *redis.Client {
 // Stop kills the server and waits for its end.
 func (s *Server) Stop() { s.process.Kill() }
 
-// Freeze stops the process like a hanging machine: connections stay open without answers.
+// Freeze stops the process like a hanging machine: its connections stay open but do not answer.
 func (s *Server) Freeze() { s.process.Freeze() }
 
 // Thaw resumes a frozen server.

@@ -14,15 +14,15 @@ import (
 
 const masterName = "limits"
 
-// Sentinel watches a master, and promotes its only replica about two seconds after the master's
-// death.
+// Sentinel watches a master, and promotes its only replica about two seconds after the master has
+// failed.
 type Sentinel struct {
 	Master, Replica *Server // initially
 	process         *Server
 }
 
-// StartSentinel starts a master, a synchronized replica, and a sentinel that knows both. They are
-// killed when the test ends.
+// StartSentinel starts a master, a synchronized replica, and a sentinel that has discovered both.
+// They are killed when the test ends.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

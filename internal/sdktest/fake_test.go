@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// A fake API takes so many requests, and tokens, in any second.
+// Limits of a fake API per second.
 const (
 	mostRequests = 10
 	mostTokens   = 1000
 	tokensOfOne  = 110
 )
 
-// fake is a strict API of one of the SDKs: more than it takes in a sliding second gets 429.
+// fake is an API of one of the SDKs that answers 429 beyond its sliding limits.
 type fake struct {
 	*httptest.Server
 
@@ -31,9 +31,9 @@ type fake struct {
 	tokens   []time.Time // requests that used tokens
 	requests int
 	refused  int
-	gone     int           // callers of streams, and of what is held
-	arrived  chan struct{} // the first chunk of a stream is there
-	held     chan struct{} // a request has come that is not answered
+	gone     int // callers that left streams and held requests
+	arrived  chan struct{}
+	held     chan struct{} // a request has arrived that is not answered
 }
 
 func newFake(t *testing.T, handle http.HandlerFunc) *fake {
@@ -72,7 +72,6 @@ func newFake(t *testing.T, handle http.HandlerFunc) *fake {
 	return f
 }
 
-// take counts a request, if it is within the limits.
 func (f *fake) take(tokens bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +95,7 @@ func (f *fake) counts() (requests, refused, gone int) {
 	return f.requests, f.refused, f.gone
 }
 
-// stream sends events: the first, and the others when the first has arrived at the caller.
+// stream sends the first event, and the others when the caller has received it.
 func (f *fake) stream(w http.ResponseWriter, r *http.Request, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i, event := range events {
@@ -113,7 +112,6 @@ func (f *fake) stream(w http.ResponseWriter, r *http.Request, events ...string) 
 	}
 }
 
-// leave counts a caller that goes.
 func (f *fake) leave(r *http.Request) {
 	<-r.Context().Done()
 	f.mu.Lock()
@@ -196,7 +194,7 @@ func newFiles(t *testing.T) *fake {
 	})
 }
 
-// newGitHub lists three pages, with absolute links to them.
+// newGitHub lists three pages, with absolute links.
 func newGitHub(t *testing.T) (f *fake) {
 	f = newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		page, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("page"), "1"))

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/sdktest/recipes"
 )
 
-// inGo does with Go's SDKs what sdks.js does with Node's.
+// inGo does the same with Go's SDKs as sdks.js with Node's.
 type inGo struct{ *world }
 
 func (g inGo) gpt() openai.Client {
@@ -61,7 +61,7 @@ var chat = openai.ChatCompletionNewParams{Model: "gpt-x", MaxTokens: openai.Int(
 var talk = anthropic.MessageNewParams{Model: "claude-x", MaxTokens: 100, Messages: []anthropic.
 	MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hello"))}}
 
-// says returns an error in place of an answer.
+// says returns the text, or the error.
 func says(text string, err error) string {
 	if err != nil {
 		return err.Error()
@@ -97,7 +97,7 @@ func (g inGo) message() string {
 }
 
 func encoded(v map[string]any) string {
-	text, _ := json.Marshal(v) // texts and numbers
+	text, _ := json.Marshal(v)
 	return string(text)
 }
 
@@ -241,7 +241,6 @@ func (g inGo) refused() string {
 		"by": got.Header.Get("Penstock-Error")})
 }
 
-// recipes runs recipes.go.
 func (g inGo) recipes() string {
 	g.t.Setenv("OPENAI_API_KEY", "sk-openai")
 	g.t.Setenv("ANTHROPIC_API_KEY", "sk-anthropic")

@@ -23,12 +23,11 @@ import (
 
 func TestMain(m *testing.M) { proctest.Main(m, "-race", "../../cmd/admitter") }
 
-// world is an admitter with a proxy in front of the fakes.
 type world struct {
 	t                                        *testing.T
 	openai, anthropic, stripe, files, github *fake
 	api, proxy                               string // host:port
-	told                                     string // host:port where callers tell of chunks
+	told                                     string // host:port to which callers report chunks
 }
 
 const settings = `
@@ -88,13 +87,13 @@ func begin(t *testing.T, maxWait string) *world {
 	return w
 }
 
-// fakes returns the fakes by their policies' names.
+// fakes returns the fakes by policy.
 func (w *world) fakes() map[string]*fake {
 	return map[string]*fake{"openai": w.openai, "anthropic": w.anthropic, "stripe": w.stripe,
 		"github": w.github}
 }
 
-// node runs a part of the script, and returns what it prints.
+// node runs a part of the script, and returns its output.
 func (w *world) node(dir, part string) string {
 	w.t.Helper()
 	return w.run(exec.CommandContext(w.t.Context(), "node", "sdks.js", part, w.proxy, w.told), dir)
@@ -114,7 +113,6 @@ func (w *world) run(c *exec.Cmd, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// modules returns the directory of the script with its packages.
 func modules(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +130,6 @@ func modules(t *testing.T) string {
 	return dir
 }
 
-// ask sends a request to the admitter's API.
 func (w *world) ask(method, path string) string {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.api+path, nil)
@@ -151,7 +148,7 @@ func (w *world) ask(method, path string) string {
 	return string(text)
 }
 
-// requests counts the requests of a policy with an outcome, by the admitter's metrics.
+// requests reads the metrics for a policy's requests with an outcome.
 func (w *world) requests(policy, outcome string) int {
 	w.t.Helper()
 	found := regexp.MustCompile(fmt.Sprintf(
@@ -167,7 +164,7 @@ func (w *world) requests(policy, outcome string) int {
 	return n
 }
 
-// all checks that no fake refused anything, and that every request came through the proxy.
+// all checks that no fake refused a request, and that every request came through the proxy.
 func (w *world) all(openai, anthropic, stripe, files, github int) {
 	w.t.Helper()
 	got := map[string]int{}
@@ -191,7 +188,6 @@ func (w *world) all(openai, anthropic, stripe, files, github int) {
 	}
 }
 
-// sdks are the SDKs of a language.
 type sdks interface {
 	work() string
 	streams() string
@@ -201,7 +197,6 @@ type sdks interface {
 	recipes() string
 }
 
-// inNode runs testdata/node/sdks.js.
 type inNode struct {
 	*world
 	dir string
@@ -213,7 +208,6 @@ func (n inNode) pages() string   { return n.node(n.dir, "pages") }
 func (n inNode) cancel()         { n.node(n.dir, "cancel") }
 func (n inNode) refused() string { return n.node(n.dir, "refused") }
 
-// recipes runs recipes/*.mjs.
 func (n inNode) recipes() string {
 	got := map[string]any{}
 	for _, name := range []string{"openai", "anthropic", "stripe", "github"} {
@@ -309,7 +303,7 @@ func testSDKs(t *testing.T, of func(*world) sdks) {
 	})
 }
 
-// retried lets each SDK call once, and mends what refused it.
+// retried lets each SDK call once, and then removes the cause of the refusal.
 func (w *world) retried(by sdks, status int, code string, mend func(policy string)) {
 	w.t.Helper()
 	before := map[string]int{}
@@ -349,8 +343,8 @@ func (w *world) retried(by sdks, status int, code string, mend func(policy strin
 	}
 }
 
-// trip opens the breaker of a policy, and keeps it open until up is closed: by permits that find
-// the target down.
+// trip opens the breaker of a policy by permits that report the target as down, and keeps it open
+// until up is closed.
 func (w *world) trip(policy string, up <-chan struct{}) {
 	w.t.Helper()
 	ask := func(method, query, body string) (permit, problem string) {
@@ -366,7 +360,7 @@ func (w *world) trip(policy string, up <-chan struct{}) {
 		}
 		defer response.Body.Close()
 		var document struct{ Permit, Reason string }
-		_ = json.NewDecoder(response.Body).Decode(&document) // a settlement has none
+		_ = json.NewDecoder(response.Body).Decode(&document) // a settlement has no document
 		return document.Permit, document.Reason
 	}
 	opened, wait := make(chan struct{}), "1ms"
@@ -374,7 +368,7 @@ func (w *world) trip(policy string, up <-chan struct{}) {
 		for w.t.Context().Err() == nil {
 			permit, problem := ask("POST", "wait="+wait, "")
 			if wait == "1ms" && problem == "target-down" {
-				wait = "10s" // as the one that waits for the breaker
+				wait = "10s" // also waits for the breaker
 				close(opened)
 			}
 			result := "unavailable"

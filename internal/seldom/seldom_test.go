@@ -32,7 +32,7 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 	})
 }
 
-// The last line of a subject is written late, and with the number of the others.
+// The last line of a subject is written late, with the number of omitted ones.
 func TestTheLastLineIsNotLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

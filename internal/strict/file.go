@@ -27,7 +27,8 @@ type File struct {
 	problems []Problem
 }
 
-// Read parses one YAML document; nil is empty. Messages contain the reader's Name, if any.
+// Read parses one YAML document; nil is an empty one. Messages contain the reader's Name, if it has
+// one.
 func Read(file io.Reader) (*File, error) {
 	f := &File{root: &yaml.Node{Kind: yaml.MappingNode}, sources: map[string]string{},
 		unread: map[string]bool{}}

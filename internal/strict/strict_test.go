@@ -73,7 +73,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 	}
 }
 
-// JSON that the YAML parser would not read.
+// The YAML parser would reject this JSON.
 func TestJSONIsReadAsJSON(t *testing.T) {
 	var d document
 	text := "{\n\t\"text\": \"\\ud83d\\ude00\\/\",\n\t\"of\":\"<<\"}"
@@ -110,7 +110,7 @@ group:
 	}
 }
 
-// Values from elsewhere go over those of the file, of which other places may be aliases.
+// Values from other sources replace the file's, whose other places may be aliases.
 func TestTextsGoOverAFile(t *testing.T) {
 	f, err := strict.Read(strings.NewReader("any: &g {of: a}\ngroup: *g\nnumber: x\ntexts: [a]\n"))
 	if err != nil {
@@ -144,7 +144,8 @@ func FuzzJSON(f *testing.F) {
 		if len(strict.JSON(data, &d)) > 0 {
 			return
 		}
-		// What is accepted is what encoding/json reads, but for the forms that it does not know.
+		// Accepted documents are as encoding/json reads them, except for forms that it does not
+		// support.
 		d.Wait, d.Any = 0, nil
 		var plain document
 		if err := json.Unmarshal(data, &plain); err == nil {

@@ -37,7 +37,7 @@ func Callback(allow []netip.Prefix) func(*url.URL) error {
 }
 
 // Possible returns why a policy from the API is forbidden: a target reserved for the operator's
-// file, as far as the URL shows, or credentials from files.
+// file, as far as its URL shows, or credentials from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The limits of gateways have their series from the start, and lose them with their files.
+// Limits of gateways have series from the start, which end with their files.
 func TestLimitsOfGatewaysComeAndGo(t *testing.T) {
 	r := telemetry.NewRegistry()
 	r.Admission()

@@ -50,7 +50,7 @@ func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeV
 func (r *Registry) sink(table ...promsink.Metric) *promsink.Sink {
 	s := promsink.New(r.prometheus, table...)
 	if err := s.Err(); err != nil {
-		panic("telemetry: " + err.Error()) // like MustRegister
+		panic("telemetry: " + err.Error()) // as MustRegister does
 	}
 	return s
 }
@@ -227,7 +227,7 @@ func (r *Registry) FileRead() func(files string, err error) {
 func (r *Registry) Drain() queue.Sink {
 	sink, err := workersprom.New(r.prometheus)
 	if err != nil {
-		panic("telemetry: " + err.Error()) // like MustRegister
+		panic("telemetry: " + err.Error()) // as MustRegister does
 	}
 	return sink
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// scrape returns the lines that Prometheus would see, without comments.
+// scrape returns the metrics without comments.
 func scrape(t *testing.T, r *telemetry.Registry) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -194,7 +194,7 @@ func TestLogger(t *testing.T) {
 	}
 }
 
-// Prometheus asks for OpenMetrics 1.0, which exemplars need.
+// Exemplars need OpenMetrics 1.0, which Prometheus requests.
 func TestOpenMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	r.Admission().Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})

@@ -39,7 +39,7 @@ const (
 	leave = 5 * time.Second
 )
 
-// Tracer makes spans; a nil one makes none.
+// Tracer makes spans; a nil Tracer makes no spans.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer

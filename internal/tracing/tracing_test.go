@@ -13,7 +13,7 @@ import (
 
 const carriedTrace = "0af7651916cd43dd8448eb211c80319c"
 
-// attempt returns the spans of one attempt of a job that waited.
+// attempt returns the spans of one attempt after a wait.
 func attempt(t *testing.T, header nats.Header, waited time.Duration) tracetest.SpanStubs {
 	t.Helper()
 	kept := tracetest.NewInMemoryExporter()
@@ -35,8 +35,8 @@ func attempt(t *testing.T, header nats.Header, waited time.Duration) tracetest.S
 	return spans
 }
 
-// A wait that is longer than traces are kept for is no span: the attempt begins a trace that leads
-// back to the job's.
+// A wait beyond the retention of traces is no span: the attempt begins a trace with a link to the
+// job's.
 func TestALongWaitIsALink(t *testing.T) {
 	header := nats.Header{"Traceparent": {"00-" + carriedTrace + "-b7ad6b7169203331-01"}}
 	short := attempt(t, header, longest)
@@ -51,7 +51,7 @@ func TestALongWaitIsALink(t *testing.T) {
 		long[0].SpanContext.TraceID().String() == carriedTrace {
 		t.Errorf("a long wait: %+v", long)
 	}
-	// A job that nobody traced is a trace by itself.
+	// A job without a trace gets a new one.
 	alone := attempt(t, nil, time.Second)
 	if len(alone) != 2 || alone[1].Parent.SpanID() != alone[0].SpanContext.SpanID() {
 		t.Errorf("a job without a trace: %+v", alone)

@@ -48,7 +48,7 @@ func Eventually(holds func() bool) bool {
 	}
 }
 
-// Within is [Until] with a limit that counts polls, so that a busy machine gets more time.
+// Within is [Until] with a limit that counts polls: a busy machine gets more time.
 func Within(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(glance)

@@ -13,7 +13,8 @@ import (
 
 var alone = regexp.MustCompile(`(?m)^ALONE\s*= ((?:.*\\\n)*.*)$`)
 
-// What make test runs without the race detector starts no goroutine, nor do its tests.
+// Packages that make test runs without the race detector, and their tests, must not start
+// goroutines.
 func TestPureRoomsStartNoGoroutines(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -32,7 +33,7 @@ func TestPureRoomsStartNoGoroutines(t *testing.T) {
 		}
 		for _, name := range names {
 			if filepath.Base(name) == "simulation_test.go" {
-				continue // its goroutines play worlds that share nothing
+				continue // its goroutines run independent worlds
 			}
 			set := token.NewFileSet()
 			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)

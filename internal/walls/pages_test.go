@@ -20,7 +20,7 @@ var (
 	word   = regexp.MustCompile(`\w+$`)
 )
 
-// DESIGN.md sends its reader to files. One that was renamed must be renamed there as well.
+// Files that DESIGN.md refers to exist.
 func TestDesignNamesFilesThatExist(t *testing.T) {
 	exists := map[string]bool{}
 	walk(t, ".go", func(name string, _ []byte) {
@@ -43,7 +43,7 @@ func TestDesignNamesFilesThatExist(t *testing.T) {
 	}
 }
 
-// Where to add what is told by names of files, of directories and of what is declared in Go.
+// Section 7 names files, directories and Go declarations, which must exist.
 func TestDesignRefersToExistingNames(t *testing.T) {
 	text, err := os.ReadFile("../../DESIGN.md")
 	if err != nil {
@@ -98,7 +98,7 @@ var (
 	item    = regexp.MustCompile(`(?m)^(?:-|\d+\.) (\[(?:.|\n  )+)$`)
 )
 
-// anchors are how GitHub names the headings of a page.
+// anchors returns GitHub's anchors of a page's headings.
 func anchors(page string) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
@@ -115,12 +115,12 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-// A link leads to a file that is there, and to one of its headings.
+// Links lead to existing files and headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
 	walk(t, ".md", func(name string, text []byte) {
 		if path.Base(name) == "page.md" {
-			return // a template, whose page is in docs/
+			return // a template of a page in docs/
 		}
 		for _, l := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
 			file, anchor, _ := strings.Cut(l[1], "#")
@@ -147,7 +147,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Whoever begins at docs/README.md comes to every page, and is told in a sentence what it is for.
+// docs/README.md lists every page with a sentence.
 func TestEveryPageIsReached(t *testing.T) {
 	text, err := os.ReadFile("../../docs/README.md")
 	if err != nil {

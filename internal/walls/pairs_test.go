@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-// mostPairs is, by package, how many pairs of its files there may be of which the first refers to
-// something that the second declares, fields apart; and how many of them may point upwards in the
-// best order of the files. Whoever needs more moves something first, or says in the commit why not.
+// mostPairs bounds, by package, the pairs of files of which the first refers to a declaration in
+// the second (except for fields), and how many of them point upwards in the best order of the
+// files. A commit that raises a bound gives the reason.
 var mostPairs = map[string]struct{ pairs, upward int }{
 	"workers":                {94, 3},
 	"workers/internal/core":  {52, 13},
@@ -35,10 +35,9 @@ func TestFilesReferToFewOtherFiles(t *testing.T) {
 	}
 }
 
-// pair is a file that refers to another.
 type pair struct{ from, to string }
 
-// pairsOf are those of a package, tests apart.
+// pairsOf returns the pairs of a package, without tests.
 func pairsOf(t *testing.T, dir string) map[pair]bool {
 	list := exec.Command("go", "list", "-export", "-deps", "-f",
 		"{{.ImportPath}}={{.Export}}={{if not .DepOnly}}{{range .GoFiles}}{{.}} {{end}}{{end}}",
@@ -81,8 +80,8 @@ func pairsOf(t *testing.T, dir string) map[pair]bool {
 	return pairs
 }
 
-// upward are the pairs that point to a file further up, in the best order that a search finds which
-// moves one file at a time.
+// upward returns the pairs that point upwards in the best order, found by a local search that moves
+// one file at a time.
 func upward(pairs map[pair]bool) (best []pair) {
 	var files []string
 	for p := range pairs {
@@ -94,7 +93,7 @@ func upward(pairs map[pair]bool) (best []pair) {
 	for i, file := range files {
 		order[i], number[file] = i, i
 	}
-	points := make([]int, len(files)*len(files)) // 1 from a file to one that it refers to
+	points := make([]int, len(files)*len(files)) // 1 if the first file refers to the second
 	for p := range pairs {
 		points[number[p.from]*len(files)+number[p.to]] = 1
 	}
@@ -108,7 +107,7 @@ func upward(pairs map[pair]bool) (best []pair) {
 		}
 		return up
 	}
-	// gain is how many pairs fewer point upwards when a goes from above b to below it.
+	// gain returns the reduction of upward pairs if a moves from above b to below it.
 	gain := func(a, b int) int { return points[b*len(files)+a] - points[a*len(files)+b] }
 	best = up()
 	draw := rand.New(rand.NewPCG(1, 1))

@@ -1,4 +1,4 @@
-// Package walls holds the test of who may import whom.
+// Package walls tests the imports of all packages.
 package walls
 
 import (
@@ -19,10 +19,9 @@ const module = "github.com/penstock-mq/penstock"
 
 var version = regexp.MustCompile(`/v[0-9]+$`)
 
-// imports is the map: what the packages of a directory import beside the standard library, tests
-// apart. Ours are named by their directory, the root's by a dot, other modules by the last word of
-// their path. Whoever adds an arrow adds it here, and says in the commit why it does not point
-// upwards.
+// imports lists the imports of each directory's packages, without the standard library and tests.
+// Own packages are named by their directory, the root's by a dot, other modules by the last word of
+// their path. A commit that adds an import gives the reason.
 const imports = `
 algorithms:
 algorithms/algorithmstest: algorithms
@@ -154,8 +153,8 @@ examples/publisher: nats.go
 examples/worker: workers nats.go
 `
 
-// never is what some do not import of the standard library, and why: packages, and with a slash
-// at the end also those below them.
+// never lists forbidden packages of the standard library (with a slash at the end, also those
+// below), with the reason.
 var never = []struct {
 	files   func(file string) bool
 	imports []string
@@ -183,7 +182,6 @@ var never = []struct {
 
 func anyFile(string) bool { return true }
 
-// core is the room of the core, which composes valves.
 const core = "workers/internal/core"
 
 func pure(file string) bool {
@@ -191,10 +189,10 @@ func pure(file string) bool {
 	return dir == core || dir == "workers/internal/valve"
 }
 
-// others are directories with a module of their own.
+// others are directories with separate modules.
 var others = map[string]bool{"bench": true, "cmd/penstock": true, "internal/consoletest": true}
 
-// sources are the files of this module that others compile: by their path in it, what they import.
+// sources returns the imports of this module's files that others compile, by path.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	root := os.DirFS("../..")
@@ -233,7 +231,8 @@ func sources(t *testing.T) map[string][]string {
 	return files
 }
 
-// modules are those that go.mod requires, with the last word of their path that is no version.
+// modules returns the modules that go.mod requires, by the last word of their path that is no
+// version.
 func modules(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../go.mod")
@@ -308,7 +307,7 @@ func TestInternalPackagesAreImportedAsAllowed(t *testing.T) {
 	}
 }
 
-// Who imports the libraries links none of what only the programs use.
+// Libraries do not link dependencies of the programs.
 func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", ".", "./workers/httptarget", "./workers/natstarget",
 		"./workers", "./queue/...", "./policy/...", "./algorithms/...", "./admission/...")
@@ -327,8 +326,8 @@ func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
 	}
 }
 
-// A core that could reach the network could do I/O in the middle of a decision, and the simulation
-// would not see it. Valves are below it.
+// A core that could reach the network could do I/O during a decision, unseen by the simulation. It
+// includes the valves.
 func TestTheCoreCannotReachTheNetwork(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "./"+core)
 	list.Dir = "../.."

@@ -13,27 +13,27 @@ import (
 	"unicode/utf8"
 )
 
-// A line is at most so many columns wide; a tab is as wide as four.
+// Maximum widths of lines; a tab counts four columns.
 const (
 	goColumns, markdownColumns = 100, 120
 	tabColumns                 = 4
 )
 
-// wide are Go files with a line that nobody can break, and why.
+// wide lists Go files with an unbreakable line, and the reason.
 var wide = map[string]string{
 	"admission/answer/problem.go": "the address of a problem type",
 }
 
-// free matches what no line is broken for on a Markdown page: a row of a table, and a word, such as
-// a link, that alone is too long.
+// free matches Markdown lines that cannot be broken: rows of tables, and a single long word such as
+// a link.
 var free = regexp.MustCompile(`^\s*(\|.*|([-*] )?\S+)$`)
 
 func columns(line string) int {
 	return utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
 }
 
-// breakable blanks out what of a Go file's text nobody can break: strings between backquotes, and
-// in comments code, tables and the output of examples.
+// breakable blanks the parts of a Go file that cannot be broken: raw strings, and in comments code,
+// tables and the output of examples.
 func breakable(text []byte) string {
 	var s scanner.Scanner
 	files := token.NewFileSet()
@@ -62,7 +62,7 @@ func breakable(text []byte) string {
 	}
 }
 
-// walk calls a function for each file of the repository with an ending.
+// walk calls a function for each file with this suffix.
 func walk(t *testing.T, ending string, see func(name string, text []byte)) {
 	t.Helper()
 	root := os.DirFS("../..")
@@ -107,7 +107,7 @@ func TestMarkdownLinesAreNoWiderThanTheyMayBe(t *testing.T) {
 			if strings.HasPrefix(strings.TrimSpace(line), "```") {
 				fenced = !fenced
 			}
-			answer := fenced && strings.HasPrefix(name, "docs/") // as it came
+			answer := fenced && strings.HasPrefix(name, "docs/") // unchanged output
 			n := columns(line)
 			if n > markdownColumns && !answer && !free.MatchString(line) && !made(name, line) {
 				t.Errorf("%s:%d: %d columns, want at most %d", name, i+1, n, markdownColumns)
@@ -116,8 +116,8 @@ func TestMarkdownLinesAreNoWiderThanTheyMayBe(t *testing.T) {
 	})
 }
 
-// made reports whether a line of a page is filled in by a program, so that its width is not told by
-// its text: an action of a template, what such a one says of the machine, and a generated page.
+// made reports whether a line is generated, so its width is only known there: an action of a
+// template, a report on the machine, or a generated page.
 func made(name, line string) bool {
 	return strings.HasPrefix(name, "bench/") && strings.Contains(line, "{{") ||
 		strings.HasPrefix(name, "docs/reference/") ||

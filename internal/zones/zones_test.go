@@ -4,7 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
-	_ "time/tzdata" // wherever tests run
+	_ "time/tzdata" // tests must not depend on installed zones
 
 	"github.com/penstock-mq/penstock/internal/zones"
 )

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// A policy is written once and read by every process of the installation.
 func Example() {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {

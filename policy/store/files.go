@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// File has the policies of a configuration file. A policy belongs to at most one set, so that files
-// do not interfere.
+// File has the policies of a configuration file. A policy belongs to at most one set: files do not
+// interfere.
 type File struct {
 	Set      string // default [policy.DefaultSet]
 	Policies []policy.Policy
@@ -42,10 +42,10 @@ type FileChange struct {
 	Revision uint64
 }
 
-// PutFile writes the policies of a file whose text has changed since a file last wrote them, so
-// that a restart undoes no later change or deletion. Policies that left the file stay (see
+// PutFile writes the policies of a file whose text has changed since a file last wrote them,
+// because a restart must not undo later changes or deletions. Policies that left the file stay (see
 // [Store.RetireAbsent]), and a file of another set may take them over. All are checked before any
-// is written; the error joins all problems: those of [Store.Put], policies of another set, and
+// is written; the error joins all problems: errors of [Store.Put], policies of another set, and
 // records of a newer format. An unreadable record is replaced if the policy fits its stream.
 func (s *Store) PutFile(ctx context.Context, file File) (FileResult, error) {
 	result, err := s.putFile(ctx, cmp.Or(file.Set, policy.DefaultSet), file.Policies)
@@ -149,9 +149,9 @@ func (s *Store) putFile(ctx context.Context, set string,
 	return result, errors.Join(problems...)
 }
 
-// sharedBeside compares a policy's shared limits with those outside the file. A policy that already
-// shares them may change them, and differences are only reported, because files do not change
-// together. A policy new to a limit must match.
+// sharedBeside compares a policy's shared limits with policies outside the file. A policy that
+// already shares them may change them, and differences are only reported, because files do not
+// change together. A policy new to a limit must match.
 func sharedBeside(p policy.Policy, current map[string]*record,
 	inFile map[string]bool) (differing []error, refused error) {
 
@@ -197,7 +197,7 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 // of a file's policies
 const putAtOnce = 64
 
-// putFromFile returns nil if nothing changed.
+// putFromFile returns nil for an unchanged policy.
 func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy,
 	stored kv.Record) (change *FileChange, err error) {
 	revision, err := s.replace(ctx, p.Name, &stored, func(current *record) (*record, error) {

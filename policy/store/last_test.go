@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestTheLastChangeOfAPolicyIsKept until it becomes something else: over pauses and files, too.
+// The last change survives pauses and unchanged files.
 func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
 	s := newStore(t)
 	p := paced("stripe", 10, 4)

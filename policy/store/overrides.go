@@ -45,7 +45,7 @@ func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 }
 
 // ChangeOverride replaces an override by compare-and-set. change gets the current one, with
-// revision 0 for none, and is repeated after a conflict.
+// revision 0 if it is new, and is repeated after a conflict.
 func (s *Store) ChangeOverride(
 	ctx context.Context, policyName string, key job.Key,
 	change func(Override) (policy.Override, error),

@@ -80,7 +80,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestChangeOverrideTogether: nobody's change is lost.
+// No concurrent change is lost.
 func TestChangeOverrideTogether(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)
@@ -222,7 +222,7 @@ func TestWatchOverrides(t *testing.T) {
 		}
 	}
 	put("stripe", "a=b.c", paused)
-	if _, err := s.Put(ctx, paced("stripe", 5, 1)); err != nil { // no override
+	if _, err := s.Put(ctx, paced("stripe", 5, 1)); err != nil {
 		t.Fatal(err)
 	}
 	l := &overrideLog{current: map[string]policy.Override{}}
@@ -308,7 +308,7 @@ func TestPausedPolicies(t *testing.T) {
 	expect("resumed", false, true, policy.SourceAPI)
 }
 
-// Names of overrides' records are one to one with policies and keys, and fit records.
+// Records' names are one-to-one with policies and keys, and valid for KV.
 func FuzzOverrideName(f *testing.F) {
 	for _, seed := range []string{"", "_", "a", ".", "a..b", "a=b", "=41", "tenant 7", "é", "*",
 		">", "%", "\x00", "a/b"} {

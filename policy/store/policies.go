@@ -1,6 +1,6 @@
 // Package store keeps policies and overrides in KV tables, which all processes watch, by
-// compare-and-set. A record names its writer, a file or the API, so that a file undoes no later
-// change.
+// compare-and-set. A record names its writer, a file or the API, because a file must not undo later
+// changes.
 package store
 
 import (
@@ -95,8 +95,8 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 	return entry.Revision, err
 }
 
-// Change replaces a policy by compare-and-set, like [Store.Put]. change gets the current one, nil
-// if there is none or it is unreadable, and is repeated after a conflict.
+// Change replaces a policy by compare-and-set, like [Store.Put]. change gets the current policy, or
+// nil if it is new or unreadable, and is repeated after a conflict.
 func (s *Store) Change(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (policy.Entry, error) {
@@ -190,7 +190,7 @@ func (r *record) present() *record {
 	return r
 }
 
-// at returns 0 for none or a deleted policy.
+// at returns 0 for a missing or deleted policy.
 func (r *record) at() uint64 {
 	if r = r.present(); r != nil {
 		return r.revision
@@ -226,7 +226,7 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	}
 	if current != nil {
 		err := policy.CheckChange(before, p)
-		if unreadable != nil { // only the stream tells the old form
+		if unreadable != nil { // only the stream has the old partitions
 			err = s.broker.CheckStream(ctx, p)
 		}
 		if err != nil && !s.isGone(ctx, current, p.Name) {
@@ -253,9 +253,9 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 	return errors.Is(err, queue.ErrNoStream)
 }
 
-// change replaces a record by compare-and-set, and repeats after conflicts. change gets nil if
-// there is none, one without a policy if it is unreadable, and those of deleted policies; it
-// returns nil to leave it alone. A newer format is [job.ErrVersion].
+// change replaces a record by compare-and-set, and repeats after conflicts. change gets nil for a
+// new policy, a record without a policy if it is unreadable, and the records of deleted policies;
+// it returns nil to keep the record. A newer format is [job.ErrVersion].
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
@@ -286,7 +286,7 @@ func (s *Store) stored(ctx context.Context, name string) (*record, error) {
 	return currentRecord(stored)
 }
 
-// currentRecord parses a record to replace: nil if there is none, and without a policy if it is
+// currentRecord parses a record to replace: nil if it is missing, and without a policy if it is
 // unreadable, except for a newer format.
 func currentRecord(stored kv.Record) (*record, error) {
 	if stored.Value == nil {
@@ -430,8 +430,8 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	})
 }
 
-// pauseAfter returns the pause after a call with all policies, which costs as much as there are
-// policies: a third of the time at most, but no change waits for long.
+// pauseAfter returns the pause after a call with all policies, whose time is linear in their
+// number: calls take at most a third of the time, and no change waits for more than a second.
 func pauseAfter(call time.Duration) time.Duration { return min(2*call, time.Second) }
 
 // enter reports whether the set changed.

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// policyWatch keeps the last set that a watch told.
+// policyWatch keeps the last set of a watch.
 type policyWatch struct {
 	mu    sync.Mutex
 	set   policy.Entries
@@ -172,7 +172,7 @@ func TestFilePolicies(t *testing.T) {
 		t.Errorf("a restart with the same file wrote: %v, %v", before, after)
 	}
 
-	// A change by the API survives restarts, until the file's own content changes.
+	// A change by the API survives restarts, until the file's own text changes.
 	changed := stripe
 	changed.Capacity = 50
 	if _, err := s.Put(natstest.Context(t), changed); err != nil {
@@ -184,8 +184,8 @@ func TestFilePolicies(t *testing.T) {
 	put(stripe, github)
 	w.see(t, "the file's change came", capacity("stripe", 11, false))
 
-	// Removed from the file it stays, and says so, until it is asked for that it retires; and it is
-	// back when it comes back.
+	// A policy that left the file stays and is reported, until it is retired on request; it returns
+	// with the file's entry.
 	if absent := put(github).Absent; !slices.Equal(absent, []string{"stripe"}) {
 		t.Errorf("absent: %v", absent)
 	}
@@ -217,7 +217,7 @@ func TestFilePolicies(t *testing.T) {
 	w.see(t, "it is back", capacity("stripe", 11, false))
 	w.see(t, "the API's policy was left alone", capacity("api", 10, false))
 
-	// Nothing is written when anything is wrong.
+	// No policy is written if one is invalid.
 	before = revisions()
 	split := stripe
 	split.Partitions = 16
@@ -232,7 +232,7 @@ func TestFilePolicies(t *testing.T) {
 		t.Errorf("a file with an error wrote: %v, %v", before, after)
 	}
 
-	// A retired policy whose stream is gone may come back as something else.
+	// A retired policy without a stream may return as something else.
 	put(github)
 	retire("stripe")
 	put(split, github)
@@ -242,7 +242,6 @@ func TestFilePolicies(t *testing.T) {
 	})
 }
 
-// absentStripe is a policy with a stream that the file no longer names.
 func absentStripe(t *testing.T, s *Store) policy.Policy {
 	t.Helper()
 	stripe := paced("stripe", 10, 4)
@@ -255,7 +254,7 @@ func absentStripe(t *testing.T, s *Store) policy.Policy {
 	return stripe
 }
 
-// TestAPolicyThatNamesNoPartitionsKeepsItsOwn: it may be of a time with another default.
+// Such a policy may stem from a version with another default.
 func TestAPolicyThatNamesNoPartitionsKeepsItsOwn(t *testing.T) {
 	s := newStore(t)
 	p := paced("stripe", 10, 8)
@@ -287,8 +286,7 @@ func TestAPolicyThatNamesNoPartitionsKeepsItsOwn(t *testing.T) {
 	kept()
 }
 
-// TestRetiredPolicyWithAQueueKeepsItsShape: while jobs wait, the name cannot come back with other
-// partitions.
+// While jobs wait, the name cannot return with other partitions.
 func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
 	s := newStore(t)
 	stripe := absentStripe(t, s)
@@ -302,7 +300,7 @@ func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
 	}
 }
 
-// TestUnknownRecordsAreLeftOut: who meets a format it does not know stands back and says so.
+// A process leaves records in unknown formats alone, and reports them.
 func TestUnknownRecordsAreLeftOut(t *testing.T) {
 	var log waittest.Log
 	s := New(newStore(t).broker, slog.New(slog.NewTextHandler(&log, nil)))
@@ -349,7 +347,7 @@ func TestUnknownRecordsAreLeftOut(t *testing.T) {
 	if err != nil || found.OK != 2 || found.Retired != 0 || len(found.Unreadable) != 3 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	// What is no record is replaced when the policy is written again.
+	// A damaged record is replaced when the policy is written again.
 	_, err = s.PutFile(natstest.Context(t),
 		File{Policies: []policy.Policy{paced("nonsense", 10, 4)}})
 	if err != nil {
@@ -365,7 +363,7 @@ func TestUnknownRecordsAreLeftOut(t *testing.T) {
 	w.see(t, "the deletion came", func(set policy.Entries) bool { return len(set) == 3 })
 }
 
-// TestPolicyChangesApplyWithinASecond is what DESIGN promises of every process.
+// DESIGN.md promises it for every process.
 func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	s := newStore(t)
 	w := watchPolicies(t, s)
@@ -380,8 +378,7 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	})
 }
 
-// TestAPolicyWithWaitingJobsDoesNotRetire: pruning looks at the queue, and again when it is asked
-// again.
+// Pruning checks the queue, each time.
 func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
 	s := newStore(t)
 	absentStripe(t, s)
@@ -410,7 +407,7 @@ func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
 	}
 }
 
-// TestSetsAreIndependent: what two admitters with different files do.
+// Two admitters have different files.
 func TestSetsAreIndependent(t *testing.T) {
 	s := newStore(t)
 	put := func(set string, names ...string) (FileResult, error) {
@@ -447,7 +444,6 @@ func TestSetsAreIndependent(t *testing.T) {
 		!strings.Contains(err.Error(), "set: tenants") {
 		t.Errorf("a policy of both: %v", err)
 	}
-	// A policy moves to another file by leaving the first.
 	if result, err = put("", "b"); err != nil || !slices.Equal(result.Absent, []string{"a"}) {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -461,8 +457,7 @@ func TestSetsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestAStreamWithoutAPolicyIsFound: its record was lost, and with it everybody's knowledge of its
-// jobs.
+// Its record was lost, so no process knows its jobs.
 func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"stripe", "lost"} {

@@ -52,8 +52,8 @@ func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) erro
 }
 
 // Forget removes a deleted policy once its queue is empty: the stream, the overrides and the
-// record. Dead letters stay. Call it until it reports that the policy is gone. A policy that came
-// back stays.
+// record. Dead letters stay. Call it until it reports that the policy is gone. It keeps a policy
+// that was written again.
 func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) {
 	if gone, err = s.forget(ctx, name); err != nil {
 		return false, fmt.Errorf("forget policy %s: %w", name, err)

@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges: as with any other change through
-// the API, a restart does not undo it.
+// A restart does not undo an API's deletion.
 func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)
@@ -64,7 +63,7 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 		return p != nil && p.Policy.Capacity == 20 && !p.Paused && !p.Retired
 	})
 
-	// What the API writes in its place is the API's.
+	// A policy that the API wrote again belongs to the API.
 	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +85,7 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 	}
 }
 
-// TestAPolicyIsNotDeletedUnderItsProducers: what was accepted while somebody tried to delete its
-// policy is there.
+// Jobs that were accepted during an attempted deletion are kept.
 func TestAPolicyIsNotDeletedUnderItsProducers(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)

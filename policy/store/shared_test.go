@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// sharing is a policy that shares a limit of so many starts a second.
+// sharing is a policy with a shared limit of most starts a second.
 func sharing(name string, most int64) policy.Policy {
 	p := paced(name, 10, 1)
 	p.Limits = policy.Limits{{Shared: "account", Rule: policy.Rule{
@@ -17,8 +17,8 @@ func sharing(name string, most int64) policy.Policy {
 	return p
 }
 
-// A policy that names a shared limit has the one that the others have, whoever writes it. A file
-// changes it for all that are in the file.
+// A policy must name a shared limit with the same rule as the others. A file changes it for all of
+// its policies.
 func TestASharedLimitIsOne(t *testing.T) {
 	s, ctx := newStore(t), natstest.Context(t)
 	file := File{Policies: []policy.Policy{sharing("import", 5), sharing("mail", 5)}}
@@ -59,8 +59,8 @@ func TestASharedLimitIsOne(t *testing.T) {
 	}
 }
 
-// Two files that name one shared limit change it one after the other: neither waits for the other,
-// and while they differ each load says what both have.
+// Two files change a shared limit one after the other. Neither waits, and while they differ each
+// load reports both versions.
 func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
 	s, ctx := newStore(t), natstest.Context(t)
 	put := func(set, name string, most int64) FileResult {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// drawn are some hours of requests: a wave of half an hour, and bursts of which most are small.
+// drawn returns hours of requests: a wave of half an hour, and bursts that are mostly small.
 func drawn(seed uint64, hours float64) (all []whatif.Request) {
 	const begin = 1_900_000_000
 	rng := rand.New(rand.NewPCG(seed, 7))
@@ -41,8 +41,8 @@ func goals(t *testing.T, text string) Goals {
 	return g
 }
 
-// What is advised from the first half of a trace keeps to the goals in the second half, which it
-// has not seen, and more easily than what one would guess from the first half's mean.
+// The advice from a trace's first half meets the goals in its second half, by a larger margin than
+// a guess from the first half's mean.
 func TestTheAdviceBeatsAGuessOnUnseenData(t *testing.T) {
 	g := goals(t, "refused <= 0.1%, wait p99 <= 20s, outflow <= 10/s")
 	for seed := range uint64(4) {
@@ -85,8 +85,8 @@ func TestTheAdviceBeatsAGuessOnUnseenData(t *testing.T) {
 	}
 }
 
-// Where nothing keeps to the goals, the policy that misses them by the least is chosen, also when a
-// goal of 0 makes all strains infinite.
+// If no policy meets the goals, the nearest miss is chosen, even if a goal of 0 makes all strains
+// infinite.
 func TestTheNearestMissIsChosen(t *testing.T) {
 	var all []whatif.Request
 	for i := range int64(2000) { // 5/s where 2/s may start
@@ -109,7 +109,7 @@ func TestTheNearestMissIsChosen(t *testing.T) {
 	}
 }
 
-// What may start by what a policy promises keeps to the goal in any trace, whatever was tried.
+// The bounds that policies promise meet the goal in any trace.
 func TestCandidatesKeepToTheOutflow(t *testing.T) {
 	for _, outflow := range []string{"1/s", "10/s", "1000/s", "100/m", "30/h", "3/10s"} {
 		g := goals(t, "refused <= 1%, outflow <= "+outflow)

@@ -60,8 +60,8 @@ const (
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
 // which no job waits longer than the goals allow, or half of it, because a job refused early can go
-// elsewhere; without that goal, twice the deepest queue. Without a goal for the outflow, other
-// algorithms would let everything pass.
+// elsewhere; without that goal, twice the deepest queue. The other algorithms are tried only if
+// there is a goal for the outflow.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
 	need, worst := demand(requests)
@@ -225,7 +225,7 @@ func promised(p policy.Policy, per time.Duration) float64 {
 	return 2 * float64(p.Limit) // the end of one window and the start of the next
 }
 
-// rate rounds down to two or three digits; zero if nothing is left.
+// rate rounds down to two or three digits, perhaps to zero.
 func rate(perSecond float64) algorithms.Rate {
 	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		n := math.Floor(perSecond * per.Seconds() * (1 + 1e-12))

@@ -43,7 +43,7 @@ type Trace struct {
 	Problems []Problem
 }
 
-// Policy is empty if the trace names none.
+// Policy is empty if the trace has none.
 type Request struct {
 	whatif.Request
 	Policy string
@@ -154,12 +154,12 @@ func guess(text []byte) string {
 	return CSV
 }
 
-// TooLong is how many bytes a line may have that has more.
+// TooLong is the limit that a line exceeds, in bytes.
 type TooLong int
 
 func (most TooLong) Error() string { return fmt.Sprintf("is longer than %d bytes", int(most)) }
 
-// ReadLine reads a line, which is valid until the next read. Of one that is [TooLong] it returns a
+// ReadLine reads a line, which is valid until the next read. If it is [TooLong], ReadLine returns a
 // part.
 func ReadLine(in *bufio.Reader, most int) (text []byte, err error) {
 	for {

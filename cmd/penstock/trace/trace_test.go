@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// told is a trace in words: requests as seconds since 2030, key, and what else they say.
+// told returns a trace as text: requests as seconds since 2030, key, and other fields.
 func told(t *Trace) string {
 	var b strings.Builder
 	for _, r := range t.Requests {
@@ -125,7 +125,7 @@ ndjson, 4 skipped`},
 	}
 }
 
-// Whatever a trace holds, it comes out in order, and each line is a request, a problem or aside.
+// The requests come out in order, and each line is a request, a problem or aside.
 func FuzzRead(f *testing.F) {
 	f.Add("time,key\n1893456000,a\n", "auto", "key")
 	f.Add(`{"time":1893456000,"key":"a"}`, "ndjson", "")

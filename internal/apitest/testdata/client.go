@@ -1,4 +1,4 @@
-// Command client calls a server with the client that was generated from the API's description.
+// Command client calls a server through the generated client.
 package main
 
 import (

@@ -1,3 +1,3 @@
-// Package kubernetes is here because Helm imports it. It and the packages beside it stand for the
-// real ones, 20 MB of sources by which Helm's function lookup asks a cluster: no test has one.
+// Package kubernetes is a stub, because Helm imports it. The real client-go has 20 MB of sources
+// for Helm's function lookup, which needs a cluster.
 package kubernetes
