@@ -1,22 +1,21 @@
-// Package adapt learns the rate at which a target throttles that does not publish its limit.
+// Package adapt estimates the rate limit of a target that does not publish it, from its throttles.
 // Its state is a value, and it reads no clock.
 //
-// It uses TCP's additive increase and multiplicative decrease (RFC 5681), in the form of CUBIC
-// (RFC 9438). A throttle lowers the rate and leaves a ceiling, to which the rate rises fast at
-// first and then more slowly. It stays near the ceiling for long, and then exceeds it with
-// growing steps until the next throttle. Halving alone, as in Reno, uses three quarters of a
-// limit; this uses 95 % and more.
+// It uses TCP's additive increase and multiplicative decrease (RFC 5681), in the form of CUBIC (RFC
+// 9438). A throttle lowers the rate and leaves a ceiling, to which the rate rises fast at first and
+// then more slowly. It stays near the ceiling for long, and then exceeds it with growing steps
+// until the next throttle. Halving alone, as in Reno, uses three quarters of a limit; this uses 95
+// % and more.
 //
 //	starts/s                                 the limit rises
 //	  limit ─ ─ ─╮─ ─ ─ ─ ─ ─ ─ ─╭╮─ ─ ─ ─ ─╭─ ─ ─ ─ ─ ─
 //	             │    ╭──────────╯│  ╭─────╯
 //	             ╰────╯           ╰──╯  first 5 %, twice as much for each throttle in a row
 //
-// It differs from CUBIC in two ways. CUBIC's step of 30 % is for queues that must drain; a
-// limit has none, so the first step is 5 %. The step doubles, up to a half, for each throttle
-// right after the pause of the one before, because then the limit itself has fallen: from ten
-// times too much it takes seven steps. And time does not count in round trips, but is the same
-// for all rates.
+// It differs from CUBIC in two ways. CUBIC's step of 30 % is for queues that must drain; a limit
+// has none, so the first step is 5 %. The step doubles, up to a half, for each throttle right after
+// the pause of the one before, because then the limit itself has fallen: from ten times too much it
+// takes seven steps. And time does not count in round trips, but is the same for all rates.
 package adapt
 
 import (
@@ -34,13 +33,13 @@ const (
 	// rate is back at the ceiling after 0.37 of it following one step, after all of it following a
 	// halving, and exceeds the ceiling by a half after as much again.
 	Recovery = 75 * time.Second
-	// atOnce is how soon after a pause, or within three starts, a throttle counts as another one in
-	// a row.
+	// atOnce is the time after a pause, or at least three starts, within which a throttle counts as
+	// another one in a row.
 	atOnce  = 5 * time.Second
 	mostRow = 16
 )
 
-// State is the knowledge of a target's limit; the zero State knows nothing.
+// State is an estimate of a target's limit. The zero State is unknown.
 type State struct {
 	ceiling float64       // starts per second near which the target throttles; 0: unknown
 	low     float64       // rate after the last throttle
@@ -64,7 +63,7 @@ func (s State) back() time.Duration {
 	return time.Duration(math.Cbrt((1-s.low/s.ceiling)/MostStep) * float64(Recovery))
 }
 
-// Until returns when the rate is most again, so that the state no longer matters.
+// Until returns when the rate is most again and the state no longer matters.
 func (s State) Until(most float64) time.Duration {
 	if !s.Known() || s.ceiling >= most && s.low >= most {
 		return s.since

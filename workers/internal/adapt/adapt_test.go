@@ -8,8 +8,7 @@ import (
 
 const least, most, second = 1.0, 100.0, time.Second
 
-// TestThrottlesInARowLowerTheRateEverMore: and one of a run that began before the last lowering
-// does not.
+// A run that began before the last decrease does not lower the rate again.
 func TestThrottlesInARowLowerTheRateEverMore(t *testing.T) {
 	var s State
 	now := 1000 * second
@@ -29,7 +28,6 @@ func TestThrottlesInARowLowerTheRateEverMore(t *testing.T) {
 	}
 }
 
-// TestTheRateComesBackInAMinuteOrTwo: at first fast, slowly near the ceiling, and then beyond it.
 func TestTheRateComesBackInAMinuteOrTwo(t *testing.T) {
 	once, _ := State{}.Throttled(0, 0, least, most)
 	halved := State{ceiling: 50, low: 25}
@@ -52,7 +50,7 @@ func TestTheRateComesBackInAMinuteOrTwo(t *testing.T) {
 	}
 }
 
-// Whatever a record says is a state that gives rates within bounds, or none.
+// Every record gives rates within bounds, or no state.
 func FuzzParse(f *testing.F) {
 	halved := State{ceiling: 50, low: 25, since: 3 * second, row: 2}
 	f.Add(halved.Text(10*second, most))

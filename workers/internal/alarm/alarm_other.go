@@ -27,7 +27,7 @@ func New() (*Alarm, error) {
 	return a, nil
 }
 
-// Run has nothing to do: the timer delivers the rings.
+// Run returns at once: the timer delivers the rings.
 func (a *Alarm) Run() {}
 
 func (a *Alarm) reset(d time.Duration) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// The loop sets its alarm for the past as long as there is more to do, and must be woken each time.
+// The loop sets its alarm for the past while it has work, and must wake up each time.
 func TestAnAlarmThatHasRungRingsAgainForTheSameInstant(t *testing.T) {
 	a, err := New()
 	if err != nil {

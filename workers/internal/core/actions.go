@@ -35,7 +35,7 @@ type Performer interface {
 }
 
 // Perform passes all actions to p in the order in which they must begin: closings before openings,
-// starts before what can wait.
+// starts before actions that can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out
 	c.out, c.spare = c.spare, actions{}
@@ -101,7 +101,7 @@ const (
 	TablePartitions
 )
 
-// Put writes a record by compare-and-set; revision 0: there must be none.
+// Put writes a record by compare-and-set; revision 0: the record must not exist.
 type Put struct {
 	Table    Table
 	Key      string

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A server that had been cut off claimed, 8 s after its return, to lead a stream that ended at 227.
-// The former owner had seen 408, and 30 finished jobs ran again.
+// A server once claimed, 8 s after it had been cut off, to lead a stream that ended at 227. The
+// former owner had seen 408, and 30 finished jobs ran again.
 func TestAStaleLeaderIsNotBelieved(t *testing.T) {
 	created := originWall.Add(-time.Hour)
 	for name, prepare := range map[string]func(c *Core, part *partition, found *Opened){

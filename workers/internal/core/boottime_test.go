@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Others may have declared this process dead while its clocks stood still, and an earlier renewal
-// proves nothing.
+// While this process's clocks stood still, others may have declared it dead, and an earlier renewal
+// no longer counts.
 func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	c := coreBench(t)
 	now := origin.Add(c.options.Lease / 3)
@@ -132,7 +132,7 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		seen     time.Duration
-		ahead    time.Duration // of the server, in all
+		ahead    time.Duration // of the server, at most
 		from, to time.Duration // by how much the answer may be wrong
 	}{
 		{"prompt", 2 * ms, 0, -ms, ms},
@@ -234,7 +234,7 @@ func TestNothingIsClaimedBeforeTheServersClockIsKnown(t *testing.T) {
 	c.advance(origin)
 	renewal := c.out.puts[0]
 	c.out = actions{}
-	c.Handle(Written{renewal, PutOK, 5}, origin) // its watch does not tell yet
+	c.Handle(Written{renewal, PutOK, 5}, origin) // the watch has not reported it
 	for now := origin; now < origin.Add(2*second); now = now.Add(20 * ms) {
 		c.advance(now)
 	}

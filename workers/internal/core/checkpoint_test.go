@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// slowBuckets takes so many buckets over whose next start lies beyond the lease.
+// slowBuckets takes over buckets whose next start lies beyond the lease.
 func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	c := coreBench(t, leaky("slow", "10/h"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true}
@@ -31,8 +31,8 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 
 func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
 
-// A checkpoint of many buckets is gathered over several turns; what starts meanwhile is in the next
-// one.
+// A checkpoint of many buckets is gathered over several iterations; jobs that start meanwhile are
+// in the next one.
 func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
 	const before, after = buckets - mostGathered + 100, buckets / 2
@@ -50,7 +50,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		}
 		c.out = actions{}
 		switch turns {
-		case 1: // the last of the list have been looked at
+		case 1: // the last of the list were read
 			faster := leaky("", "1/s").Outflow
 			for _, i := range []int{before, after} {
 				c.Handle(Overridden{"slow", slowKey(i), policy.Override{Outflow: &faster}}, now)

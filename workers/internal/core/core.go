@@ -170,7 +170,7 @@ func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
 // Fence is the instant before which jobs may start, by the workers' own readings (law 2). Without a
-// connection none may, as ends could not be acknowledged.
+// connection no job may start, because its end could not be acknowledged.
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
@@ -178,7 +178,7 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// In order, so that a seed reproduces a run.
+// Sorted: a seed must reproduce a run.
 
 func byName(a, b *share) int {
 	return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
@@ -242,9 +242,9 @@ type Record struct {
 	seen pace.Instant
 }
 
-// vanished reports whether even a deletion marker is missing: the table was recreated. A lost
-// record's owner writes it again, within its fence. Until a lease later the last contents remain in
-// effect.
+// vanished reports whether even a deletion marker is missing, because the table was recreated. A
+// lost record's owner writes it again, within its fence. Until a lease later the last contents
+// remain in effect.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -302,7 +302,8 @@ func (Stopped) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Left reports whether nothing is owned, running or to be reported (law 3).
+// Left reports whether this process owns no partition, runs no job, and has no outcome to report
+// (law 3).
 func (c *Core) Left() bool {
 	for _, s := range c.shares {
 		if s.state != shareIdle {
@@ -312,8 +313,8 @@ func (c *Core) Left() bool {
 	return c.Running() == 0 && len(c.unsettled) == 0
 }
 
-// Decide does all work due at now, except checkpoints. Valves hear of a lapse before they start
-// again.
+// Decide does all work due at now, except checkpoints. Valves learn of a lapsed lease before they
+// start jobs again.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)

@@ -26,11 +26,11 @@ func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	}
 }
 
-// Others leave the owner a lease for that, and longer while it lives; then they take the partition
-// as after a crash, with the checkpoint's state. The bytes are kept.
+// Other drainers give the owner a lease to write the record again, and longer while it lives; then
+// they take the partition as after a crash, with the checkpoint's state. The bytes are kept.
 func TestADamagedRecordIsReplacedAfterALease(t *testing.T) {
 	for name, c := range map[string]struct {
-		owner string // as the record said before; empty: it was never seen whole
+		owner string // as in the record's former version; empty: it was never readable
 		renew bool
 	}{"unknown": {}, "dead": {owner: "another"}, "alive": {owner: "another", renew: true}} {
 		t.Run(name, func(t *testing.T) {

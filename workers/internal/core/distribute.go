@@ -249,8 +249,8 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
-// canGo reports whether a given-up partition has an heir for its runs' outcomes, or nothing to hand
-// over (law 6).
+// canGo reports whether a given-up partition has an heir for its runs' outcomes, or none to report
+// (law 6).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)

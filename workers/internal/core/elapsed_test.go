@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// slowly is a policy whose buckets start a job in 10 s.
 func slowly() policy.Policy {
 	p := leaky("api", "1/10s")
 	return p
@@ -25,7 +24,7 @@ func leftBehind(t *testing.T) record.Handover {
 	return part.Surrender(now.Add(second))
 }
 
-// starts delivers n jobs, runs them for a while, and returns when they started.
+// starts delivers n jobs, runs them, and returns when they started.
 func starts(c *Core, part *partition, now pace.Instant, jobs uint64,
 	length time.Duration) (began []time.Duration) {
 	for seq := range jobs {
@@ -43,14 +42,14 @@ func starts(c *Core, part *partition, now pace.Instant, jobs uint64,
 }
 
 // A record is stored under one leader and the claim under another, whose clocks differ by 5 s. 9 s
-// are left of the interval.
+// of the interval remain.
 func TestNoLeadersClockShortensAWait(t *testing.T) {
 	const wrong = 5 * second
 	for _, x := range []struct {
 		name            string
-		crashed, live   bool          // live: the successor sees the record when it comes
-		stored, claimed time.Duration // by how much the leader's clock is ahead then
-		silent          bool          // the record does not say when it was put together
+		crashed, live   bool          // live: the successor sees the record when it is written
+		stored, claimed time.Duration // by how much the leaders' clocks are ahead
+		silent          bool          // the record has no time of collection
 	}{
 		{name: "released, the new leader is ahead", live: true, claimed: wrong},
 		{name: "released, the former leader is behind", live: true, stored: -wrong},
@@ -95,7 +94,7 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 	}
 }
 
-// firstStart is when a core starts its first job, never within a minute.
+// firstStart returns when a core starts its first job.
 func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
 	at = pace.Never
 	c.run(now, time.Minute, func(now pace.Instant, _ []Put) {
@@ -106,7 +105,7 @@ func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
 	return at
 }
 
-// A drainer that begins after the release knows its age only by clocks, which agree.
+// A drainer that begins after the release knows the record's age only by clocks, which agree.
 func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c := coreBench(t, slowly())
 	h := leftBehind(t)
@@ -127,21 +126,21 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	}
 }
 
-// The checkpoint's clocks lay beyond the lease when it was built, but not when it was stored, and a
-// job that started in between is not in it.
+// The clocks lay beyond the lease when the checkpoint was built, but not when it was stored, and it
+// lacks a job that started in between.
 func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	old := coreBench(t, slowly())
 	former, then := takeOver(old, Opened{})
 	began := starts(old, former, then, 3, 4*second)
 	then = then.Add(4 * second)
-	// due 6 s from now, which the lease is not
+	// due 6 s from now, beyond the lease
 	h := former.Handover(then, simulatedLease)
 	if len(h.Clocks) != 1 {
 		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
 	}
 	wall := func() time.Time { return originWall.Add(then.Since(origin)) }
 	h.At = wall().UnixMicro()
-	began = append(began, starts(old, former, then, 0, 6*second+100*ms)...) // the lease goes on
+	began = append(began, starts(old, former, then, 0, 6*second+100*ms)...) // the lease is renewed
 	then = then.Add(6*second + 100*ms)
 	stored := wall().Add(second)
 
@@ -166,7 +165,6 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsNotDueYetIsExactAfterACrash however long ago it was noted.
 func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 	const noted = 5 * second // ago
 	c := coreBench(t, slowly())
@@ -186,8 +184,7 @@ func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 	}
 }
 
-// TestAttemptsOfAnotherStreamAreToldApartByItsId: the clocks of the streams' leaders do not have to
-// agree.
+// The clocks of the streams' leaders may differ.
 func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 	c := coreBench(t, slowly())
 	for _, x := range []struct {

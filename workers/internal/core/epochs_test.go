@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Late results of an earlier epoch's backlog are ignored.
 func TestABacklogOfAnEarlierEpochIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The claim of an owner that reopens its backlog lists them too, in case it crashes.
+// The claim of an owner that reopens its backlog lists them, in case it crashes.
 func TestAClaimListsRunningJobs(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	running := make([]record.Run, 20_000)
@@ -39,7 +39,6 @@ func TestAClaimListsRunningJobs(t *testing.T) {
 	}
 }
 
-// What cannot be written is not tried again and again without a pause.
 func TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)

@@ -19,7 +19,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 		{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 		{Seq: 2, Key: "b", Cost: 1, Stored: originWall},
 	}}, now)
-	c.Decide(now) // and its checkpoint is still to come
+	c.Decide(now) // its checkpoint is not written yet
 	runs := c.out.Starts
 	if len(runs) != 2 {
 		t.Fatalf("%d started", len(runs))
@@ -51,7 +51,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	}
 }
 
-// A process frozen for longer than its lease does not know yet that it lost the partition.
+// A process frozen for longer than its lease has not noticed the loss of the partition.
 func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true,

@@ -32,7 +32,6 @@ func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Insta
 	return r
 }
 
-// heir is another drainer.
 func heir(c *Core, now pace.Instant) {
 	heardOf(c, "heir", uint64(now),
 		record.Lease{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
@@ -81,7 +80,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 			r := delivers(t, c, part, 1, now)
 			r.Decide(atOnce(r), nil)
 			heir(c, now)
-			// it does not renew its lease, and is not dead yet
+			// does not renew its lease, and is not dead yet
 			now = c.run(now, simulatedLease*3/4, nil)
 			if lives {
 				heir(c, now)
@@ -120,7 +119,7 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	}
 }
 
-// The watch has reported it; the read-back is no news.
+// The watch has reported it; the read has no further effect.
 func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	c, _, now := ownerBench(t)
 	s := c.shares["api.0"]
@@ -135,7 +134,7 @@ func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	}
 }
 
-// Drainers that join one after the other move each partition once, after a stable time.
+// Drainers that join one by one move each partition once, after the set of drainers is stable.
 func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 8

@@ -10,8 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Results for a partition that was given up do not apply to its next tenure, even in the same
-// epoch.
 func TestAFormerTenureIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})

@@ -23,8 +23,8 @@ func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
 	}
 }
 
-// The claim is applied although this drainer may no longer own the policy: the partition must be
-// given back.
+// The claim is applied when this drainer may no longer own the policy: it must release the
+// partition.
 func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T) {
 	p := leaky("api", "1/s").WithDefaults()
 	c := coreBench(t, p)

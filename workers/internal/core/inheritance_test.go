@@ -11,13 +11,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// After a crash a successor comes at the end of the lease, perhaps sooner than a lease after the
-// checkpoint.
+// After a crash a successor takes over when the lease expires, which may be less than a lease after
+// the checkpoint.
 func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	p := leaky("api", "3/s")
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
-	for now < c.Lease.renewAt { // as long after a renewal as can be
+	for now < c.Lease.renewAt { // just before the next renewal
 		now = c.run(now, 20*ms, nil)
 	}
 	now = now.Add(-ms)
@@ -42,8 +42,8 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	}
 }
 
-// afterASecondCrash is a core that knows three drainers: the first, of the given record, is dead;
-// so is the second, which only claimed the partition; the third lives.
+// afterASecondCrash is a core with three peers: the first one, with the given record, is dead; so
+// is the second, which only claimed the partition; the third lives.
 func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core {
 	t.Helper()
 	gone := record.Encode(record.Lease{V: record.Version, Tombstone: true})
@@ -52,7 +52,7 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core 
 		origin)
 	ownedBefore(c, first, 8)
 
-	// What this process claims, the second one would have claimed alike.
+	// The second drainer's claim equals this process's.
 	var second record.Owner
 	c.run(origin, 2*favouriteFirst, func(_ pace.Instant, written []Put) {
 		if i := slices.IndexFunc(written, func(p Put) bool { return p.Why == whyTake }); i >= 0 {
@@ -80,7 +80,7 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core 
 }
 
 // An owner that took over after a crash, and crashed before its first checkpoint, leaves its
-// predecessor's records: jobs of a third process run on.
+// predecessor's records: jobs of a third process continue.
 func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := afterASecondCrash(t, p, record.Owner{V: record.Version, Owner: "first"})
@@ -101,7 +101,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	}
 }
 
-// A drainer that dies before it reads what it claimed passes on the replaced record's runs.
+// A drainer that crashes between its claim and the opening passes on the replaced record's runs.
 func TestAClaimPassesRunningJobsOn(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := afterASecondCrash(t, p, record.Owner{

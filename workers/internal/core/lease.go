@@ -79,7 +79,7 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// It says nothing of the time since the jump.
+	// It is no evidence for the time since the jump.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
@@ -98,7 +98,7 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// After a suspension or a live migration, the lease may have ended by other clocks. Nothing starts
+// After a suspension or a live migration, the lease may have ended by other clocks. No job starts
 // until a renewal sent from now on is seen (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
@@ -145,8 +145,8 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles a declaration of death. This process continues under a new name, as it could
-// not tell its records from its former self's.
+// loseLease handles a declaration of death. This process continues under a new name: it could not
+// distinguish its records from its former ones.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.order {
@@ -249,9 +249,9 @@ func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 
 // buryPeers writes tombstones over expired leases, and removes old ones after ten leases.
 //
-// A tombstone is written over the last revision seen. So it fails if the peer has renewed, and
-// otherwise makes the peer's renewals fail: all observers agree on its death. One named by a record
-// must stay, or a drainer that starts later would wait for a lease.
+// A tombstone is written over the last revision seen. It fails if the peer has renewed, and
+// otherwise makes the peer's renewals fail: all observers agree on its death. Tombstones of
+// drainers that records name must stay, or a drainer that starts later would wait for a lease.
 func (c *Core) buryPeers(now pace.Instant) {
 	var due []string
 	for id, p := range c.peers {
@@ -269,7 +269,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
-			if p.vanished { // nothing to overwrite
+			if p.vanished { // no record to overwrite
 				revision = 0
 			}
 			c.out.puts = append(c.out.puts, Put{
@@ -309,8 +309,8 @@ const (
 )
 
 // stamped handles the time of storage of a renewal. All bounds are intersected; a contradiction
-// means another leader's clock, or one that was set. If new bounds are too wide, a renewal is sent
-// at once.
+// means another leader's clock, or a clock that was set. If new bounds are too wide, a renewal is
+// sent at once.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server

@@ -105,7 +105,6 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	}
 }
 
-// A process with a tombstone has lost everything, and restarts under a new name.
 func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	p := leaky("api", "10/s")
 	tombstone := Record{Exists: true, Revision: 1 << 40,
@@ -136,8 +135,8 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	}
 }
 
-// A worker may make its last check so late that this process has become another drainer, whose
-// lease is not for its job.
+// A worker may make its last check so late that this process has another name, whose lease is not
+// for its job.
 func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Starts while an owner takes a new epoch of its own are in its checkpoint only; earlier ones
-// perhaps in the record only. A successor goes by the newer of the two.
+// Starts during a renewed epoch are only in the checkpoint, earlier ones perhaps only in the
+// record. A successor uses the newer of the two.
 func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)

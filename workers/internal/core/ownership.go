@@ -15,14 +15,14 @@ import (
 )
 
 // share is a partition of a policy as all drainers see it, and this process's progress with it.
-// State and part are kept apart from the record, knowledge of which may be late. Each write names
-// the revision on which it was decided.
+// State and part are separate from the record, which may be outdated. Each write names the revision
+// on which it was decided.
 type share struct {
 	policy    string
 	number    int
-	valve     *valve.Valve // nil: none here
+	valve     *valve.Valve // nil without a valve here
 	ending    bool         // the valve is
-	favourite string       // preferred drainer; empty: none
+	favourite string       // preferred drainer, or empty
 
 	ownership
 	strange bool // of a newer format: read-only
@@ -62,7 +62,7 @@ const (
 	shareReleasing // part is set
 )
 
-// ownership is what is known of an ownership record.
+// ownership is the known content of an ownership record.
 type ownership struct {
 	exists   bool
 	record   record.Owner
@@ -74,7 +74,7 @@ type ownership struct {
 const (
 	// favouriteFirst is how long a free partition is left to its preferred drainer.
 	favouriteFirst = time.Second
-	// steadyFor is how long the drainers must be the same before partitions move.
+	// steadyFor is how long the set of drainers must be stable before partitions move.
 	steadyFor = 500 * time.Millisecond
 	// reopenAfter follows a failed opening, doubled up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
@@ -129,7 +129,7 @@ func (c *Core) named(id string) bool {
 }
 
 // take takes a partition, or a new epoch of our own. It repeats the replaced record's runs and
-// finished jobs: before the first checkpoint, a next owner finds nothing else (law 3).
+// finished jobs: before the first checkpoint, the next owner has no other source (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// the time of its release must be known
@@ -251,7 +251,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 		s.actAt = now
 	case s.state == shareTaking && p.Why == whyTake:
 		if s.part != nil {
-			s.state = shareOwned // a new epoch of our own is requested again
+			s.state = shareOwned // another epoch is requested again
 			s.part.broken = true
 		} else {
 			s.state = shareIdle
@@ -310,7 +310,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 
 // ownerDamaged handles an unreadable record; before was its last readable version. A live owner
 // writes it again for a new epoch. Others leave it alone for a lease, and while the last known
-// owner lives; then they take it as after a crash, with any checkpoint whatever its epoch.
+// owner lives; then they take it as after a crash, with the checkpoint of any epoch.
 func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
 	s.damaged, s.seen = bytes, now
 	s.record = record.Owner{V: record.Version, After: 1}

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// fleet is a core that knows n drainers, all able to run two policies.
+// fleet is a core with n drainers, all able to run two policies.
 func fleet(t *testing.T, n int) *Core {
 	t.Helper()
 	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
@@ -113,7 +113,7 @@ func TestFavouritesCanOwnThePolicy(t *testing.T) {
 	}
 }
 
-// Nobody can take partitions from a live process that cannot run their policy.
+// Other drainers cannot take partitions from a live process that cannot run their policy.
 func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 2

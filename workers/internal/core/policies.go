@@ -94,10 +94,10 @@ type QueuePolicy struct {
 	Own     bool // this drainer may own its valve
 	Local   bool // there are workers here
 	Stored  time.Time
-	shared  bool // it stands for a shared limit
+	shared  bool // represents a shared limit
 }
 
-// An unchanged policy costs little, as long as none shares a limit. A partition of a removed policy
+// An unchanged policy costs little, unless policies share limits. A partition of a removed policy
 // stays until released.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	before, lines := c.policies, c.lines
@@ -149,7 +149,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 	if members = members || len(made) > 0; members {
 		c.changed = true
 		if c.Lease.Held && !slices.Equal(c.Lease.told, c.runnable()) {
-			c.Lease.renewAt = now // so that others know
+			c.Lease.renewAt = now // announces the change
 		}
 	}
 	if len(lines) > 0 || len(c.lines) > 0 || members && c.slots.Most > 0 {

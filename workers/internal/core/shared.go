@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A limit that policies share is owned like a partition, and has a valve without jobs. Policies
-// connected by shared limits form a line, which one drainer should own: see prefer.
+// A shared limit is owned like a partition, and has a valve without jobs. Policies connected by
+// shared limits form a line, which one drainer should own: see prefer.
 
 // withShared adds a policy for each shared limit, and returns the lines.
 func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,

@@ -13,13 +13,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// account is the world's knowledge of a job's past. Its drainers must know the same, as far as they
-// witnessed it or it was recorded.
+// account is the world's record of a job's past. Drainers must have the same information, as far as
+// they witnessed it or it was recorded.
 type account struct {
 	failed  span // attempts that count
-	tries   int  // how often it may fail; 0: as often as its policy says
+	tries   int  // failures allowed; 0: as in its policy
 	unsaved int  // of failed.low, those that no record holds yet
-	astray  int  // failures that were told to somebody else than the owner
+	astray  int  // failures that were reported to another process than the owner
 	crashed span // owners that crashed while it ran
 	// drainers that gave it to a worker and may still crash
 	under    map[*drainer]bool
@@ -28,8 +28,8 @@ type account struct {
 	snoozed  bool          // it snoozes, which no record holds yet
 	// its record is of the same sequence in another stream
 	muddled   bool
-	at        *partition    // its last delivery's owner
-	idle      *partition    // whose owner heard how its last run ended …
+	at        *partition
+	idle      *partition    // whose owner got its last run's outcome …
 	idleUntil time.Duration // … after which it backs off until then at most
 }
 
@@ -43,13 +43,13 @@ func (s span) has(n int) bool { return s.low <= n && n <= s.high }
 const (
 	// roundOff is how much too early a fast clock may be.
 	roundOff = 2 * time.Millisecond
-	// wallOff is how far a drainer's notion of JetStream's clock may be off.
+	// wallOff is the largest error of a drainer's estimate of JetStream's clock.
 	wallOff = 300 * time.Millisecond
-	// surelyNoted is when a checkpoint of the runs must be stored, whatever was lost.
+	// surelyNoted is when a checkpoint of the runs must be stored, in spite of losses.
 	surelyNoted = 2 * simulatedLease
 )
 
-// urge remembers a job that may precede others of another priority.
+// urge registers a job that may precede jobs of another priority.
 func (w *world) urge(f *fate) {
 	if f.priority > 0 || w.has(prioritySteps) {
 		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
@@ -107,7 +107,7 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
-	case w.has(damages): // what ran is told by records
+	case w.has(damages): // records tell what ran
 	case !f.crashed.has(s.Crashes):
 		w.fail("crashes: %s counts %d, and had %v", id, s.Crashes, f.crashed)
 	case f.crashed.low >= 3:
@@ -117,7 +117,7 @@ func (w *world) tells(s *stint) {
 	f.under = map[*drainer]bool{s.d: true}
 }
 
-// hears follows a run's outcome at a core. Nothing counts while a breaker is open.
+// hears follows a run's outcome at a core. No attempt counts while a breaker is open.
 func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	f, d := s.fate, s.d
 	ours := s.part.Owned() && (d.lost == 0 || d.lost < s.slot.at)
@@ -139,7 +139,7 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+wait)
 	case o.Kind != record.OutcomeFailed || o.Unavailable && breaks:
 	case !ours:
-		f.failed.high++ // if its owner hears of it
+		f.failed.high++ // if its owner gets it
 		f.astray++
 	default:
 		f.failed.low++
@@ -162,14 +162,14 @@ func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	}
 }
 
-// settles is called when an owner asks for an outcome to be recorded, also of another process's
-// run. Until then its checkpoints list the job, and a successor cannot know that the run had ended.
+// settles is called when an owner requests a record of an outcome, also of another process's run.
+// Until then its checkpoints list the job, and a successor cannot detect the end of the run.
 func (w *world) settles(d *drainer, r handle.Ref) {
 	w.fateNamed(r).under[d] = true
 }
 
-// isTold is called when an owner hears the outcome of another process's run, which is reported
-// once. So until the job arrives, the owner's records list it as its own.
+// isTold is called when an owner gets the outcome of another process's run, which is reported once.
+// Until the job arrives, the owner's records list it as its own.
 func (w *world) isTold(p *partition, d *drainer, f *fate) {
 	h := p.HandoverBut(d.clock())
 	if slices.Contains(h.Running, record.Run{Seq: f.seq, Holder: d.core.Lease.Id}) {
@@ -178,7 +178,7 @@ func (w *world) isTold(p *partition, d *drainer, f *fate) {
 }
 
 // noteAttempt is called when an attempt record is stored. A former owner's late one may be read by
-// the next owner, or by the successor when it writes itself: it may count from then on.
+// the next owner, or by the successor when it writes: it may count from then on.
 func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	if d.consumes(s.Part) {
@@ -190,7 +190,7 @@ func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	}
 	f.muddled = false
 	if m := w.streams[f.policy].messages[f.seq]; m != nil {
-		// of the same sequence, in a stream made anew
+		// of the same sequence, in a recreated stream
 		if g := w.fateOf(f.policy, m); g != f {
 			g.muddled = true
 		}
@@ -205,7 +205,7 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	id := job.ID(f.policy, f.seq)
 	ended, _ := f.ended(w.wall().Add(asked - w.now))
 	switch least := f.mayFail(w.set.tries[f.policy].low); {
-	case d.lost >= asked: // what it knew others have done again since
+	case d.lost >= asked: // others may have run it again since
 	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
 		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
 	case u.Reason == job.ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.Attempts):
@@ -256,8 +256,8 @@ func (w *world) leavesOut(share string, value []byte) {
 	}
 }
 
-// noted reports whether a successor knows that a job runs. A checkpoint built before this run lists
-// a former one, and one built in between may be under way.
+// noted reports whether a successor can know of a running job. A checkpoint built before this run
+// lists a former one, and one built in between may be in progress.
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][record.CheckpointKey(s.Part.Policy,
 		s.Part.Number)]; r != nil {

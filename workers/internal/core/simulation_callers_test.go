@@ -10,8 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Callers: the messages of docs/workers-protocol.md about calls, as in package permits. Messages
-// are lost, late and reordered; callers give up, fall silent, forget to settle and ask again.
+// Callers exchange the messages of docs/workers-protocol.md about calls, as in package permits.
+// Messages are lost, late and reordered; callers give up, stop answering, omit settlements and ask
+// again.
 
 type caller struct {
 	w      *world
@@ -24,21 +25,19 @@ type caller struct {
 	first  time.Duration // when it asked first …
 	at     time.Duration // … and last
 	asked  int           // number of questions so far
-	silent bool          // it answers no offer, and settles nothing
+	silent bool          // answers no offer, and settles no call
 	over   bool
 	begun  bool
 	// owners that know of its start, and until when they keep its place
 	places map[*partition]time.Duration
 }
 
-// callWorld is a world with callers.
 func callWorld(seed uint64, s sabotage) *world {
 	w := limitWorld(seed, s)
 	w.calling()
 	return w
 }
 
-// calling lets callers come.
 func (w *world) calling() {
 	w.callSlots = map[string][]slot{}
 	for range 3 {
@@ -54,7 +53,6 @@ func (w *world) calling() {
 	}
 }
 
-// call begins to ask.
 func (w *world) call(name string, key job.Key) {
 	w.names++
 	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
@@ -160,7 +158,6 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 	}
 }
 
-// begin makes the call.
 func (c *caller) begin(t job.Turn, began *slot) {
 	w := c.w
 	c.begun = true

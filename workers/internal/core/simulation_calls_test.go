@@ -56,7 +56,7 @@ func (d *drainer) fetch(r handle.Ref) {
 			}
 			d.core.Handle(Fetched{e}, d.clock())
 			if !d.consumes(r.Part) {
-				// its new owner finished it, of which this one has not heard yet
+				// its new owner finished it, unknown to this one
 				d.core.out.Vanished = before
 			}
 		})

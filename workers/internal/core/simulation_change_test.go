@@ -51,7 +51,7 @@ func someRate(w *world) algorithms.Rate {
 	return rate
 }
 
-// somePeak is a peak beside a rate, zero for the default.
+// somePeak draws a peak for a rate, zero for the default.
 func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 	if of.IsZero() || w.chance(0.5) {
 		return peak
@@ -103,8 +103,8 @@ func (w *world) overridesOf(name string) map[job.Key]policy.Override {
 	return w.set.overrides[name]
 }
 
-// operators change things while jobs run. Each seed has some kinds of changes, so that others are
-// judged without them.
+// operators change policies and jobs while jobs run. Each seed has some kinds of changes, and
+// judges the others without them.
 func (w *world) operators(until time.Duration) {
 	if w.chance(0.3) {
 		return
@@ -168,7 +168,7 @@ var operations = []func(w *world, p *policy.Policy){
 	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
 }
 
-// resize may go below what a bucket holds, which is refused.
+// resize may choose a capacity below a bucket's depth, which is refused.
 func (w *world) resize(p *policy.Policy) {
 	capacity := 10 + w.rng.Int64N(50)
 	for _, depth := range w.streams[p.Name].depth {
@@ -179,7 +179,6 @@ func (w *world) resize(p *policy.Policy) {
 	p.Capacity = capacity
 }
 
-// changeStep changes the step of priority.
 func (w *world) changeStep() {
 	step := []time.Duration{0, time.Second, 3 * time.Second, 10 * time.Second}[w.rng.IntN(4)]
 	w.policies[w.rng.IntN(len(w.policies))].PriorityStep = policy.Duration(step)
@@ -287,7 +286,6 @@ func (w *world) purge(name string, key job.Key) {
 	})
 }
 
-// ask asks an owner, without waiting.
 func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
 	before := d.core.questions
 	d.core.questions = valve.Questions{}
@@ -424,7 +422,7 @@ func (t *told) weight(key job.Key) int64 {
 
 type pacing struct {
 	rate  float64 // starts per second
-	peak  float64 // likewise
+	peak  float64 // also per second
 	burst int64
 }
 

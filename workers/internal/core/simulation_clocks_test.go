@@ -16,8 +16,8 @@ const (
 	lateCheckpoints hazard = "late-checkpoints"
 )
 
-// stopClocks stops a process, which afterwards knows that its wall clock was set, but not for how
-// long it stood.
+// stopClocks stops a process. Afterwards it detects that its wall clock was set, but not the length
+// of the stop.
 func (w *world) stopClocks() {
 	d := w.someDrainer()
 	if d == nil || d.frozen > w.now {
@@ -25,7 +25,7 @@ func (w *world) stopClocks() {
 	}
 	length := w.between(100*time.Millisecond, 12*time.Second)
 	d.frozen = w.now + length
-	// what was sent to it meanwhile is sent again, but when?
+	// its missed messages are repeated at some time
 	d.cut = max(d.cut, d.frozen+w.between(0, 2*time.Second))
 	w.to(d, d.cut-w.now, func() {
 		if d.cut <= w.now && !d.core.Connected { // it had noticed that it was cut off
@@ -38,7 +38,7 @@ func (w *world) stopClocks() {
 	})
 }
 
-// gate is that of [Drainer.gate].
+// gate is as [Drainer.gate].
 func (d *drainer) gate() (fence, now pace.Instant) {
 	if d.jumps != d.heard && d.w.sabotage != jumpsUnheard {
 		return 0, d.clock()
@@ -53,7 +53,7 @@ func (d *drainer) hearJumps() {
 	d.heard = d.jumps
 }
 
-// holdCheckpoints delays writes of owner records for longer than a lease. Then an owner may crash
+// holdCheckpoints delays writes of owner records for longer than a lease. An owner may then crash
 // before its next checkpoint.
 func (w *world) holdCheckpoints() {
 	if w.held > w.now {

@@ -21,8 +21,8 @@ func mail(daily int64) policy.Policy {
 }
 
 // A day's starts are counted through an owner's crash: before, during and after a checkpoint. The
-// crash costs what docs/guide.md says: eight seconds of an outflow of all keys, three of another
-// limit, or a sixteenth of the limit, and nothing of the next day.
+// crash costs at most the bounds of docs/guide.md: eight seconds of an outflow of all keys, three
+// of another limit, or a sixteenth of the limit, and no starts of the next day.
 func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}
 	total, second, alone, each := mail(480), mail(480), mail(96), mail(96)
@@ -36,7 +36,7 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	tokens.Limits[0].Cost = "tokens"
 	for name, c := range map[string]struct {
 		policy policy.Policy
-		keys   int // that have a day of their own
+		keys   int // with separate daily limits
 		costs  int
 	}{"tokens": {tokens, len(keys), 96 / 16},
 		"total": {total, 1, 8 * 3}, "second": {second, 1, 9 + 3*3}, "alone": {alone, 1, 96 / 16},
@@ -50,8 +50,7 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	}
 }
 
-// crashOnADay crashes an owner a while after it came, shortly before midnight, and counts starts
-// before and after.
+// crashOnADay crashes an owner shortly before midnight, and counts starts before and after.
 func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Duration) {
 	const midnight = 23 * time.Hour // in Berlin, by the world's clock, which shows UTC
 	s, most := newStory(t), days*int(p.Limits[0].Limit)
@@ -71,7 +70,7 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 		publish(600)
 	}
 	s.until(crash - 20*time.Millisecond)
-	if !paced { // as many as can start at once
+	if !paced { // the most that can start at once
 		publish(200)
 	}
 	s.until(crash)
@@ -90,7 +89,7 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 	}
 }
 
-// An owner without a stored checkpoint has started nothing, so its crash costs nothing.
+// An owner without a stored checkpoint has made no starts, so its crash costs none.
 func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, cost := range []string{"", "tokens"} {
 		p := mail(96)
@@ -109,7 +108,7 @@ func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 					}
 				}
 				s.until(time.Hour)
-				for n := range owners { // the first one starts something, if there are two
+				for n := range owners { // the first one makes starts, if there are two
 					s.join()
 					d := s.named(fmt.Sprint("d", n+1))
 					for !d.owns(p.Name, 0) {

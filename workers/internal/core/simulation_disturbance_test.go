@@ -2,8 +2,6 @@ package core
 
 import "time"
 
-// What goes wrong in the simulation.
-
 // unplanned is called when a process crashed, or lost its lease with its renewals: its jobs may run
 // again, and its acknowledgements be lost. Outages and lost connections alone may not cause that.
 func (w *world) unplanned(d *drainer) {
@@ -28,8 +26,8 @@ func (w *world) buried(id string) {
 	}
 }
 
-// disturbances make drainers join, leave, crash, freeze and disconnect, workers die, and JetStream
-// restart.
+// disturbances make drainers join, leave, crash, freeze and disconnect, workers crash, and
+// JetStream restart.
 func (w *world) disturbances(until time.Duration) {
 	for at := w.between(time.Second, 6*time.Second); at <
 		until; at += w.between(500*time.Millisecond, 8*time.Second) {

@@ -22,7 +22,7 @@ type drainer struct {
 	offset   time.Duration // of its clock
 	jumps    int           // of its wall clock
 	heard    int           // of them, by its core
-	wrong    time.Duration // by which its wall clock is
+	wrong    time.Duration // error of its wall clock
 	born     time.Duration
 	drift    float64
 	alive    bool
@@ -32,7 +32,7 @@ type drainer struct {
 	hindered time.Duration // a call of it failed, which delays it at most until then
 	inbox    []func()      // while it was frozen
 	leaving  bool
-	lost     time.Duration // last crash or declared death
+	lost     time.Duration // last crash or expiry of its lease
 	cut      time.Duration // from NATS, until when
 	// by watched key: changes stay in order
 	lastAt map[string]time.Duration
@@ -86,7 +86,6 @@ func (d *drainer) clock() pace.Instant {
 	return pace.Instant(float64(d.w.now)*(1+d.drift)) + pace.Instant(d.offset)
 }
 
-// join starts a process.
 func (w *world) join() {
 	w.names++
 	d := &drainer{
@@ -108,7 +107,7 @@ func (w *world) join() {
 	}
 	d.core = New(Options{Name: fmt.Sprintf("d%d", w.names), Lease: simulatedLease,
 		Random: w.rng.Float64, Memory: memory, gather: 1 + w.names%4,
-		Slots: 10000 * (w.names % 2)}) // ample, so that some drainers have one line
+		Slots: 10000 * (w.names % 2)}) // enough for some drainers to form one line
 	if w.has(tightRecords) {
 		d.core.most = 850 + w.rng.IntN(1000) // every job fits, which has precedence
 	}
@@ -148,7 +147,7 @@ func (d *drainer) opened(found Opened) {
 	w := d.w
 	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
 		s.before.record.Running = nil
-	} else if w.sabotage == noTakeoverWait && s != nil { // as if there had been nothing
+	} else if w.sabotage == noTakeoverWait && s != nil { // as without a record
 		s.before.exists, s.before.record.Released = true, true
 		s.before.record.Clocks = nil
 	}
@@ -201,7 +200,7 @@ func (d *drainer) step() {
 	})
 }
 
-// noteGathered notes the beginnings of checkpoints: later decisions may be missing in them.
+// noteGathered records the beginnings of checkpoints, which may lack later decisions.
 func (d *drainer) noteGathered() {
 	for _, s := range d.core.shares {
 		if s.part == nil {
@@ -249,7 +248,7 @@ func (w *world) garble(a *job.Arrived) {
 	}
 }
 
-// perform performs actions, in an order that does not depend on maps, as draws must not.
+// perform performs actions in an order independent of maps: draws must be reproducible.
 func (d *drainer) perform() {
 	o := &d.core.out
 	order := func(a, b handle.Ref) int {
@@ -266,7 +265,7 @@ func (d *drainer) perform() {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
 	})
 	for _, c := range o.Cancelled {
-		if c.Reason != "" { // others may start before it, which is performed earlier
+		if c.Reason != "" { // others, performed earlier, may start before it
 			d.w.fateNamed(c.Ref).excepted = true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 type edited struct {
 	job.Edit
-	answered bool // by its owner, that this is in force and stored
+	answered bool // its owner confirmed that it is in force and stored
 }
 
 // editSome changes stored jobs, each at most once.
@@ -87,7 +87,7 @@ func (f *fate) ended(wall time.Time) (perhaps, surely bool) {
 	return perhaps, surely
 }
 
-// mayHaveEnded reports whether only a former owner may know of a deadline.
+// mayHaveEnded reports whether the job may have expired, unknown to later owners.
 func (f *fate) mayHaveEnded() bool {
 	return f.edit != nil && !f.edit.answered && f.edit.Deadline != nil
 }

@@ -31,7 +31,7 @@ type lendingProcess struct {
 	w       *world
 	policy  string
 	d       *drainer // nil: it only lends
-	workers int      // of one that only lends
+	workers int      // workers of a process that only lends
 	busy    int      // promised, or running
 	keys    map[job.Key]int
 	dead    bool
@@ -115,7 +115,6 @@ func (w *world) lender(name string) *lendingProcess {
 	return able[w.rng.IntN(len(able))]
 }
 
-// propose offers a job.
 func (d *drainer) propose(name string) { (&proposal{d: d, policy: name}).ask() }
 
 func (p *proposal) ask() {
@@ -290,7 +289,6 @@ func (d *drainer) promised(token string) *promise {
 	return c
 }
 
-// refuse says no to a claim.
 func (c *promise) refuse(d *drainer) {
 	d.w.message(d, c.from.d, func() {
 		if c.run == nil {
@@ -305,7 +303,7 @@ func (s *stint) send() {
 	s.wait()
 	w.message(d, o.d, func() { s.worker.told(s) })
 	if o.gone() {
-		// nobody listens
+		// no listener
 		w.message(nil, d, func() {
 			s.hear(record.Outcome{Seq: s.Seq,
 				Kind: record.OutcomeUncounted})

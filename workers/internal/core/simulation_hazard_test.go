@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Hazards of a world, beyond those of every world. Each seed has some, so that breaches that only
-// they cause are judged with them, and all else without.
+// Hazards of a world, in addition to those of every world. Each seed has some of them, so the
+// tolerances that each one requires apply only where it occurs.
 
 var onlyHazards = flag.String("hazards", "",
 	"hazards that every world of the simulation has, and no other, by comma")
@@ -25,19 +25,19 @@ const (
 	noLeader hazard = "no-leader"
 	// a step of a core takes time, by the number of its buckets
 	costlySteps hazard = "costly-steps"
-	// a process's renewals are lost: it is declared dead with writes under way
+	// a process's renewals are lost: it is declared dead with writes in flight
 	muteLeases hazard = "mute-leases"
-	// attempt records and letters are stored after nobody waits for it any more
+	// attempt records and letters are stored after their callers have stopped waiting
 	lateCalls hazard = "late-calls"
 	// jobs come without bodies, which are read before they start
 	leanBodies   hazard = "lean-bodies"
 	removals     hazard = "removals"      // others remove jobs from a stream
 	twice        hazard = "twice"         // deliveries come twice
 	differingOwn hazard = "differing-own" // drainers may own different policies, and that changes
-	// consumers deliver, for seconds, only part of what is stored
+	// for seconds, consumers deliver only a part of the stored jobs
 	lagging      hazard = "lagging"
 	tightRecords hazard = "tight-records" // not every key fits a record
-	// a drainer of another version takes partitions that are free, for a while
+	// for some time, a drainer of another version takes free partitions
 	strangers hazard = "strangers"
 	// owners' records, leases and checkpoints become garbage
 	damages hazard = "damages"
@@ -47,7 +47,7 @@ const (
 	prioritySteps hazard = "steps-of-priority"
 )
 
-// hazards lists all. New ones go to the end, so that seeds keep theirs.
+// hazards lists all. New ones are appended: seeds keep theirs.
 var hazards = []struct {
 	name   hazard
 	chance float64
@@ -76,7 +76,8 @@ var hazards = []struct {
 	{damages, 0.2, (*world).damage},
 }
 
-// pickHazards draws from a source of its own, so that a new hazard changes only its worlds.
+// pickHazards has a separate source of randomness, because a new hazard must change only its
+// worlds.
 func (w *world) pickHazards(seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	calm := rng.Float64() < 0.3
@@ -105,7 +106,6 @@ func (w *world) hazardsStrike(until time.Duration) {
 	}
 }
 
-// alive are the processes that live.
 func (w *world) alive() (alive []*drainer) {
 	for _, d := range w.drainers {
 		if d.alive {
@@ -127,7 +127,7 @@ var tableNames = [...]string{TableDrainers: "leases", TablePartitions: "owners"}
 
 const attemptsName, lettersName = "attempts", "letters"
 
-// loseLeader leaves a stream or table without a leader: it answers nothing.
+// loseLeader leaves a stream or table without a leader, which does not answer.
 func (w *world) loseLeader() {
 	names := append([]string{attemptsName, lettersName}, tableNames[:]...)
 	for i := range w.policies {
@@ -158,7 +158,7 @@ func (w *world) removeSome() {
 	}
 }
 
-// estrange lets a drainer of another version take a released partition, start nothing, and leave it
+// estrange lets a drainer of another version take a released partition, start no jobs, and leave it
 // unchanged. This version cannot read its record meanwhile.
 func (w *world) estrange(key string, released Record) {
 	if w.records[TablePartitions][key].Revision != released.Revision || w.down {
@@ -174,8 +174,8 @@ func (w *world) estrange(key string, released Record) {
 	})
 }
 
-// damage overwrites a record of owners or leases, or a checkpoint. A living owner knows its
-// contents; otherwise they are lost as in a crash: jobs may run twice.
+// damage overwrites a record of owners or leases, or a checkpoint. A live owner has its contents;
+// otherwise they are lost as in a crash: jobs may run twice.
 func (w *world) damage() {
 	t := TablePartitions
 	if w.chance(0.2) {

@@ -28,7 +28,7 @@ type consumer struct {
 	last    uint64          // sequence of the stream when it was made
 	pending map[uint64]bool // delivered to someone
 	lastAt  time.Duration   // deliveries stay in order
-	handed  uint64          // sequence of what was handed over last
+	handed  uint64          // sequence of the last message handed over
 	counted uint64          // sequence up to which it counts: less than last when it lags
 	swept   bool
 	// a delivery was lost: later ones wait until the backlog is reopened

@@ -8,8 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
-// The jobs: their publishers, and the world's view of them.
-
 // identity is unique even if a recreated stream repeats sequences.
 type identity struct {
 	policy string
@@ -46,7 +44,7 @@ type fate struct {
 	given     bool          // to a worker, at least once
 	excepted  bool          // from the order: retried, throttled, returned by a crash …
 	handed    bool          // over, with its partition, while it ran …
-	heard     time.Duration // … and when its new owner last heard that it goes on
+	heard     time.Duration // … and when its new owner last got progress
 	done      bool
 	dead      string
 	cancelled bool
@@ -78,7 +76,7 @@ func (w *world) publishers(until time.Duration) {
 	}
 }
 
-// keys are those of every policy.
+// keys of every policy
 var keys = []job.Key{"k0", "k1", "k2", "k3"}
 
 func someKey(w *world) job.Key { return keys[w.rng.IntN(len(keys))] }

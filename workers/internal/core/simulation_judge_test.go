@@ -22,7 +22,7 @@ type slot struct {
 	tokens int64  // that it used, where a limit counts them; 0: its cost
 }
 
-// takeover is one after a crash, and when its checkpoint was built; −1: none.
+// takeover follows a crash; composed is when its checkpoint was built; −1 without one.
 type takeover struct {
 	at    time.Duration
 	noted int
@@ -91,8 +91,8 @@ func (w *world) fates() []*fate {
 // slots start, where the last job of the window counts as one.
 //
 // A clock lets a job start when one slot is free, and makes later ones wait for all its slots (see
-// pace.Clock). So a job may overshoot by its cost less one, at the end of a window only. Two
-// exceptions:
+// pace.Clock). A job may therefore overshoot by its cost minus one, at the end of a window only.
+// Two exceptions:
 //
 // - After a crash a bucket counts as having started a job of cost one, unless a checkpoint knows
 // better. So the last job before a takeover, if started after the checkpoint was built, counts as

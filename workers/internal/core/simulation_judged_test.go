@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// The simulation's judge is tested where the world obliges it to be lenient: by histories, some of
-// which must fail.
+// Tests of the judge where the world's uncertainty requires tolerance: some of these histories must
+// fail.
 
 // heirs are two processes: the second owns the partition of a job that the first owned before.
 type heirs struct {
@@ -56,7 +56,7 @@ func (h *heirs) record(s *stint, attempts, crashes int) {
 	h.w.noteAttempt(s.d, saved)
 }
 
-// TestALateAttemptRecordCounts: it may, and need not, and nothing beyond it does.
+// The record may count, and no more than it.
 func TestALateAttemptRecordCounts(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -98,7 +98,7 @@ func TestALateAttemptRecordCounts(t *testing.T) {
 	}
 }
 
-// Its records listed the job as its own, and nobody else's.
+// Only its records listed the job, as its own.
 func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 	ran := func(seqs ...uint64) (running []record.Run) {
 		for _, seq := range seqs {
@@ -136,7 +136,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		"later": 21} {
 		h := newHeirs()
 		s := h.heir
-		// else what was put together long ago must have been stored
+		// otherwise the earlier checkpoint must have been stored
 		h.w.hazards = []hazard{noLeader}
 		h.w.write(TablePartitions, record.CheckpointKey("api",
 			0), Record{Exists: true, Revision: 7, Value: record.Encode(record.Checkpoint{
@@ -152,7 +152,8 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	}
 }
 
-// Its owner knows that the run is over when told, or if it acknowledged the job itself.
+// Its owner knows that the run is over when it gets the outcome, or if it acknowledged the job
+// itself.
 func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
@@ -181,8 +182,7 @@ func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	}
 }
 
-// TestSharesOfWorkers: for the others its turn is none that they
-// missed.
+// The others do not miss the turn.
 func TestSharesOfWorkers(t *testing.T) {
 	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
 		"k2": {running: 3}}}
@@ -226,8 +226,8 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	}
 }
 
-// The pause is the bucket's, whoever ran the job. Another outcome takes no bucket out of the
-// contest, unless it was reported before its job arrived, when the owner ignores it.
+// The pause is the bucket's, whoever ran the job. Other outcomes do not take a bucket out of the
+// contest, unless they were reported before the job arrived.
 func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {
 		outcome record.Outcome

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// limitWorld is a world whose policies limit starts, with draws of its own.
+// limitWorld is a world whose policies limit starts, with a separate source of randomness.
 func limitWorld(seed uint64, s sabotage) *world {
 	w := newWorld(seed, s)
 	rng := rand.New(rand.NewPCG(seed, 22))
@@ -36,7 +36,7 @@ func limitWorld(seed uint64, s sabotage) *world {
 	return w
 }
 
-// last makes a limit last for minutes, so that a budget is kept.
+// last makes a limit last for minutes, long enough for a budget.
 func last(l *policy.Limit) {
 	for _, n := range []*int64{&l.Limit, &l.Capacity, &l.Burst, &l.Refill.Count, &l.Outflow.Count} {
 		*n *= 4
@@ -47,8 +47,8 @@ func last(l *policy.Limit) {
 	}
 }
 
-// drawLimit draws a limit of at least so many jobs or tokens, by one of the given algorithms, or
-// one with windows aligned to the servers' clocks, unless these step.
+// drawLimit draws a limit of at least these jobs or tokens, by one of the given algorithms, or one
+// with windows aligned to the servers' clocks, unless these step.
 func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 	kinds ...policy.Algorithm) {
 
@@ -74,7 +74,7 @@ func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 	}
 }
 
-// No limit of a bucket lets more start than it says, whatever happens.
+// No bucket's limit is ever exceeded.
 func TestSimulationOfLimits(t *testing.T) {
 	testLimits(t, limitWorld)
 }
@@ -90,7 +90,7 @@ func testLimits(t *testing.T, worldOf func(seed uint64, s sabotage) *world) {
 	})
 }
 
-// judgeLimits counts what started, limit by limit, as whoever set it does.
+// judgeLimits counts starts by each limit, as the target does.
 func (w *world) judgeLimits() {
 	buckets, _ := w.starts()
 	for _, p := range w.policies {
@@ -104,7 +104,7 @@ func (w *world) judgeLimits() {
 	}
 }
 
-// judgeStarts judges those of a key, or of all together.
+// judgeStarts judges the starts of one key, or of all.
 func (w *world) judgeStarts(p policy.Policy, key string, starts []slot) {
 	slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {

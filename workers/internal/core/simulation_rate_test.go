@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// stall is a moment at which a machine was late.
 type stall struct{ at, length time.Duration }
 
 // TestSimulationKeepsTheRate checks law 2 from below: with work, workers and no disturbance, 99.5 %

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// stint is one run of a job, from the valve's decision on.
 type stint struct {
 	valve.Run
 	part  *partition
@@ -25,7 +24,7 @@ type stint struct {
 	planned  pace.Instant
 	previous *valve.Ticket // of the bucket, here
 
-	patience int // number of the newest time-out of one that runs elsewhere
+	patience int // number of the newest time-out of a remote run
 	over     bool
 }
 
@@ -80,7 +79,6 @@ func (d *drainer) countWorkers(name string) {
 	}
 }
 
-// decide makes the last check.
 func (d *drainer) decide(s *stint) {
 	w := d.w
 	switch {
@@ -123,7 +121,7 @@ func (d *drainer) decide(s *stint) {
 	w.after(took, func() { d.ends(s, o) })
 }
 
-// ran records a start, and checks that it was one that might be.
+// ran records a start, and checks that it was permitted.
 func (d *drainer) ran(s *stint) {
 	w, f := d.w, s.fate
 	if w.active[f.bucket] == nil {
@@ -137,7 +135,7 @@ func (d *drainer) ran(s *stint) {
 				job.ID(f.policy, f.seq))
 		}
 	}
-	if !f.removed { // else it may start, but no other owner can know of it
+	if !f.removed { // otherwise it may start, unknown to other owners
 		w.active[f.bucket][s] = true
 	}
 	w.checkConcurrency(s.part, f.key, f.bucket, s.most)
@@ -153,7 +151,7 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
-	// it obeys newer limits if its drainer knows them
+	// it obeys newer limits if its drainer has them
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)
@@ -192,7 +190,7 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 		}
 	case x < 0.055:
 		o.Kind, o.Error = record.OutcomePermanent, "404"
-	case x < 0.065: // it is done, and the target has nothing left
+	case x < 0.065: // done, and the target reports an exhausted limit
 		o.RetryAfter = w.between(time.Millisecond, 3*time.Second)
 	case x < 0.07:
 		o.Kind, o.Again = record.OutcomeUncounted, w.between(time.Millisecond, 3*time.Second)
@@ -200,7 +198,6 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 	return took, o
 }
 
-// ends is called when a local handler returns.
 func (d *drainer) ends(s *stint, o record.Outcome) {
 	if d.alive && d.frozen > d.w.now {
 		d.w.after(d.frozen-d.w.now, func() { d.ends(s, o) })
@@ -209,7 +206,6 @@ func (d *drainer) ends(s *stint, o record.Outcome) {
 	s.end(o)
 }
 
-// end takes a run's outcome to the core.
 func (s *stint) end(o record.Outcome) {
 	w, d, f := s.d.w, s.d, s.fate
 	undisturbed := w.active[f.bucket][s]
@@ -231,10 +227,9 @@ func (s *stint) end(o record.Outcome) {
 	d.receive(func() { s.finish(o) })
 }
 
-// timeout is that of one attempt.
+// timeout of one attempt.
 func (s *stint) timeout() time.Duration { return time.Duration(s.d.told[s.fate.policy].Timeout) }
 
-// finish tells the core.
 func (s *stint) finish(o record.Outcome) {
 	if s.worker == nil {
 		s.d.local[s.fate.policy]--
@@ -267,7 +262,7 @@ func (s *stint) breaks() (open, counts bool) {
 	return s.part.Down(s.fate.key)
 }
 
-// stints are all runs whose process was not disturbed.
+// stints returns all runs whose process was not disturbed.
 func (w *world) stints() iter.Seq[*stint] {
 	return func(yield func(*stint) bool) {
 		for _, runs := range w.active {

@@ -78,7 +78,7 @@ type apart struct {
 // partition taken long enough ago, with slow answers.
 const togetherWithin = steadyFor + simulatedLease/2 + 2*answers + 3*tick
 
-// lookAtShared checks that what is shared has an owner.
+// lookAtShared checks that shared limits have an owner.
 func (w *world) lookAtShared() {
 	for _, limit := range w.sharedLimits() {
 		name := record.SharedName(limit)
@@ -117,7 +117,7 @@ func (w *world) sharedLimits() (names []string) {
 	return names
 }
 
-// Policies that share a limit together start no more than it allows, and none is left behind.
+// Policies that share a limit together start no more than it allows, and no job is left.
 func TestSimulationOfSharedLimits(t *testing.T) {
 	playSeeds(t, func(seed uint64) *world {
 		w := sharedWorld(seed, noSabotage)

@@ -10,9 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Nothing stands still for longer than the design requires: a partition without an owner, or a
-// bucket that could start a job. The world looks four times a second; a cause for a delay restarts
-// the time.
+// No partition is without an owner, and no bucket that could start a job idle, for longer than the
+// design requires. The world checks four times a second; a cause for a delay restarts the time.
 
 const (
 	lookEvery = 250 * time.Millisecond
@@ -42,7 +41,7 @@ type fitness struct {
 	policy string
 }
 
-// standstill is what the world knows of what does not move.
+// standstill is the world's record of partitions and buckets that do not progress.
 type standstill struct {
 	fit      map[fitness]time.Duration
 	shares   map[string]*idleShare
@@ -55,7 +54,7 @@ type idleShare struct {
 	since time.Duration
 	owner string // by its record, if that was gone or unable to act at the last look
 
-	read   *Record // when last looked at, and what it says
+	read   *Record // record as of the last check
 	record record.Owner
 	err    error
 }
@@ -71,7 +70,6 @@ type idleBucket struct {
 	cost      int64         // of the job that started last
 }
 
-// watchStandstill begins to look.
 func (w *world) watchStandstill() {
 	w.stands = standstill{
 		fit: map[fitness]time.Duration{}, shares: map[string]*idleShare{},
@@ -94,14 +92,13 @@ func (w *world) watchStandstill() {
 // hinder is called when a drainer's call failed or was late.
 func (d *drainer) hinder() { d.hindered = d.w.now + hindrance }
 
-// able reports whether nothing keeps a drainer from what it has to do.
+// able reports whether a drainer can do its work.
 func (d *drainer) able() bool {
 	w := d.w
 	return d.alive && max(d.frozen, d.cut, d.mute, d.hindered) <= w.now && d.jumps == d.heard &&
 		!w.down && !w.headless(tableNames[TableDrainers])
 }
 
-// lookForStandstill looks at all partitions and buckets.
 func (w *world) lookForStandstill() {
 	w.lookAtShared()
 	for _, d := range w.drainers {
@@ -119,7 +116,7 @@ func (w *world) lookForStandstill() {
 			d, part := w.lookAtShare(p.Name, number, quiet)
 			w.lookApart(p, d, quiet)
 			for _, key := range keys {
-				// What limits on starts allow is judged by what starts in the end.
+				// Limits on starts are judged by their starts.
 				if partitionOf(key, p.Partitions) == number && len(p.Limits) == 0 {
 					w.lookAtBucket(p.Name, key, d, part)
 				}
@@ -128,7 +125,7 @@ func (w *world) lookForStandstill() {
 	}
 }
 
-// lookAtDrainers notes which may own a policy's partitions, and reports whether all states are
+// lookAtDrainers records which may own a policy's partitions, and reports whether all states are
 // certain.
 func (w *world) lookAtDrainers(name string) (quiet bool) {
 	quiet = true
@@ -170,7 +167,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 		}
 	}
 	r := &s.record
-	var owner *drainer // a process that lives, under the name that the record says
+	var owner *drainer // a live process, under the name in the record
 	if d := w.named(r.Owner); d != nil && d.alive && d.core.Lease.Id == r.Owner && !r.Released {
 		owner = d
 	}
@@ -198,7 +195,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 		w.headless(tableNames[TablePartitions]),
 		// it took the partition, and then could not go on
 		!r.Released && !fit && s.owner != r.Owner,
-		givesUp && !quiet: // it waits for its heir to be heard of
+		givesUp && !quiet: // waits until its heir is seen
 		s.since = w.now
 	}
 	s.since = max(s.since, longest)
@@ -276,8 +273,7 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 // startsWithin bounds the time without a start of a bucket that could start a job: its last job's
 // slots, and one interval after a takeover; under a total outflow, until all others had their
 // missed turns, of weight 5 at most. A counted attempt backs off first, and a target that was down
-// is probed at least once a minute. Runs that are no longer heard of hold concurrency for a
-// timeout.
+// is probed at least once a minute. Runs without reports hold concurrency for a timeout.
 func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
@@ -299,7 +295,6 @@ func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	return most
 }
 
-// moves is called when a bucket starts a job.
 func (w *world) moves(s *stint) {
 	s.fate.idle = nil
 	if b := w.stands.buckets[s.fate.bucket]; b != nil {
@@ -307,7 +302,7 @@ func (w *world) moves(s *stint) {
 	}
 }
 
-// rests is called when an owner hears of a run's end that holds its bucket, or its job.
+// rests is called when an owner gets a run's outcome that holds its bucket, or its job.
 func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	f, b := s.fate, w.stands.buckets[s.fate.bucket]
 	if b == nil || !ours {
@@ -318,7 +313,7 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	switch {
 	case o.Kind == record.OutcomeDone:
 		b.throttles, b.cool = 0, max(b.cool, w.now+o.RetryAfter+answers)
-		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
+		if s.given > b.down { // it may have begun before a breaker opened
 			b.down = 0
 		}
 	default:
@@ -326,7 +321,7 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	}
 }
 
-// cools is called when an owner hears that a target is down or asks for a pause, from its own run
+// cools is called when an owner learns that a target is down or requests a pause, from its own run
 // or a former owner's.
 func (w *world) cools(bucket string, t *told, o record.Outcome) {
 	b := w.stands.buckets[bucket]

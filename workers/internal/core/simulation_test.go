@@ -80,7 +80,7 @@ func TestSimulationLaws(t *testing.T) {
 	end := time.Now().Add(*fresh)
 	if *fresh > 0 {
 		first, some = uint64(rand.Uint32()), math.MaxUint32
-		// now: nothing may be left to log when a core panics
+		// printed at once, because a panic of a core would lose the log
 		fmt.Println("the first seed is", first)
 	}
 	var next, failed atomic.Uint64
@@ -145,7 +145,7 @@ func TestSimulationOfAnOutage(t *testing.T) {
 	}
 }
 
-// TestSimulationNoticesSabotage breaks laws on purpose: a simulation that passes then proves
+// TestSimulationNoticesSabotage breaks laws on purpose: a simulation that still passes proves
 // nothing.
 func TestSimulationNoticesSabotage(t *testing.T) {
 	const enough = uint64(200) // seeds
@@ -172,7 +172,6 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 	}
 }
 
-// TestSimulationIsDeterministic: a seed that failed must fail again.
 func TestSimulationIsDeterministic(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+10; seed++ {
 		if a, b := simulate(seed, noSabotage).history(), simulate(seed, noSabotage).history(); a !=
@@ -198,14 +197,14 @@ type world struct {
 	down     bool // the server does not answer
 	outages  int
 	hazards  []hazard
-	aim      aim  // at whom the next crash is aimed
-	flawless bool // every job is done at once, whatever it is
+	aim      aim  // target of the next aimed crash
+	flawless bool // every job succeeds
 	stalls   []stall
 	// who runs a job that crashed its owner before often crashes too
 	poison   bool
 	orphaned map[string]time.Duration // streams and tables without a leader: until when
-	held     time.Duration            // until when no checkpoint is stored that is under way
-	skews    map[string]time.Duration // by which the clocks of servers are ahead, by what they lead
+	held     time.Duration            // until then no checkpoint in progress is stored
+	skews    map[string]time.Duration // by which servers' clocks are ahead, by stream or table
 
 	policies []policy.Policy
 	set      settings
@@ -217,7 +216,7 @@ type world struct {
 	accepted  map[identity]*fate
 	decided   map[*valve.Ticket]bool // the last checks that were made
 	decisions int                    // jobs that valves have given to workers
-	// what runs, by bucket, as far as its process was not disturbed since
+	// running jobs by bucket, unless their process was disturbed
 	active    map[string]map[*stint]bool
 	contests  map[*partition]*contest // by what an owner of a policy with turns owns
 	takeovers map[string][]takeover   // after crashes, by partition
@@ -231,7 +230,7 @@ type world struct {
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
 	granting  *slot             // the start that is being answered
 	callers   []*caller
-	// where a story is told; nil: this is none
+	// receives a story's lines; may be nil
 	chronicle func(format string, args ...any)
 }
 
@@ -256,14 +255,13 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// between draws a duration.
 func (w *world) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(w.rng.Int64N(int64(high-low)+1))
 }
 
 func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
 
-// latency is that of a call or a delivery: mostly short, sometimes long.
+// latency draws the latency of a call or a delivery: mostly short, sometimes long.
 func (w *world) latency() time.Duration {
 	switch {
 	case w.chance(0.02):
@@ -286,7 +284,7 @@ const busy = 40 * time.Second
 // collectLess suits worlds, which are small and soon garbage.
 var collectLess = sync.OnceFunc(func() { debug.SetGCPercent(1000) })
 
-// emptyWorld has nobody in it and nothing.
+// emptyWorld has no drainers, policies or jobs.
 func emptyWorld(seed uint64, s sabotage) *world {
 	collectLess()
 	return &world{
@@ -328,7 +326,7 @@ func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	w.disturbances(busy)
 	w.aims(busy)
 	w.hazardsStrike(busy)
-	w.after(busy+time.Second, func() { // whatever happened, the end is calm
+	w.after(busy+time.Second, func() { // the world ends without disturbances
 		for _, d := range w.drainers {
 			d.leaving = false
 			d.ownAll()

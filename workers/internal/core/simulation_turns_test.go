@@ -17,9 +17,9 @@ import (
 //
 // Turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law: while
 // two buckets can start jobs, their starts, by cost divided by weight, differ over any part of that
-// time by at most one job of each, the costliest that they started in it or last before. For the
-// bucket that goes first has not taken more turns than the other, so neither is ahead by more than
-// its own last job. A returned job has had its turn.
+// time by at most one job of each, the costliest that they started in it or last before. The bucket
+// that goes first has not taken more turns than the other, so neither is ahead by more than its own
+// last job. A returned job has had its turn.
 type contest struct {
 	part    *partition
 	stream  *stream
@@ -31,7 +31,7 @@ type contest struct {
 // contender is one key of a contest.
 type contender struct {
 	jobs map[uint64]*fate // that were delivered to the owner
-	// of them, not given to a worker nor held back
+	// of them, neither given to a worker nor held back
 	waiting map[uint64]bool
 	before  map[uint64]*fate // of them, given to a worker under an earlier owner
 	running int              // under this owner
@@ -50,7 +50,7 @@ func (w *world) opens(p *partition, s *stream, n int) {
 	own := func(l policy.Limit) bool { return !l.Together() && l.Shared == "" }
 	of := w.policyOf(p.Policy)
 	if of.OutflowTotal.IsZero() && len(of.Limits) == 0 || slices.ContainsFunc(of.Limits, own) {
-		return // or each may be held back by limits of its own
+		return // or each may be held back by its own limits
 	}
 	c := w.contests[p]
 	if c == nil {
@@ -89,7 +89,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 		case k.jobs[f.seq] != nil:
 		case f.given:
 			k.before[f.seq] = f
-			k.held = true // what was reported of it before it came counts from now on
+			k.held = true // reports from before its arrival count from now on
 		case !f.excepted && !f.final():
 			k.waiting[f.seq] = true
 		}
@@ -105,7 +105,7 @@ func (w *world) takeTurn(s *stint) {
 	}
 	f, k := s.fate, c.keys[s.fate.key]
 	if s.d.core.valves[f.policy].Breakers().All {
-		clear(c.pairs) // every bucket is probed in its turn, whatever its weight
+		clear(c.pairs) // every bucket is probed in turn, regardless of its weight
 	}
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
 	for i, a := range keys {
@@ -127,7 +127,7 @@ func (w *world) takeTurn(s *stint) {
 	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++
-	k.held, _ = s.breaks() // then it is a probe, and nothing starts beside it
+	k.held, _ = s.breaks() // then it is a probe, and runs alone
 	k.last = taken
 }
 
@@ -139,7 +139,7 @@ func (o *promise) notFor(c *contest, some ...job.Key) bool {
 	})
 }
 
-// compete counts a turn among two keys that both could have had it.
+// compete counts a turn for one of two keys that both could have had it.
 func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float64) {
 	r := c.pairs[pair]
 	if r == nil {
@@ -166,8 +166,8 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 // next job may start by all limits.
 //
 // Its jobs take one unit of these each. A costlier one that does not fit lets others pass for a
-// time that only the limit knows, so their order is by chance. Nor may it wait for a checkpoint
-// with its cost.
+// time that depends on the limit, so their order is undefined. It must not wait for a checkpoint
+// with its cost either.
 func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 	if key == s.fate.key {
 		return true
@@ -178,7 +178,7 @@ func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 		return false
 	}
 	for _, g := range c.keys[key].jobs {
-		for _, l := range limits { // of a job that others removed the owner may not know yet
+		for _, l := range limits { // its owner may not know that a job was removed
 			if (!g.final() || g.removed) && max(g.cost, g.takes(l)) > 1 {
 				return false
 			}
@@ -187,7 +187,7 @@ func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 	return w.able(s.d, c, key)
 }
 
-// takes is how many units of a limit a job takes.
+// takes returns a job's units of a limit.
 func (f *fate) takes(l policy.Limit) int64 {
 	if n, named := f.message.Costs[l.Cost]; named {
 		return n
@@ -224,7 +224,7 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 	return k.running <= 3*(free-1)
 }
 
-// finished is called when the core hears how a run ended.
+// finished is called when the core gets a run's outcome.
 func (w *world) finished(s *stint, o record.Outcome) {
 	if c := w.contests[s.part]; c != nil {
 		c.keys[s.fate.key].running--
@@ -232,8 +232,7 @@ func (w *world) finished(s *stint, o record.Outcome) {
 	w.holdsBack(s.part, s.fate.key, o)
 }
 
-// holdsBack is called when an owner hears of a run's end or progress, which may hold the bucket
-// back.
+// holdsBack is called when an owner gets a run's end or progress, which may hold the bucket back.
 func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
 	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed || o.Again > 0 ||
 		o.Kind == record.OutcomeProgress
@@ -242,7 +241,7 @@ func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
 	}
 }
 
-// cancelled is called when an owner says that it dropped a job.
+// cancelled is called when an owner reports a dropped job.
 func (w *world) cancelled(f *fate, p *partition) {
 	f.cancelled = true
 	if c := w.contests[p]; c != nil {
@@ -250,10 +249,10 @@ func (w *world) cancelled(f *fate, p *partition) {
 	}
 }
 
-// hold is called when a drainer hears of something that may hold any bucket back.
+// hold is called when a drainer gets an event that may hold any bucket back.
 func (w *world) hold(d *drainer) {
 	for _, f := range w.accepted {
-		f.rests = 0 // its next owner may have heard of shorter ones
+		f.rests = 0 // its next owner may know shorter ones
 	}
 	for _, c := range w.contests {
 		if share := d.core.shares[shareOf(c.part.Partition)]; share != nil && share.part == c.part {

@@ -20,13 +20,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestStories plays the stories of testdata/stories, line by line, in a world without chance: how
-// drainers take and pass on partitions while they join, leave, crash and freeze. To rewrite them:
+// TestStories plays the stories of testdata/stories, line by line, in a deterministic world:
+// drainers take and hand over partitions while they join, leave, crash and freeze. To rewrite them:
 //
 //	go test ./workers/internal/core -run TestStories -rewrite
 //
-// A block has a duration and what happens at its beginning; below the line is what the world saw.
-// The block `end` runs the world to its end and judges it, as the simulation does.
+// A block has a duration and the events at its beginning; the world's observations are below the
+// line. The block `end` runs the world to its end and judges it, as the simulation does.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -58,8 +58,7 @@ type story struct {
 	backup *stream
 }
 
-// calm is a source whose every draw is the highest: nothing happens by chance, and everything takes
-// its longest.
+// calm is a source of the largest values: no event is random, and every delay is the longest.
 type calm struct{}
 
 func (calm) Uint64() uint64 { return math.MaxUint64 }
@@ -73,7 +72,6 @@ func newStory(t *testing.T) *story {
 	return s
 }
 
-// until lets time pass.
 func (s *story) until(end time.Duration) {
 	for len(s.queue) > 0 && s.queue[0].at <= end {
 		e := s.queue.Remove(0)
@@ -83,7 +81,6 @@ func (s *story) until(end time.Duration) {
 	s.now = end
 }
 
-// end runs until all jobs have an outcome, and judges.
 func (s *story) end() {
 	for patience := s.now + 10*time.Minute; !s.settled() && s.now < patience; {
 		s.until(s.now + time.Second)
@@ -104,7 +101,7 @@ func (s *story) left() (n int) {
 	return n
 }
 
-// does lets something happen, and reports whether it knows what.
+// does performs an event, and reports whether it is known.
 func (s *story) does(words []string) bool {
 	word := func(i int) string {
 		if i >= len(words) {
@@ -180,7 +177,7 @@ func (s *story) drainer(name string) *drainer {
 	return d
 }
 
-// define makes a policy; what it does not say is small and simple.
+// define makes a policy; the defaults are small and simple.
 func (s *story) define(name string, numbers []string) {
 	p := policy.Policy{
 		Name:    name,
@@ -218,7 +215,7 @@ func (s *story) define(name string, numbers []string) {
 	s.add(p)
 }
 
-// own tells what each drainer that lives believes to own.
+// own prints the partitions that each live drainer believes to own.
 func (s *story) own() {
 	for _, d := range s.alive() {
 		var owned []string
@@ -241,8 +238,7 @@ func copyOf(s *stream) *stream {
 	return backup
 }
 
-// restore puts a backup in a stream's place. Jobs that it lacks are gone, and others may have
-// ended.
+// restore replaces a stream by a backup. Jobs that it lacks are lost, and others may have ended.
 func (s *story) restore(name string) {
 	was := s.streams[name]
 	for _, seq := range slices.Sorted(maps.Keys(was.messages)) {
@@ -266,7 +262,7 @@ func (s *story) restore(name string) {
 	}
 }
 
-// What the world tells, when it is that of a story.
+// The world's observations in a story.
 
 func (w *world) says(format string, args ...any) {
 	if w.chronicle != nil {
@@ -274,12 +270,11 @@ func (w *world) says(format string, args ...any) {
 	}
 }
 
-// says tells what a drainer does.
+// says prints an action of a drainer.
 func (d *drainer) says(format string, args ...any) {
 	d.w.says("%s "+format, append([]any{d.core.options.Name}, args...)...)
 }
 
-// started notes a start, and earlier runs.
 func (d *drainer) started(s *stint) {
 	before := ""
 	if s.Crashes > 0 {
@@ -291,7 +286,6 @@ func (d *drainer) started(s *stint) {
 	d.says("starts %s of %s%s", job.ID(s.fate.policy, s.Seq), s.fate.key, before)
 }
 
-// fences notes when a drainer may or may not start jobs.
 func (d *drainer) fences(was bool) {
 	switch is := d.core.wasOpen; {
 	case is && !was:
@@ -301,7 +295,7 @@ func (d *drainer) fences(was bool) {
 	}
 }
 
-// wrote tells what became of a write.
+// wrote prints the result of a write.
 func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result putResult) {
 	if w.chronicle == nil || p.Why == whyCheckpoint {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// heldElsewhere is a core that took api.0 over, with job 3 running in a live process, and a stream
+// heldElsewhere is a core that took over api.0, with job 3 running in a live process, and a stream
 // of given length.
 func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) {
 	t.Helper()
@@ -83,7 +83,7 @@ func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	if started := startsWithin(c, now, attempt+2*second); len(started) != 1 {
 		t.Fatalf("started %v, want job 4", started)
 	}
-	arrives(c, part, now, 3, "a") // late, and it runs all the same
+	arrives(c, part, now, 3, "a") // it is late, and still runs
 	if holder := runsAt(c, part, 3, now); holder != "holder" || stands(c, part, 3, now) == nil {
 		t.Errorf("holder %q", holder)
 	}

@@ -110,7 +110,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
-			// the checkpoint's writer may not know of the record's loss
+			// the checkpoint's writer may not have noticed the record's loss
 			in.Fence = c.options.Lease
 		}
 		in.Handover = found.Checkpoint.Handover

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// bystander lets another drainer renew its lease, which can own the policy api.
 func bystander(c *Core, now pace.Instant) {
 	alive := record.Lease{V: record.Version, Nonce: uint64(now),
 		Lease:    simulatedLease.Milliseconds(),
@@ -21,7 +20,6 @@ func bystander(c *Core, now pace.Instant) {
 			Stored: originWall}}, now)
 }
 
-// released is the record of the former owner of api.0.
 var released = record.Owner{V: record.Version, Owner: "before", Released: true,
 	Handover: record.Handover{
 		Rate: "1/m", Clocks: []record.Clock{{Key: "a", Due: 60_000_000}},
@@ -211,8 +209,8 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	}
 }
 
-// A claim applied after this drainer forgot the policy names a live process, so nobody else can
-// take the partition.
+// A claim applied after this drainer dropped the policy names a live process, so other drainers
+// cannot take the partition.
 func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	for name, returns := range map[string]bool{"another drainer takes it": false,
 		"this one may own it again": true} {
@@ -244,7 +242,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 				c.Handle(configured(
 					QueuePolicy{Policy: p.WithDefaults(), Own: own, Local: own}), now)
 			}
-			own(false) // its target cannot be used any more
+			own(false)
 			now = c.run(now, second, nil)
 			benchRevision++
 			c.Handle(Watched{TablePartitions, "api.0",
@@ -264,7 +262,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	}
 }
 
-// The stream of a retired policy is deleted when empty: nothing is left to own.
+// The stream of a retired policy is deleted when empty: it needs no owner.
 func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("owned before: %t", live), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// aLease is that of the drainers.
+// aLease is the drainers' lease.
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
 // origin is the instant at which the valves and cores of tests begin.
@@ -26,13 +26,11 @@ func atOnce(r valve.Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
 
-// advance does everything that is due at now.
 func (c *Core) advance(now pace.Instant) {
 	c.Decide(now)
 	c.Checkpoint(now)
 }
 
-// coreBench is a core with its lease held.
 func coreBench(t testing.TB, policies ...policy.Policy) *Core {
 	t.Helper()
 	c := New(Options{Name: "me", Lease: simulatedLease, Random: func() float64 { return 0.5 }})
@@ -124,7 +122,7 @@ func (c *Core) run(from pace.Instant, length time.Duration,
 	return now
 }
 
-// stands returns a job's stage; nil: it is not held.
+// stands returns a job's stage, or nil if it is not held.
 func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.State) {
 	c.Handle(Asked{part.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}},
 		func(a job.Answer) { s = a.Job }}, now)
@@ -132,7 +130,7 @@ func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.Stat
 	return s
 }
 
-// runsAt returns who runs a job, as its owner knows; "": nobody.
+// runsAt returns the holder of a job, as its owner knows, or "".
 func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	for _, r := range part.HandoverBut(now).Running {
 		if r.Seq == seq {

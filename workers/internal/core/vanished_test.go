@@ -12,14 +12,14 @@ import (
 // A KV bucket may be deleted and recreated under running drainers. Its records vanish without
 // deletion markers, and revisions continue.
 
-// anew is the records of a core as a server has them.
+// anew is a core with a server for its records.
 type anew struct {
 	t       *testing.T
 	c       *Core
 	now     pace.Instant
 	records map[string]Record
 	renews  bool      // its peer
-	asides  func(Put) // hears of writes that have bytes kept aside
+	asides  func(Put) // gets writes that keep bytes aside
 }
 
 func newAnew(t *testing.T) *anew {
@@ -49,7 +49,7 @@ func (a *anew) set(t Table, key string, value any) {
 	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
 }
 
-// damage writes what nobody can read.
+// damage writes unreadable bytes.
 func (a *anew) damage(t Table, key string) {
 	benchRevision++
 	a.records[key] = Record{Exists: true, Value: []byte("garbage"), Revision: benchRevision,
@@ -115,7 +115,7 @@ func (a *anew) owns() bool {
 }
 
 func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
-	for _, told := range []bool{true, false} { // when not, it learns by its next write
+	for _, told := range []bool{true, false} { // otherwise its next write shows it
 		a := newAnew(t)
 		a.run(2*time.Second, nil)
 		part := a.c.shares["api.0"].part
@@ -234,7 +234,7 @@ func TestALeaseThatVanishedIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// Others take a deleted lease for an end only if its drainer had announced it.
+// A deleted lease ends a drainer's ownership only if the drainer had announced it.
 func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
 		t.Run(name, func(t *testing.T) {
@@ -290,8 +290,8 @@ func TestAReleaseIsWrittenThoughTheRecordVanished(t *testing.T) {
 	}
 }
 
-// The owner of a stream older than the records may not know yet that its record is gone, and starts
-// jobs: a lease must pass.
+// The owner of a stream older than the records may not have noticed the loss of its record, and
+// starts jobs: a lease must pass.
 func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 	for name, found := range map[string]Opened{
 		"older": {Created: originWall, Since: originWall.Add(time.Second)},

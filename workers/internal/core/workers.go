@@ -39,7 +39,7 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 // Reservation is a local worker lent to another drainer's valve.
 type Reservation struct {
 	policy string
-	valve  uint64 // its tenure; 0: none
+	valve  uint64 // its tenure; 0 without a valve
 }
 
 // Reserve takes a slot and, if the policy has a valve here, one of its workers.
@@ -96,8 +96,8 @@ func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 }
 
 // Tell reports changes since the last call: lost time by cause, time held by limits, buckets with a
-// learnt, lower rate, open breakers, and the balances that are kept here, once more when none is. A
-// valve at rest is reported once.
+// learnt, lower rate, open breakers, and the balances that are kept here, once more after the last.
+// A valve at rest is reported once.
 func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
 	lowered func(policy string, buckets int), broken func(policy string, b valve.Breakers),
 	left func(policy string, left []job.LimitLeft)) {

@@ -2,7 +2,7 @@ package deep
 
 import "slices"
 
-// Costs by name are kept beside a page's records, since most jobs have none.
+// Costs by name are kept separately from a page's records, since most jobs have none.
 
 // mostNames bounds a store's cost names, as publishers may send any.
 const mostNames = 1 << 10

@@ -41,7 +41,7 @@ const (
 	slotBits = 10
 )
 
-// Line names a line; 0: none.
+// Line names a line; 0: no line.
 type Line int32
 
 // ref is a page's number and a slot.
@@ -122,8 +122,8 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job that Takes and TakesCosts accept to a line, which has either due jobs only or
-// none.
+// Add adds a job that Takes and TakesCosts accept to a line, which holds either due jobs or delayed
+// ones.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {

@@ -22,22 +22,22 @@ func TestAJobTakes64Bytes(t *testing.T) {
 	}
 }
 
-// model is a store that is slow and plain.
+// model is a simple store.
 type model struct {
 	jobs  []Job // by sequence
 	lines map[uint64]Line
 	costs map[uint64]map[string]int64
 }
 
-// TestAStoreIsAListOfJobs does what can be done to a store, in an order that a seed draws, and
-// compares it with a list: so that pages are filled, emptied and put together.
+// TestAStoreIsAListOfJobs performs random operations on a store and on a list: pages are filled,
+// emptied and merged.
 func TestAStoreIsAListOfJobs(t *testing.T) {
 	for seed := range uint64(3) {
 		play(t, rand.New(rand.NewPCG(seed, 1)), 30_000)
 	}
 }
 
-// An addition that copies all that is there holds a valve with millions of jobs up, and all starts.
+// An addition that copied all jobs would delay a valve with millions of jobs, and all starts.
 func TestAnAdditionCopiesLittle(t *testing.T) {
 	s := New[int]()
 	to := s.Open(1)
@@ -62,7 +62,7 @@ func allocated() uint64 {
 	return bytes[0].Value.Uint64()
 }
 
-// TestJobsThatStayKeepNoMoreThanTheirRoom: one in a hundred is left of twenty pages.
+// One job in a hundred is left of twenty pages.
 func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	s := New[int]()
 	l := s.Open(1)
@@ -84,7 +84,7 @@ func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	}
 }
 
-// TestTheNamesOfAStoreAreBounded: publishers may name any cost.
+// Publishers may name any cost.
 func TestTheNamesOfAStoreAreBounded(t *testing.T) {
 	s := New[int]()
 	for i := range 2 * mostNames {
@@ -123,7 +123,7 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 				Mark: r.Int64(), Cost: 1 + r.Int64N(MostCost), Size: int32(r.IntN(1 << 20)),
 				Keyed: r.IntN(2) == 0, Generation: generation}
 			i := r.IntN(len(lines))
-			if i%2 == 1 { // an odd line is for what is not due
+			if i%2 == 1 { // an odd line is for delayed jobs
 				j.Due = j.Stored + (1+r.Int64N(1000))*int64(time.Millisecond)
 				j.Expires = j.Stored + r.Int64N(int64(time.Second))
 			}
@@ -178,7 +178,6 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 	compare(t, s, model{}, lines, generation)
 }
 
-// compare looks at all that a store says.
 func compare(t *testing.T, s *Store[int], m model, lines []Line, generation uint8) {
 	t.Helper()
 	if s.Len() != len(m.jobs) {

@@ -1,5 +1,5 @@
-// Package handle names the core's state by comparable values, so that events and actions can be
-// written down, and the state stays private.
+// Package handle names the core's state by comparable values: events and actions can be logged, and
+// the state stays private.
 package handle
 
 import (

@@ -1,4 +1,4 @@
-// Package heap provides a binary heap whose items know their index, to be reordered or removed
+// Package heap provides a binary heap whose items know their index, for reordering and removal
 // without a search.
 package heap
 

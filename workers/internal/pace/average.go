@@ -36,7 +36,7 @@ func (a *Average) Count(p *Pace, least time.Duration, now Instant) {
 	if a.last == 0 {
 		a.last, a.since = now, now
 		if p != nil {
-			// Each start stands for half an interval on either side.
+			// Each start represents half an interval on either side.
 			a.since = now.Add(-min(p.Interval, over) / 2)
 		}
 	}

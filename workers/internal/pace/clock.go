@@ -67,7 +67,7 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	}
 	burst = max(burst, 1)
 	interval := rate.Interval()
-	most := peak * (time.Second + slack).Seconds() // starts of one second, in those of the rate
+	most := peak * (time.Second + slack).Seconds() // starts per second, relative to the rate
 	// A third of the peak's margin goes to speed, for lateness beyond the tolerance.
 	above := time.Duration((most - 1) * float64(time.Second))
 	tolerance := slack + min(Tolerance-slack, max(0, above-slack)*2/3)
@@ -97,13 +97,13 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 // ([Clock.Start]). The planned one serves the valve's decisions: each job takes its slot when
 // decided ([Pace.Take]). A plan that was too optimistic costs a returned start.
 //
-// Law 2 follows for a clock without other changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T
-// cost c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its
-// cost·short. The last passed, so tₙ ≥ tat − envelope: (c₁ + … + cₙ₋₁)·short ≤ T + envelope, or
-// c₁ + … + cₙ₋₁ ≤ sped·(T + tolerance) + burst − 1. With costs of 1 that is n ≤ sped·(T +
-// tolerance) + burst. A hold only advances tat, to where a start at its instant is the first of
-// its own. It thus stands for earlier starts of another process: they moved their tat at most
-// one interval and the envelope beyond their last start.
+// Law 2 follows for a clock without other changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T cost
+// c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its cost·short. The
+// last passed, so tₙ ≥ tat − envelope: (c₁ + … + cₙ₋₁)·short ≤ T + envelope, or c₁ + … + cₙ₋₁ ≤
+// sped·(T + tolerance) + burst − 1. With costs of 1 that is n ≤ sped·(T + tolerance) + burst. A
+// hold only advances tat, to where a start at its instant is the first of its own. It thus
+// represents earlier starts of another process: they moved their tat at most one interval and the
+// envelope beyond their last start.
 type Clock struct {
 	Due      Instant
 	fraction int64        // of Due, in 1/Count ns
@@ -224,9 +224,9 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 	c.move(func(tat Instant) Instant { return max(tat, t.Add(p.envelope)) })
 }
 
-// Adapt converts a clock from a former pace. Pending waits are slots: if these become shorter, so
-// does the wait. Across a change the larger rate and burst count: tat is ahead by the burst for
-// which it leaves room, and moves back by the difference to a smaller one.
+// Adapt converts a clock from a former pace. Pending waits are in slots, and become shorter with
+// them. Across a change the larger rate and burst count: tat is ahead by the burst for which it
+// leaves room, and moves back by the difference to a smaller one.
 func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	c.pace.Store(p)
 	c.fraction = min(c.fraction, p.Rate.Count-1)
@@ -288,7 +288,7 @@ func (p *Pace) FreshAt(c *Clock) Instant {
 	return max(c.Due.Add(p.Credit), c.TAT())
 }
 
-// Before returns a predecessor's recorded pace, or p if none, for conversions of its slots.
+// Before returns a predecessor's recorded pace, or p without one, for conversions of its slots.
 func (p *Pace) Before(rate string, burst int64) *Pace {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

@@ -11,23 +11,21 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// began is when the clocks of these tests begin.
 const began = Instant(time.Hour)
 
-// flight is a start that was decided and has not happened.
+// flight is a decided start that has not happened.
 type flight struct {
 	at   Instant
 	cost int64
 }
 
-// slot is a start that has.
 type slot struct {
 	at   time.Duration
 	cost int64
 }
 
-// driven plays one bucket's clock: jobs come in batches, have costs, are decided late, and take a
-// while to their workers, so that many may be under way. It returns the starts.
+// driven runs one bucket's clock: jobs arrive in batches, have costs, are decided late, and travel
+// to their workers, often several at a time. It returns the starts.
 func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs bool) (starts []slot) {
 	var c Clock
 	var flights []flight
@@ -75,7 +73,7 @@ func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs boo
 var clockRates = []string{"1/w", "10/d", "7/h", "1/s", "7/10s", "10/s", "48/s", "100/s", "333/s",
 	"1000/s", "7000/s", "5000/100ms"}
 
-// peaks are multiples of the rate: nothing is made up, the default, and more.
+// peaks are multiples of the rate: without making up, the default, and more.
 var peaks = []float64{1, 1.003, policy.DefaultPeak, 1.04, 1.5}
 
 // exceeds judges by law 2 in slots, of which a window's last start counts as one.
@@ -114,7 +112,7 @@ func TestClockKeepsLaw2(t *testing.T) {
 	}
 }
 
-// By the fastest of its paces, however often it gets another one.
+// The fastest pace applies, regardless of the number of changes.
 func TestAClockThatIsRefittedKeepsLaw2(t *testing.T) {
 	rate := algorithms.Rate{Count: 50, Per: time.Second}
 	for seed := range uint64(100) {
@@ -156,7 +154,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 		rate := algorithms.Rate{Count: count, Per: time.Duration(perMS) * time.Millisecond}
 		if rate.Validate() != nil || rate.PerSecond() > 10_000 || above > 10_000 || burst < 1 ||
 			burst > 1000 || lateMS < 0 || lateMS > 1000 {
-			return // no rate that a bucket can have
+			return // not a valid rate
 		}
 		peak := 1 + float64(above)/1000
 		starts := driven(rand.New(rand.NewPCG(seed, 2)), New(rate, peak, burst), 300,
@@ -239,8 +237,8 @@ func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
 	}
 }
 
-// A start counts when it begins. Ten that were decided an interval apart and begin together are one
-// clump, of which the tolerance passes some, and the rest are returned.
+// A start counts when it begins. Ten starts that were decided an interval apart and begin together
+// are one clump, of which the tolerance passes some, and the rest are returned.
 func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 	p := New(algorithms.Rate{Count: 200, Per: time.Second}, policy.DefaultPeak, 1)
 	var c Clock
@@ -258,7 +256,7 @@ func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 			p.Spare(&c, 1)
 		}
 	}
-	if passed != 3 { // the first, and as many as 10 ms of 5 ms each
+	if passed != 3 { // the first, and two within 10 ms at intervals of 5 ms
 		t.Errorf("%d of 10 began together, want 3", passed)
 	}
 	if next := p.Next(&c).Since(now); next < 4*time.Millisecond || next > 5*time.Millisecond {
@@ -266,7 +264,7 @@ func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// Nothing overflows at the ends of what a policy may say.
+// Extreme policies cause no overflow.
 func TestClockExtremes(t *testing.T) {
 	for _, p := range []policy.Policy{
 		{Rule: policy.Rule{Outflow: algorithms.Rate{Count: 1, Per: 366 * 24 * time.Hour},
@@ -316,7 +314,7 @@ func TestClockLosesNoFraction(t *testing.T) {
 	}
 }
 
-// A start that did not happen leaves the clock as if it had not been planned.
+// An undone start restores the clock.
 func TestASlotThatIsGivenBackIsFree(t *testing.T) {
 	p := New(algorithms.Rate{Count: 10, Per: time.Second}, policy.DefaultPeak, 1)
 	var c Clock

@@ -41,7 +41,7 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 	}
 	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
 		quiet: l.quiet(s, now)}
-	var every time.Duration // in which u.whole units become free
+	var every time.Duration // time until u.whole units are free
 	switch r := of.rule.(type) {
 	case *fixed:
 		return r.after(st, at, u)
@@ -65,7 +65,7 @@ type upcoming struct {
 	need  int64         // units, including the job's
 	each  int64         // of one job
 	whole int64         // most that such jobs use of a window
-	quiet time.Duration // end of a window, in which nothing starts
+	quiet time.Duration // end of a window, without starts
 }
 
 func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {

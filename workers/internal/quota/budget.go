@@ -66,7 +66,7 @@ func (l *Limits) Budgets() Units {
 	return l.budgets
 }
 
-// budgetOf returns a limit's budget; 0: unlimited. With some four checkpoints per second, a
+// budgetOf returns a limit's budget; 0: unlimited. With about four checkpoints per second, a
 // sixteenth of the limit delays starts by seconds at most. A limit that refills within a minute
 // needs none.
 func budgetOf(most int64, interval time.Duration) int64 {

@@ -3,15 +3,15 @@
 //
 // # Arrivals
 //
-// A target counts arrivals, not starts. A decision at t leads to a start up to a lag later, and
-// to an arrival shortly after that; if the target's windows are aligned to a clock, that clock
-// differs as well. The guard bounds all of this: a job decided at t arrives between t and t +
-// guard. Each rule is therefore evaluated at the earliest instant and charged at the latest:
+// A target counts arrivals, not starts. A decision at t leads to a start up to a lag later, and to
+// an arrival shortly after that; if the target's windows are aligned to a clock, that clock differs
+// as well. The guard bounds all of this: a job decided at t arrives between t and t + guard. Each
+// rule is therefore evaluated at the earliest instant and charged at the latest:
 //
 //   - A sliding log, a token bucket and a leaking bucket are evaluated at t, and charged at
 //     t + guard. Of two arrivals in one window, the earlier one still counts when the later one
 //     is decided, and a bucket's refills are complete when the job arrives.
-//   - A fixed window and a sliding counter are evaluated and charged at t − guard, so that their
+//   - A fixed window and a sliding counter are evaluated and charged at t − guard: their
 //     windows begin a guard later; and nothing starts in the last two guards of a window, which the
 //     target may count in the next. JetStream's clock, to which they are aligned, is known within
 //     an error: t is the earliest that it may show, and the end is longer by what it may be ahead.
@@ -123,7 +123,7 @@ func (c Cost) Of(name string) int64 {
 	return c.Job
 }
 
-// Set is a bucket's usage; nil: nothing that counts.
+// Set is a bucket's usage; nil if no usage counts.
 type Set struct {
 	states  []state
 	latest  time.Time // last instant charged
@@ -197,7 +197,7 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 }
 
 // Ask returns how long the next start must wait, for which limit, and until when it is allowed if
-// nothing else is charged. After a wait for one limit, the others are evaluated at its end.
+// no other start is charged. After a wait for one limit, the others are evaluated at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none

@@ -8,14 +8,13 @@ import (
 	"slices"
 	"testing"
 	"time"
-	_ "time/tzdata" // wherever tests run
+	_ "time/tzdata" // tests must not depend on installed zones
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// arrival is one start as the other side counts it.
 type arrival struct {
 	at    time.Duration
 	units map[string]int64 // by limit
@@ -26,7 +25,7 @@ var wall = time.Date(2026, 3, 28, 23, 59, 0, 0, time.UTC)
 
 func at(t time.Duration) quota.Now { return quota.Now{Own: t, Wall: wall.Add(t)} }
 
-// reading is how an owner knows the clock of the windows.
+// reading is an owner's knowledge of the windows' clock.
 type reading struct{ off, by time.Duration }
 
 func (r reading) at(t time.Duration) quota.Now {
@@ -39,7 +38,7 @@ func drawReading(rng *rand.Rand) reading {
 	return reading{off, rand64(rng, 2*off) - off}
 }
 
-// overfull counts arrivals independently, in every window, in the words of each rule's own bound.
+// overfull counts arrivals independently, in every window, by the definition of each rule's bound.
 func overfull(p policy.Policy, all []arrival) string {
 	slices.SortFunc(all, func(a, b arrival) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {
@@ -47,7 +46,7 @@ func overfull(p policy.Policy, all []arrival) string {
 		before := wall.Truncate(max(w, 1)).Sub(wall) // the start of a window
 		perWindow := map[time.Duration]int64{}
 		first, held := 0, int64(0)
-		owed := 0.0 // of a token bucket, as it stands at the arrival before
+		owed := 0.0 // of a token bucket, as of the previous arrival
 		for i, a := range all {
 			n := a.units[l.Name]
 			switch l.Algorithm {
@@ -95,7 +94,6 @@ func overfull(p policy.Policy, all []arrival) string {
 	return ""
 }
 
-// drawn is a policy with some limits.
 func drawn(rng *rand.Rand) policy.Policy {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Capacity: 1000}}
@@ -154,8 +152,8 @@ func unitsOf(p policy.Policy, c quota.Cost) map[string]int64 {
 	return units
 }
 
-// A bucket with a backlog and pauses, under limits of all kinds, whose starts arrive up to a guard
-// after the decision. Some do not happen, some have used less, and owners hand over, and crash at
+// A bucket with a backlog and pauses, under limits of all kinds. Starts arrive up to a guard after
+// the decision, some are undone, some use less than estimated, and owners hand over and crash at
 // any moment.
 func TestNoLimitIsEverBroken(t *testing.T) {
 	for seed := range uint64(200) {
@@ -237,7 +235,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 					}
 				}
 				fence := now + rand64(rng, 2*time.Second)
-				slack := time.Duration(0) // by which it seems to have been noted later
+				slack := time.Duration(0) // by which it seems to have been recorded later
 				if rng.IntN(2) == 0 {
 					slack = rand64(rng, fence-notedAt)
 				}
@@ -256,7 +254,6 @@ func rand64(rng *rand.Rand, below time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(below)))
 }
 
-// TestABacklogUsesTheTightestLimit starts what may start for ten minutes.
 func TestABacklogUsesTheTightestLimit(t *testing.T) {
 	for name, limits := range map[string]policy.Limits{
 		"log": {{Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 500,
@@ -392,7 +389,7 @@ func TestStatesOfRemovedLimitsAreSkipped(t *testing.T) {
 	}
 }
 
-// What is said to be left may start, and no more.
+// The reported remainder may start, and no more.
 func TestTheRemainderMayStart(t *testing.T) {
 	at := quota.Now{Own: time.Hour, Wall: time.Date(2030, 1, 1, 12, 0, 1, 0, time.UTC)}
 	minute := policy.Duration(time.Minute)

@@ -23,8 +23,8 @@ func places(among, names string) (found []int) {
 	return found
 }
 
-// Encode returns a set for a successor; empty: nothing counts. Instants are relative to now. All
-// rules share one format, so that a successor can skip limits that it does not have.
+// Encode returns a set for a successor, or "" if no usage counts. Instants are relative to now. All
+// rules share one format: a successor can skip limits that it does not have.
 func (l *Limits) Encode(s *Set, now Now) string {
 	if l.FreshIn(s, now) == 0 {
 		return ""

@@ -326,7 +326,7 @@ func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
 
 func (c counter) within(d time.Duration) int64 { return c.limit * int64(2+d/c.length()) }
 
-// crashed charges both windows, each as if the other held as little as possible.
+// crashed charges both windows, each as if the other held the minimum.
 func (c counter) crashed(s *state, by crashed) {
 	ended, least, was := *s, *s, *s
 	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)

@@ -37,5 +37,5 @@ func TestPackedSequencesRoundTrip(t *testing.T) {
 	}
 }
 
-// A server may take small messages only. What runs is handed over all the same, and the clocks that
-// there is room for.
+// A server may accept small messages only. The handover still lists all running jobs, and the
+// clocks that fit.

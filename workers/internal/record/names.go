@@ -12,7 +12,7 @@ const sharedPrefix = "="
 
 func SharedName(limit string) string { return sharedPrefix + limit }
 
-// Shared returns the shared limit that a policy name stands for.
+// Shared returns the shared limit behind a policy name.
 func Shared(name string) (limit string, shared bool) {
 	return strings.CutPrefix(name, sharedPrefix)
 }

@@ -36,7 +36,7 @@ type Lease struct {
 	Workers map[string]Crew `json:"workers,omitempty"` // by policy; not of idle ones for a target
 }
 
-// Every stands for all policies, as a lease's size must not depend on them.
+// Every means all policies: a lease's size must not depend on their number.
 const Every = "*"
 
 // Runs reports whether the drainer may own a policy's valve.
@@ -157,7 +157,7 @@ type Edit struct {
 	Front    int64      `json:"f,omitempty"`
 	Priority *int       `json:"p,omitempty"`
 	Deadline *time.Time `json:"d,omitempty"`
-	// Run is the attempt that ignores backoff and the job's date; 0: none.
+	// Run is the attempt that ignores backoff and the job's date; 0: no attempt.
 	Run int `json:"r,omitempty"`
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTheTimeAsleepIsCounted: the kernel tells in /proc/uptime how long ago the machine was booted,
-// sleep included. Where anybody may make one, a second look is in a time namespace of a machine
-// that has slept for an hour: most that run tests have not.
+// /proc/uptime counts the time since boot including sleep. Where namespaces are permitted, the test
+// also runs in a time namespace of a machine that has slept for an hour, which most test machines
+// have not.
 func TestTheTimeAsleepIsCounted(t *testing.T) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Timepiece reads instants that continue while the machine sleeps, as for the processes that judge
-// this one's lease. The system call for that takes some 320 ns, five times per job. So a reading
-// takes the runtime's monotonic clock (65 ns in all) and adds the time asleep. That is measured
-// again when the wall clock has moved against the monotonic one, as after each sleep; NTP moves
-// both alike unless it steps.
+// Timepiece reads instants that continue while the machine sleeps, as they do for the processes
+// that judge this one's lease. That system call takes about 320 ns, five times per job. A reading
+// therefore takes the runtime's monotonic clock (65 ns in total) and adds the time asleep. The time
+// asleep is measured again when the wall clock has moved against the monotonic one, as after each
+// sleep; NTP moves both equally unless it steps.
 //
 // A wall clock that has also moved against the time since boot was set, or the host stopped this
 // virtual machine. The age of a lease is then unknown: see the core's Jumped.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// slept makes a timepiece remember the clocks as they were before this machine slept.
+// slept makes the machine appear to have slept.
 func (c *Timepiece) slept(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -14,7 +14,7 @@ func (c *Timepiece) slept(d time.Duration) {
 	c.ahead.Add(-int64(d))
 }
 
-// stepped makes it remember the wall clock as it was before it was set.
+// stepped makes the wall clock appear to have been set.
 func (c *Timepiece) stepped(d time.Duration) { c.ahead.Add(-int64(d)) }
 
 func TestInstantsGoOnWhileTheMachineSleeps(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAStepOfTheWallClockIsAJumpAndPassesNoTime(t *testing.T) {
 	}
 }
 
-// TestASleepAndAStepAtOnceAreBothSeen: a machine that wakes up asks NTP for the time.
+// A machine that wakes up synchronizes its clock.
 func TestASleepAndAStepAtOnceAreBothSeen(t *testing.T) {
 	c := New()
 	before := c.Now()
@@ -56,8 +56,6 @@ func TestASleepAndAStepAtOnceAreBothSeen(t *testing.T) {
 	}
 }
 
-// TestInstantsNeverGoBack for anybody who reads them, while the machine sleeps and its wall clock
-// is set to and fro.
 func TestInstantsNeverGoBack(t *testing.T) {
 	c := New()
 	const sleeps = 200

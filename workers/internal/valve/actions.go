@@ -71,7 +71,7 @@ type Ending struct {
 type Save struct {
 	handle.Ref
 	Record   record.Attempt
-	Revision uint64 // of the replaced record, then its own; 0: none
+	Revision uint64 // of the replaced record, then its own; 0 for a new record
 }
 
 type Forgotten struct {

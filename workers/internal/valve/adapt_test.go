@@ -21,8 +21,8 @@ func adapting(outflow string) policy.Policy {
 	return p
 }
 
-// target allows so many requests in any second, answers others with 429 and Retry-After: 1, and
-// takes a while.
+// target allows a number of requests per second, and answers others with 429 and Retry-After: 1,
+// after a latency.
 type target struct {
 	limit  func(at time.Duration) int
 	within []pace.Instant // that it served in the last second
@@ -77,8 +77,8 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 	}
 }
 
-// The promise of docs/guide.md: of a steady target fewer than one call in 200 is throttled, and
-// more than 95 % of its limit is used; changes are found.
+// docs/guide.md promises: a steady target throttles fewer than one call in 200, more than 95 % of
+// its limit is used, and changes are found.
 func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
 	for _, c := range []struct {
 		limit   int
@@ -106,7 +106,6 @@ func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
 	}
 }
 
-// A lower limit is found within seconds, a higher one within minutes.
 func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	const change = 10 * time.Minute
 	for _, c := range []struct {
@@ -121,7 +120,7 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 			}
 			return c.to
 		}
-		// found when, from then on, a minute uses 90 % of it, with 1 % throttled
+		// found: the following minute uses 90 % of it, with 1 % throttled
 		seconds := make([]struct{ served, throttled int }, 20*60+1)
 		b.calls(&target{limit: limit}, 50*ms, 20*time.Minute, func(at time.Duration, ok bool) {
 			if s := &seconds[int(at/second)]; ok {
@@ -148,7 +147,7 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	}
 }
 
-// No window exceeds the outflow's peak, however often the rate falls and rises (law 2).
+// No window exceeds the outflow's peak, however often the rate changes (law 2).
 func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -170,7 +169,8 @@ func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	}
 }
 
-// It is in the bucket's state and an event, gone with another policy, and kept over a pause.
+// The limit is in the bucket's state and an event. It ends with another policy, and survives a
+// pause.
 func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	throttle := func() {
@@ -258,7 +258,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestALearntLimitIsForgottenWithItsBucket: not before its rate is the outflow again, and then.
+// The bucket is dropped once its rate is the outflow again.
 func TestALearntLimitIsForgottenWithItsBucket(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	b.arrive("a")

@@ -37,8 +37,8 @@ func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 }
 
 // Starts, forecasts and holds agree: a bucket's head starts at the end of its hold, unless another
-// begins then, and its expected start is when nothing holds it. In odd seeds jobs use something
-// else than estimated.
+// begins then, and its expected start is the end of all holds. In odd seeds jobs do not use their
+// estimates.
 func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 31))
@@ -47,12 +47,12 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 			p.Outflow = algorithms.Rate{}
 		}
 		b := newValveBench(t, p)
-		b.start() // nothing yet
+		b.start() // no starts yet
 		for range 12 {
 			b.arrive("a", tokens(1+rng.Int64N(20)))
 		}
 		var told pace.Instant
-		var of uint64 // the job that it was told of
+		var of uint64 // the job of the hold
 		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queued() > 0 {
 			bucket := b.p.buckets["a"]
 			by, until := b.v.held(bucket, b.now)

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// asked is a loop for questions about one partition, without a core.
+// asked answers questions about one partition, without a core.
 type asked struct {
 	*valveBench
 	qs      Questions
 	answers []job.Answer
 }
 
-// crowded owns a partition with a job for each of so many keys.
+// crowded owns a partition with a job for each of n keys.
 func crowded(t *testing.T, p policy.Policy, keys int) *asked {
 	a := &asked{valveBench: newValveBench(t, p)}
 	for i := range keys {
@@ -31,7 +31,6 @@ func (a *asked) ask(q job.Question) {
 	a.qs.Ask(a.p, q, func(answer job.Answer) { a.answers = append(a.answers, answer) }, a.now)
 }
 
-// arriveMany has so many jobs of a key arrive.
 func (a *asked) arriveMany(key string, n int) {
 	for range n {
 		a.arrive(key)
@@ -41,8 +40,8 @@ func (a *asked) arriveMany(key string, n int) {
 // ponder works on the questions for a turn that takes no time.
 func (a *asked) ponder() { a.qs.Ponder(func() pace.Instant { return a.now }) }
 
-// turns lets the loop answer the questions, in pieces of 50 µs, with actions performed in between,
-// and returns its turns.
+// turns answers the questions in pieces of 50 µs, performs actions in between, and returns the
+// number of iterations.
 func (a *asked) turns() (n int) {
 	for len(a.qs.waiting) > 0 {
 		began, readings := a.now, 0
@@ -61,7 +60,8 @@ func (a *asked) turns() (n int) {
 	return n
 }
 
-// A list of all buckets, many expected starts and a purge take many turns, in which jobs start.
+// A list of all buckets, many expected starts and a purge take many iterations, in which jobs
+// start.
 func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	const keys = 40_000
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// A purge of many jobs drops some in a turn, and none that comes meanwhile.
+// A purge of many jobs drops some per iteration, and no later ones.
 func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	const jobs = 10_000
@@ -199,7 +199,6 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	}
 }
 
-// Unpredictable starts are answered in the same turn, with position and depth.
 func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	for name, hold := range map[string]func(a *asked, v *Valve){
 		"paused by an operator": func(a *asked, v *Valve) {
@@ -223,8 +222,8 @@ func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// A question waits for a job that has not arrived, except while its partition is being opened,
-// which takes as long as reading the whole backlog.
+// A question waits for a job that has not arrived, but not for the opening of its partition, which
+// reads the whole backlog.
 func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
 	a := crowded(t, leaky("api", "10/s"), 1)
 	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{2}})
@@ -242,7 +241,6 @@ func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
 	}
 }
 
-// So many questions wait, and another is refused.
 func TestPendingQuestionsAreBounded(t *testing.T) {
 	a := crowded(t, leaky("api", "10/s"), 1)
 	for range mostQuestions {
@@ -287,8 +285,8 @@ func TestConcurrentListsAreBounded(t *testing.T) {
 	}
 }
 
-// Counting the jobs ahead takes time, so a page of jobs takes many turns. Missing jobs are left
-// out.
+// Counting the jobs ahead takes time, so a page of jobs takes many iterations. Missing jobs are
+// omitted.
 func TestManyJobsAreLookedAtOneByOne(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 0)
 	a.arriveMany("a", 300)

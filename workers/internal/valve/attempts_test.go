@@ -7,21 +7,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// saveOf is the record that an owner of an epoch writes of job 7.
 func saveOf(epoch, known uint64, attempts, crashes int) *Save {
 	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
 	return &Save{handle.Ref{Part: handle.Partition{Policy: "api"}, Seq: 7}, r, known}
 }
 
-// standing is what stands where a record is written; no value: nothing.
+// standing is the record at the place of a write; no value: no record.
 type standing struct {
 	value    []byte
 	revision uint64
 }
 
-// TestADiscardedRecordIsRewritten: of too many records the oldest go, which leaves no
-// marker.
+// When there are too many records the oldest are dropped, without a marker.
 func TestADiscardedRecordIsRewritten(t *testing.T) {
 	for _, x := range []struct {
 		name  string

@@ -4,7 +4,6 @@ import (
 	"testing"
 )
 
-// What an owner has seen is told to its successor.
 func TestARecordHasTheLastSequence(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.p.highest, b.p.last = 5, 9

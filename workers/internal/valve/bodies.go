@@ -51,7 +51,7 @@ func (v *Valve) unload(b *bucket) {
 }
 
 // fetch requests the bodies of the first ready jobs. Once half of the room is used it reads only
-// the head, so that a fast bucket does not delay others (law 5).
+// the head: a fast bucket must not delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
@@ -68,7 +68,7 @@ func (v *Valve) fetch(b *bucket) {
 }
 
 // readAhead requests bodies in the order in which buckets get workers. Buckets that may not take a
-// worker give up theirs, so that hanging targets do not block free workers.
+// worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {

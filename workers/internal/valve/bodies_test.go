@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// bodyOf is a job whose body is not delivered with it.
 func bodyOf(bytes int) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.Size, a.Lean, a.Body = bytes, true, nil }
 }
@@ -75,7 +74,6 @@ func TestBodiesAreReadWithinABudget(t *testing.T) {
 	}
 }
 
-// A bucket that may not start drops its bodies, and reads them again later.
 func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Workers = 1000
@@ -111,7 +109,6 @@ func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 	}
 }
 
-// Keys with a hanging target give up bodies for a key that may take a worker.
 func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers = 400

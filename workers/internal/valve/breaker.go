@@ -35,9 +35,9 @@ type suspicion struct {
 }
 
 const (
-	// mostSuspectJobs opens a bucket's breaker. They differ, because a job that kills its target
-	// must exhaust its attempts and stop no others. mostSuspectBuckets opens the valve's: fewer may
-	// have targets of their own.
+	// mostSuspectJobs different jobs open a bucket's breaker: a job that kills its target must use
+	// up its attempts without stopping others. mostSuspectBuckets open the valve's: with fewer, the
+	// buckets may have separate targets.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
 	mostProbeWait                       = time.Minute
 )
@@ -100,8 +100,8 @@ func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
-// trip opens a bucket's breaker or keeps it open. A failed probe of the valve's breaker does too,
-// so that another bucket has the next probe.
+// trip opens a bucket's breaker or keeps it open. So does a failed probe of the valve's breaker:
+// another bucket has the next probe.
 func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
@@ -182,7 +182,7 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 }
 
 // nextDue returns the due bucket whose turn it is. While the valve's breaker is open, that is the
-// able bucket that has waited longest, so that a hanging one cannot have each probe.
+// able bucket that has waited longest: a hanging one must not have each probe.
 func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	first := v.due[0].bucket
 	if !v.breaker.open {

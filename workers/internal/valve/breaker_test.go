@@ -13,14 +13,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// down is what a run reports whose target cannot be reached.
+// down ends a run whose target cannot be reached.
 func (b *valveBench) down(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeFailed, Unavailable: true,
 		Error: "connection refused"})
 	b.record()
 }
 
-// record lets the recording of attempts succeed.
 func (b *valveBench) record() {
 	for _, s := range b.out.Saves {
 		b.v.saved(b.p.jobs[s.Seq], b.now)
@@ -28,7 +27,7 @@ func (b *valveBench) record() {
 	b.out.Saves = nil
 }
 
-// attempts is how many are counted of all jobs that are held.
+// attempts sums the attempts of all held jobs.
 func (b *valveBench) attempts() (n int) {
 	for _, j := range b.p.jobs {
 		n += j.Attempts
@@ -68,7 +67,7 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 			if n := b.attempts(); n != c.counted {
 				t.Errorf("%d attempts were counted, want %d", n, c.counted)
 			}
-			// those began together
+			// omits jobs that began together
 			probes := slices.DeleteFunc(lost, func(at time.Duration) bool { return at < 500*ms })
 			if n := len(probes); n < 12 || n > 24 {
 				t.Errorf("%d probes in %v", n, length)
@@ -87,7 +86,7 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 			if b.v.Breakers().Open() != 0 {
 				t.Errorf("%d breakers are open", b.v.Breakers().Open())
 			}
-			// one more is the probe, for what the burst is
+			// in addition to the burst, one is the probe
 			burst := min(2, max(1, c.policy.Burst))
 			for key, s := range starts {
 				if !c.policy.Outflow.IsZero() {
@@ -141,7 +140,6 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	}
 }
 
-// They neither close the breaker nor delay the next probe.
 func TestEarlierRunsAreNoProbes(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
 		"that of all buckets": 2 * mostSuspectBuckets} {
@@ -299,8 +297,8 @@ func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	}
 }
 
-// Law 5: buckets whose target is down do not take all probes from one whose target is up, though it
-// runs jobs and they do not.
+// Law 5: buckets with a failing target do not take all probes from one whose target works, although
+// it runs jobs and they do not.
 func TestEveryBucketIsProbed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 3 {
@@ -332,7 +330,6 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	}
 }
 
-// The next probe does not wait for one that was handed over.
 func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	other := b.v.Own(handle.Partition{Policy: b.v.Policy.Name, Number: 1}, 2)
@@ -385,7 +382,7 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 	}
 }
 
-// What an operator changes may be the target: it is tried at once.
+// The change may be the target: it is tried at once.
 func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for i := range 40 {

@@ -51,7 +51,7 @@ type heldJob struct {
 
 	charged *charged
 
-	inBucket, inTimers int // −1: in none; inBucket is in ready or later
+	inBucket, inTimers int // −1 if in neither; inBucket is in ready or later
 }
 
 type text struct {
@@ -152,7 +152,7 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank follows a change of the step. Nothing starts until final checks, which follow the old
+// rerank follows a change of the step. No job starts until final checks, which follow the old
 // order, are over.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
@@ -203,7 +203,7 @@ type bucket struct {
 type near struct {
 	ready   heap.Heap[orderedJob] // wait for a slot
 	later   heap.Heap[laterJob]   // back off or are not due
-	running int                   // against concurrency, wherever they run
+	running int                   // against concurrency, in any process
 	passing passing
 	heldBy  string // a start limit
 
@@ -211,7 +211,7 @@ type near struct {
 
 	last      *Ticket // the last start
 	undecided undecided
-	stalled   bool // a start was returned: nothing starts until all are decided
+	stalled   bool // a start was returned: no job starts until all are decided
 	noting    int  // crashes being recorded, for which other jobs wait
 
 	throttles int        // in a row
@@ -256,7 +256,7 @@ type lane struct {
 	arrived  int64  // so far
 	trail    *trail // nil: priorities have no step
 	line     deep.Line
-	later    deep.Line // not due yet; 0: none
+	later    deep.Line // delayed jobs; 0 without them
 }
 
 type trail struct {
@@ -479,7 +479,7 @@ func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
 const mostSpread = 250 * time.Millisecond
 
-// spread returns a fraction of limit by the key's hash, so that buckets do not start together.
+// spread returns a fraction of limit by the key's hash: buckets must not start together.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

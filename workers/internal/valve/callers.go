@@ -122,7 +122,7 @@ func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
-// choose makes the next call the head of the ready jobs, so that code about heads holds for calls.
+// choose makes the next call the head of the ready jobs: code about heads then applies to calls.
 // Every tenth start is left to a stored job with a worker, every second one if that is overdue.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
 	c := b.callers
@@ -219,7 +219,8 @@ func (v *Valve) hail(now pace.Instant) {
 	}
 }
 
-// caller returns the bucket whose call starts next; nil: none, or a due job goes first.
+// caller returns the bucket whose call starts next, or nil if there is none or a due job goes
+// first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
 		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {

@@ -19,19 +19,19 @@ import (
 // request itself.
 //
 // Like a remote worker, it claims a start by each question, valid for ClaimWindow by its own clock.
-// Shortly before its turn it gets an offer, and asks again. It also asks after silence, which finds
-// the partition's next owner, and states its age, which keeps its place there.
+// Shortly before its turn it gets an offer, and asks again. It also asks if it gets no answer,
+// which finds the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
 	reply  func(job.Answer) // to the caller's last question …
 	n      int              // … and its number
 	called bool             // offered its turn, or claims it
-	claim  pace.Instant     // its end; 0: none
+	claim  pace.Instant     // its end, or 0
 	ends   pace.Instant     // of its wait
 	passed bool             // it may have begun
 	said   *job.Question    // a report that awaits the result of the final check
-	lease  time.Duration    // within which a running one must speak
-	leased bool             // its caller knows, and reports the end
+	lease  time.Duration    // within which a running one must report
+	leased bool             // its caller reports the end
 }
 
 const (
@@ -366,7 +366,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		case !o.Unavailable:
 		case j.call.leased:
 			v.unavailable(j, now)
-		case b.target == nil: // success of others is not reported: from now on they get leases
+		case b.target == nil: // others' successes are not reported, so later ones get leases
 			b.own().target = &suspicion{}
 		}
 	}
@@ -414,7 +414,7 @@ func (v *Valve) leaveCalls(p *Part) {
 	}
 }
 
-// sortedCalls sorts, so that a seed reproduces a run.
+// sortedCalls sorts: a seed must reproduce a run.
 func (p *Part) sortedCalls() []*heldJob {
 	all := make([]*heldJob, 0, len(p.calls))
 	for _, j := range p.calls {

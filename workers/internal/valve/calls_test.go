@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// calling is a valve with callers: what they hear is written down.
+// calling is a valve with callers, whose answers are recorded.
 type calling struct {
 	*offering
 	t     *testing.T
@@ -28,7 +28,7 @@ func newCalling(t *testing.T, p policy.Policy) *calling {
 	return c
 }
 
-// ask asks for a call, which waits for at most ten seconds.
+// ask asks for a call that waits for at most ten seconds.
 func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Question{}, now) }
 
 func (c *calling) askOf(id string, q job.Question, now pace.Instant) {
@@ -61,7 +61,7 @@ func (c *calling) tell(id, status string, now pace.Instant) string {
 		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
 }
 
-// Offers would find nobody, and a policy for calls alone would be reported as one without workers.
+// Otherwise a policy for calls alone would be reported as one without workers.
 func TestNoWorkerIsSoughtForCalls(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s").WithDefaults()), origin
 	c.Local = false
@@ -104,7 +104,7 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	}
 }
 
-// TestACallerSpeaksBeforeItsFinalCheckIsKnown: what it says counts then, and once.
+// The report counts once, when the check is known.
 func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 	for _, status := range []string{job.CallDone, job.CallReturned, job.CallWithdrawn} {
 		for _, passes := range []bool{true, false} {
@@ -133,8 +133,7 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 	}
 }
 
-// TestAWaitingCallerThatAsksNoMoreHasGone, and one of a paused bucket is refused when it asks
-// again.
+// A caller of a paused bucket is refused at its next question.
 func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 1
@@ -189,7 +188,7 @@ func (c *calling) at(now pace.Instant, want string) {
 
 const callsBegin = 1000 * milli
 
-// TestACallIsOfferedItsTurnAndClaimsIt, like a worker elsewhere; the first needs one question.
+// As for a remote worker; the first call needs one question.
 func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
 	c.ask("x", now)
@@ -205,7 +204,7 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.at(now+99*milli, "")
 	c.at(now+100*milli, "y go")
 	c.at(now+180*milli, "z offer")
-	c.at(now+200*milli, "") // its caller is gone, and its turn with it
+	c.at(now+200*milli, "") // its caller is gone
 	c.publish("a", 1, now+210*milli)
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
@@ -215,7 +214,7 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	}
 }
 
-// TestAWithdrawnCallLeavesItsTurnToTheNext, and one that asks again keeps its place by its age.
+// A call that is asked for again keeps its place by its age.
 func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
 	for _, id := range []string{"w", "x", "y"} {
@@ -232,8 +231,8 @@ func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 	c.at(now+180*milli, "y offer")
 }
 
-// TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart, and every second one once the first job has
-// waited a step per level of priority below the highest.
+// Every second start is left to jobs once the first job has waited a step per level of priority
+// below the highest.
 func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 	for name, x := range map[string]struct {
 		step, at time.Duration
@@ -270,7 +269,7 @@ func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 	}
 }
 
-// TestALeaseHoldsAPlaceUntilItIsSettledOrLost, and one that a new owner hears of counts there.
+// A new owner counts it from its next report.
 func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Concurrency, p.Timeout = 1, policy.Duration(3*time.Second)
@@ -300,8 +299,7 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	heir.at(now, "z waiting")
 }
 
-// TestALostLeaseKeepsItsCharge, as does a call whose older message is late; one that is returned,
-// or asks again, is refunded.
+// A late older message does not refund a call; a return or another question does.
 func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(time.Second)
@@ -343,7 +341,7 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	}
 }
 
-// TestAStartThatCameTooLateIsGivenBack, also without a lease: its caller asks again, or returns it.
+// Its caller asks again, or returns it, also without a lease.
 func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 	for name, x := range map[string]struct {
 		after time.Duration
@@ -417,7 +415,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.at(at.Add(10*time.Millisecond), "z go")
 }
 
-// TestACallGainsNothingByImpossibleNumbers, which reach the valve over NATS as they are.
+// Plain NATS questions may contain any number.
 func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity = 100
@@ -447,7 +445,7 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	}
 }
 
-// TestCallsTakeNoWorkers: jobs start beside any number of calls in progress.
+// Jobs start in addition to any number of calls.
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
@@ -461,7 +459,6 @@ func TestCallsTakeNoWorkers(t *testing.T) {
 	c.at(now, "job 1")
 }
 
-// TestRefusalsOfCalls: at once, each for its reason.
 func TestRefusalsOfCalls(t *testing.T) {
 	p := leaky("api", "1/s")
 	p.Capacity = 3
@@ -491,7 +488,6 @@ func TestRefusalsOfCalls(t *testing.T) {
 	c.at(now, "e moved")
 }
 
-// TestCallsAreSeenBesideJobs: in their bucket, in the list of buckets, and before a job.
 func TestCallsAreSeenBesideJobs(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Concurrency = 1

@@ -32,7 +32,7 @@ type Claim struct {
 
 const (
 	// ClaimWindow is how long a claim is valid: by the valve from its offer, by the worker from its
-	// claim. The worker does nothing else meanwhile.
+	// claim. The worker stays idle meanwhile.
 	ClaimWindow = 50 * time.Millisecond
 	mostOffers  = 8
 	// busyPause follows an offer for which no worker had room, nobodyPause one without an answer.
@@ -47,7 +47,7 @@ const (
 type OfferResult uint8
 
 const (
-	OfferClaimed OfferResult = iota // whatever became of the claim
+	OfferClaimed OfferResult = iota // the claim may have been refused
 	OfferBusy
 	OfferNobody
 )

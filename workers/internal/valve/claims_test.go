@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// offering is a valve without workers of its own, and an open partition.
+// offering is a valve without local workers, and an open partition.
 type offering struct {
 	*Valve
 	part *Part
@@ -70,7 +70,7 @@ func TestClaims(t *testing.T) {
 	now := 1000 * milli
 	o.publish("a", 3, now)
 	expect(now, "1 offers, gives [], refuses []")
-	expect(now, "0 offers, gives [], refuses []") // one is under way
+	expect(now, "0 offers, gives [], refuses []") // one is in progress
 	o.claim("a", 0, now+40*milli)
 	expect(now, "0 offers, gives [1], refuses []")
 
@@ -133,9 +133,9 @@ func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	}
 }
 
-// A worker with room for a bucket without running jobs may have none for one with a job: when the
+// A worker with room for a bucket without running jobs may have none for one with a job. When the
 // promised bucket was served meanwhile, and a hanging one is next, the latter does not get the
-// worker, nor does the worker wait.
+// worker, and the worker does not wait.
 func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
@@ -175,7 +175,6 @@ func TestClaimsWhenStartsAreForbidden(t *testing.T) {
 	}
 }
 
-// Offers look ahead to the next start of all buckets together.
 func TestClaimsUnderTotal(t *testing.T) {
 	o := newOffering(total("10/s"))
 	now := 1000 * milli
@@ -202,8 +201,8 @@ func TestClaimsUnderTotal(t *testing.T) {
 	}
 }
 
-// A worker that refuses a bucket is offered the next in turn, and no other gets it. Refused buckets
-// are offered again after a claim.
+// A worker that refuses a bucket is offered the next in turn only. Refused buckets are offered
+// again after a claim.
 func TestARefusedBucketDelaysNoOther(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A new owner knows the crashed owner's runs before the jobs arrive. If it crashes or releases the
-// partition before that, the next one must know them.
+// A new owner has the crashed owner's runs before the jobs arrive. If it crashes or releases the
+// partition before that, the next one must get them.
 func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 	for name, next := range map[string]Inheritance{
 		"the new owner crashes": {Crashed: true, Owner: "second",
@@ -31,7 +31,6 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 	}
 }
 
-// A crash is in its record and in a checkpoint, and counts once.
 func TestACrashCountsOnce(t *testing.T) {
 	first := Inheritance{Crashed: true, Owner: "first",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}}}
@@ -59,7 +58,7 @@ func TestACrashCountsOnce(t *testing.T) {
 }
 
 // An owner buried a job that crashed three, and crashes before the confirmation: the next one
-// buries it again, whatever the checkpoint says.
+// buries it again, regardless of the checkpoint.
 func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 	for name, running := range map[string][]record.Run{
 		"while its letter was stored":  {{Seq: 1, Holder: "third"}},

@@ -336,7 +336,7 @@ func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
 	}
-	for _, number := range slices.Sorted(maps.Keys(v.parts)) { // so that a seed reproduces a run
+	for _, number := range slices.Sorted(maps.Keys(v.parts)) { // a seed must reproduce a run
 		p := v.parts[number]
 		for ripe := 0; p.state == partitionLive; {
 			d, at, some := p.deep.Soonest()

@@ -77,7 +77,6 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b.counts()
 }
 
-// TestBucketsThatStartNothingSoonHaveNoJobNear: however many there are.
 func TestBucketsThatStartNothingSoonHaveNoJobNear(t *testing.T) {
 	b := shallow(t, leaky("api", "1/m"))
 	const keys = 500
@@ -114,7 +113,7 @@ func TestBucketsThatStartNothingSoonHaveNoJobNear(t *testing.T) {
 	}
 }
 
-// TestAFastBucketDoesNotWaitForTexts: they take 20 ms to read, in which it starts 100 jobs.
+// Reading takes 20 ms, in which the bucket starts 100 jobs.
 func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
 	b := shallow(t, leaky("api", "5000/s"))
 	for range 12_000 {
@@ -149,7 +148,7 @@ func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
 	}
 }
 
-// TestNearJobsWaitForEarlierDeepJobs: also when as many are near as are read ahead.
+// Also with as many near jobs as are read ahead.
 func TestNearJobsWaitForEarlierDeepJobs(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	var order []uint64
@@ -165,10 +164,10 @@ func TestNearJobsWaitForEarlierDeepJobs(t *testing.T) {
 		b.arrive("k")
 	}
 	for b.now < origin.Add(700*ms) {
-		start() // the second one is near now
+		start()
 	}
 	b.arrive("k", priority(5))
-	b.arrive("k", priority(5)) // waits deep, for the one before it is near
+	b.arrive("k", priority(5)) // waits deep, because the one before it is near
 	for turn := 0; len(order) < 7 && turn < 1000; turn++ {
 		start()
 	}

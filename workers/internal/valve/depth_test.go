@@ -22,7 +22,7 @@ func shallow(t *testing.T, p policy.Policy) *valveBench {
 	return b
 }
 
-// text gives what was read ahead its headers and its body.
+// text delivers the headers and bodies of jobs that were raised.
 func (b *valveBench) text() {
 	for _, r := range b.out.Fetches {
 		if j := b.p.jobs[r.Seq]; j != nil {
@@ -115,7 +115,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		b.text()
 		for _, run := range b.start() {
 			next := ranks[string(run.Key)][0].seq
-			// what came first of its bucket was never deep, and has no headers
+			// the first job of its bucket was never deep
 			if run.Seq != next || string(run.Body) != "body" ||
 				run.Header != nil && run.Header["Seq"][0] != fmt.Sprint(run.Seq) {
 				t.Fatalf("job %d starts with %s and %v, want job %d", run.Seq, run.Body, run.Header,
@@ -136,7 +136,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestJobsWithCostsByNameWaitDeep: they are foretold and start as they do where memory is plenty.
+// Their forecasts and starts are the same as with enough memory.
 func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 	p := costly(policy.KeyGlobal, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
 		Refill: leaky("", "50/s").Outflow})
@@ -180,7 +180,7 @@ func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 	}
 }
 
-// TestAJobThatIsDeepIsAskedForLikeAnyOther: where it stands, when it starts, and that it goes.
+// Its state, its expected start, and its cancellation.
 func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b := shallow(t, leaky("api", "10/s"))
 	b.arrive("k")
@@ -200,7 +200,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	if s := b.p.bucketState("k", b.now); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
-	// only that it has a key was kept
+	// only the existence of its key was kept
 	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
@@ -217,7 +217,8 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 }
 
-// It becomes a dead letter with its text, also if its deadline precedes those of jobs before it.
+// It becomes a dead letter with its text, also if its deadline precedes the deadlines of jobs
+// before it.
 func TestAJobThatIsDeepExpires(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for i := range 5 {
@@ -243,7 +244,7 @@ func TestAJobThatIsDeepExpires(t *testing.T) {
 	b.counts()
 }
 
-// TestManyThatExpireAtOnceDoSoInPortions: none of them may fill the memory.
+// The expired jobs must not fill the memory.
 func TestManyThatExpireAtOnceDoSoInPortions(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for range 3 * mostLapsing {
@@ -256,7 +257,6 @@ func TestManyThatExpireAtOnceDoSoInPortions(t *testing.T) {
 	}
 }
 
-// TestASweepFindsMissingDeepJobs: after a backlog was opened anew, what does not come is gone.
 func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for range 9 {
@@ -264,7 +264,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	}
 	b.p.last = 9
 	b.p.Reopen(2)
-	for _, seq := range []uint64{4, 6, 7, 9, 9} { // the head is missing, and what would be next
+	for _, seq := range []uint64{4, 6, 7, 9, 9} { // the head and its successor are missing
 		b.deliver(seq, "k")
 	}
 	b.stored[8] = b.wall().Add(time.Second) // another job: its stream was restored
@@ -287,7 +287,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	}
 }
 
-// TestJobsWithStateStayNear: attempts and crashes are not in the stream.
+// Attempts and crashes are not in the stream.
 func TestJobsWithStateStayNear(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	b.p.inherited[2] = &inheritedJob{saved: true}
@@ -298,7 +298,7 @@ func TestJobsWithStateStayNear(t *testing.T) {
 	}
 }
 
-// TestMemoryIsABudget: half of it is for what is near.
+// Half of it is for near jobs.
 func TestMemoryIsABudget(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))
 	b.v.memory.most = 400_000
@@ -310,8 +310,7 @@ func TestMemoryIsABudget(t *testing.T) {
 	}
 }
 
-// A bucket gets its own memory when a job starts. The shared one is never written to: see
-// [TestMain].
+// A bucket gets its own memory when a job starts. The shared one stays unchanged: see [TestMain].
 func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	if size := unsafe.Sizeof(bucket{}); size > 176 {
 		t.Errorf("a bucket takes %d bytes, and Go allocates more than 176 for it", size)
@@ -334,7 +333,7 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	b.counts()
 }
 
-// Except those that start soon; others get their body back in time.
+// Except for jobs that start soon; others get their body back in time.
 func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	b.start()
@@ -344,7 +343,7 @@ func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	head := b.arrive("k")
 	later := b.arrive("k", func(a *job.Arrived) { a.NotBefore = b.wall().Add(9 * second) })
 	b.v.memory.most = 10 * (b.v.memory.near + bucketBytes)
-	for range 9 { // behind, and deep while there is room
+	for range 9 {
 		b.v.memory.near += b.v.memory.most / 2
 		b.arrive("k")
 		b.v.memory.near -= b.v.memory.most / 2

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// edit changes a job that waits.
 func (b *valveBench) edit(seq uint64, want job.Edit) {
 	b.t.Helper()
 	if done, full := b.p.edit(seq, want, b.now); !done || full {
@@ -31,13 +30,13 @@ func (b *valveBench) order(within time.Duration) string {
 	return fmt.Sprint(seqs)
 }
 
-// notBefore is a job that is not due for so long.
+// notBefore delays a job.
 func notBefore(d time.Duration) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.NotBefore = originWall.Add(d) }
 }
 
 // edited is a bucket of ten jobs with changes: 9 and then 8 are at the front, 7 has a higher
-// priority, 2 a lower, 10 was not due for an hour, and 5 expires soon. With little memory some are
+// priority, 2 a lower, 10 was delayed by an hour, and 5 expires soon. With little memory some are
 // deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
@@ -78,7 +77,6 @@ func TestWaitingJobsAreEdited(t *testing.T) {
 	}
 }
 
-// TestAnEditedJobObeysTheRate of its bucket.
 func TestAnEditedJobObeysTheRate(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range 3 {
@@ -92,7 +90,7 @@ func TestAnEditedJobObeysTheRate(t *testing.T) {
 	}
 }
 
-// Over a handover, and a crash after a checkpoint, unless another job has the sequence.
+// They survive a handover, and a crash after a checkpoint, unless another job has the sequence.
 func TestEditsSurviveTheirOwner(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		from := edited(t, 0)
@@ -117,7 +115,7 @@ func TestEditsSurviveTheirOwner(t *testing.T) {
 	}
 }
 
-// TestAnEditOfAnotherJobOfItsSequenceDoesNothing: its stream was restored from a backup.
+// Its stream was restored from a backup.
 func TestAnEditOfAnotherJobOfItsSequenceDoesNothing(t *testing.T) {
 	from := edited(t, 0)
 	b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
@@ -129,7 +127,7 @@ func TestAnEditOfAnotherJobOfItsSequenceDoesNothing(t *testing.T) {
 	}
 }
 
-// TestABackoffIsCutShortOnce, over a change of owners too, and the next one is not.
+// Also after a handover; the next backoff is whole.
 func TestABackoffIsCutShortOnce(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -153,7 +151,6 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	}
 }
 
-// TestEditsAreBoundedAndConfirmed.
 func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range MostEdits + 1 {
@@ -169,7 +166,7 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	if !b.p.EditWaits() {
 		t.Error("nobody waits for a checkpoint")
 	}
-	b.p.Noted(true) // of one that began before
+	b.p.Noted(true) // of an earlier one
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint tells of what came after it")
 	}

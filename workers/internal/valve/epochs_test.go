@@ -8,7 +8,7 @@ import (
 )
 
 // Jobs stored before the opening that did not arrive are gone, and acknowledgements of them
-// confirmed. Jobs that arrived, or may have been stored since, are not.
+// confirmed. Jobs that arrived, or may have been stored since, stay.
 func TestASweepRemovesOnlyMissingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 5 {

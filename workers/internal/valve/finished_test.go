@@ -8,7 +8,7 @@ import (
 )
 
 // The acknowledgement was confirmed, but the stream's leader, which had been cut off, had not
-// removed the job. Reopened seconds later, the backlog delivered it, and it ran again.
+// removed the job. Seconds later the reopened backlog delivered it, and it ran again.
 func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -32,7 +32,6 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	}
 }
 
-// A partition remembers a bounded number of finished jobs: the latest.
 func TestFinishedJobsAreBounded(t *testing.T) {
 	p := &Part{}
 	for seq := range uint64(3 * mostFinished) {

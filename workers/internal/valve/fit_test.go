@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// begin lets jobs of a bucket run, without a rate's saying so.
+// begin lets jobs of a bucket run, ignoring the rate.
 func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	for range n {
 		j := b.arrive(fmt.Sprintf("k%d", b.seq))
@@ -20,7 +20,7 @@ func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	return jobs
 }
 
-// stored is what a record says to who reads it.
+// stored returns a record after encoding and decoding.
 func stored(t *testing.T, h record.Handover, most int) (read record.Handover, size int) {
 	t.Helper()
 	h.Fit(most)
@@ -32,7 +32,7 @@ func stored(t *testing.T, h record.Handover, most int) (read record.Handover, si
 	return r.Handover, len(data)
 }
 
-// Nothing crashed, so nothing may run twice, however many jobs run.
+// Without a crash no job may run twice, however many run.
 func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 	for _, n := range []int{1, 60_000} {
 		b := newValveBench(t, leaky("api", "1000/s"))
@@ -59,7 +59,7 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 	}
 }
 
-// Unconfirmed jobs certainly come again, confirmed ones rarely.
+// Unconfirmed jobs will be redelivered, confirmed ones rarely.
 func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.p.Reopen(2)

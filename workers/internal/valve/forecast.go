@@ -34,7 +34,7 @@ type forecast struct {
 type outlook struct{ forecast, coming *forecast }
 
 const (
-	// mostExact is how many buckets each question may walk.
+	// mostExact bounds the buckets that each question may walk.
 	mostExact = 1000
 	// forecastFor is how long a forecast is used.
 	forecastFor       = 100 * time.Millisecond
@@ -262,7 +262,7 @@ func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	return ms
 }
 
-// expect returns the time until a job starts, if nothing fails; 0: it has started.
+// expect returns the time until a job starts, assuming success; 0: it has started.
 func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known bool) {
 	j := p.seek(seq)
 	if j == nil {

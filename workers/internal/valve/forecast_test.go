@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// deepest lists buckets, however many pieces of work that takes.
+// deepest lists buckets, in as many pieces as it takes.
 func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total int) {
 	return b.list(job.ByDepth, offset, limit)
 }
@@ -44,7 +44,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 // A forecast is later than a walk would be by at most a job of each other bucket.
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
-	b.until(second, b.done) // so that their turns differ
+	b.until(second, b.done) // their turns must differ
 	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != nil {
 		t.Fatal("something is told before there is a forecast")
 	}
@@ -55,7 +55,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	if want := b.p.list.Len() / walkPiece; pieces < want-1 || pieces > want+1 {
 		t.Errorf("made in %d pieces, want %d", pieces, want)
 	}
-	for i := 0; i < b.p.list.Len(); i += 7 { // of all weights, for each costs a walk
+	for i := 0; i < b.p.list.Len(); i += 7 { // of all weights, because each one costs a walk
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.waiting, 40} {
 			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
@@ -92,7 +92,7 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	}
 }
 
-// Starts come when a forecast has told them: within 10 %.
+// Starts happen within 10 % of their forecasts.
 func TestAForecastComesTrue(t *testing.T) {
 	b := crowd(t, 2*mostExact)
 	for !b.p.foreseen(b.now) {
@@ -119,7 +119,6 @@ func TestAForecastComesTrue(t *testing.T) {
 	}
 }
 
-// A list of 5,000 buckets is made in bounded pieces.
 func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	const buckets = 5000
 	b := newValveBench(t, total("1000/s"))
@@ -174,7 +173,8 @@ func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	}
 }
 
-// Behind all jobs of its priority and above; unknown if none waits, or unpredictable.
+// A new job is behind all jobs of its priority and above; unknown if no job waits, or
+// unpredictable.
 func TestTheForecastOfANewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {

@@ -68,7 +68,7 @@ func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	}
 }
 
-// An answer that used six windows' worth holds its bucket until that is paid.
+// An answer whose cost is six windows' worth holds its bucket until that is paid.
 func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog} {
 		for _, key := range []string{"", policy.KeyGlobal} {
@@ -103,7 +103,7 @@ func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 }
 
 // A run's actual usage counts for the limits that charged it and still exist, whichever others
-// came, went or moved.
+// changed.
 func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 	tokensOf := func(key string) policy.Policy {
 		return costly(key, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,

@@ -20,7 +20,7 @@ var checkpointSeed = record.Encode(record.Checkpoint{V: record.Version, Owner: "
 		Done:    []uint64{3},
 	}})
 
-// Records are read as written, and those of another format not at all.
+// Records round-trip, and other formats are refused.
 func FuzzRecords(f *testing.F) {
 	for _, seed := range []any{
 		record.Lease{V: record.Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1,
@@ -58,7 +58,7 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// Whatever a checkpoint says, its successor keeps the rate, and writes a readable record.
+// For any checkpoint, its successor keeps the rate, and writes a readable record.
 func FuzzInheritance(f *testing.F) {
 	f.Add(checkpointSeed, true, uint32(0))
 	f.Add(checkpointSeed, false, uint32(1000))

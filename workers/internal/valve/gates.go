@@ -262,8 +262,7 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
-// missed records a loss since an instant; 0: nothing ever started. Call it before the clock is
-// held.
+// missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
 func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// timedOut is a valve that has given up on job 1, which runs elsewhere; the rate delays it by half
-// a minute more.
+// timedOut is a valve that has given up waiting for job 1, which runs elsewhere; the rate delays it
+// by half a minute more.
 func timedOut(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "1/m")
@@ -27,7 +27,7 @@ func timedOut(t *testing.T) *valveBench {
 	return b
 }
 
-// NATS may be away for longer than a job's timeout. A late report is true all the same.
+// NATS may be unavailable for longer than a job's timeout. A late report is still true.
 func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		said   record.Outcome

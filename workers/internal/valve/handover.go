@@ -15,7 +15,7 @@ import (
 type Gathering struct {
 	Of     *Part
 	Walk   *walk.Walk[*bucket]
-	pieces [][]heldClock // separate, so that growth copies nothing
+	pieces [][]heldClock // separate: growth copies no clocks
 }
 
 type heldClock struct {
@@ -91,7 +91,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// due now, so that the next owner does not make up for the gap
+			// due now: the next owner must not make up for the gap
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -173,7 +173,7 @@ func (v *Valve) slowest() (longest time.Duration) {
 }
 
 // doneJobs lists jobs whose acknowledgement may not be applied: first unconfirmed ones, which will
-// be redelivered; then confirmed ones, which the stream may forget if the consumer is deleted.
+// be redelivered; then confirmed ones, which the stream may lose if the consumer is deleted.
 func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Found by the hazards of the simulation.
+// Cases that the simulation's hazards found.
 
-// A second delivery may be on its way while the first one's acknowledgement is confirmed: they use
+// A redelivery may be in flight while the first delivery's acknowledgement is confirmed: they use
 // different channels.
 func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
@@ -32,7 +32,7 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 // lean removes a delivery's body, which is read before the start.
 func lean(a *job.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
 
-// The job whose body is being read was removed. Later ones wait for nothing else.
+// The job whose body is being read was removed. Later ones have no other reason to wait.
 func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/10s"))
 	b.arrive("a", lean)
@@ -64,8 +64,8 @@ func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	}
 }
 
-// A start of cost 2 was recorded, its owner crashed, and its age is unknown: a leader's clock was
-// wrong. The bucket may have started another job, but the known wait is no shorter.
+// A start of cost 2 was recorded, its owner crashed, and its age is unknown, because a leader's
+// clock was wrong. The bucket may have started another job, but the known wait is no shorter.
 func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
 	p := leaky("api", "1/5s")
 	b := unownedValve(t, p)

@@ -189,7 +189,7 @@ func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	}
 }
 
-// A bucket tells its last error until a job is done.
+// A bucket reports its last error until a job succeeds.
 func TestABucketHasItsLastError(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -208,7 +208,7 @@ func TestABucketHasItsLastError(t *testing.T) {
 func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 	for _, c := range []struct {
 		rate  string
-		every time.Duration // between two jobs, when they are what comes and not a backlog
+		every time.Duration // between two jobs that arrive one by one, without a backlog
 		want  float64       // starts per second
 		after []time.Duration
 	}{
@@ -216,7 +216,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 		{"10/s", 0, 10, []time.Duration{time.Second, 2 * second, 5 * second, 20 * second}},
 		{"1/s", 0, 1, []time.Duration{500 * ms, 2500 * ms, 5500 * ms, 20500 * ms}},
 		{"2/m", 0, 1. / 30, []time.Duration{15 * second, 45 * second, 195 * second}},
-		// between two jobs it has nothing to do
+		// idle between two jobs
 		{"1000/s", 200 * ms, 5, []time.Duration{1100 * ms, 2100 * ms, 5100 * ms, 20100 * ms}},
 	} {
 		b := newValveBench(t, leaky("api", c.rate))
@@ -240,7 +240,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 			}
 		}
 		if c.every > 0 {
-			continue // nothing is to be known of its clock
+			continue // its clock is unknown
 		}
 		before := b.p.bucketState("a", b.now).Rate
 		next := unownedValve(t,

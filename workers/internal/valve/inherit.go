@@ -15,7 +15,7 @@ import (
 
 // Own adds a partition. Its jobs start after GoLive.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
-	if len(v.parts) == 0 { // what is known of the target is outdated
+	if len(v.parts) == 0 { // information on the target is outdated
 		v.breaker, v.suspects = breaker{}, nil
 		v.forecast, v.coming = nil, nil
 	}
@@ -47,7 +47,7 @@ type Inheritance struct {
 	Age      time.Duration // … and most time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	// no owner has stored a checkpoint, so nothing has started under limits
+	// no owner has stored a checkpoint, so there were no starts under limits
 	Unstarted bool
 	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
 	Gone      map[string]bool // dead holders of running jobs
@@ -70,7 +70,7 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within bounds unrecorded units by a budget; 0: none.
+// within bounds unrecorded units by a budget; 0: no bound.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
@@ -162,7 +162,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	}
 }
 
-// notInherited stands for nearly every job. Read-only.
+// notInherited applies to nearly every job. Read-only.
 var notInherited = &inheritedJob{}
 
 // takeIn returns an arrived job's inherited state, unless that is of another job: restored streams
@@ -185,9 +185,9 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	return in
 }
 
-// wind sets a clock from a record. After a crash the clock also waits an interval from the
-// fence, unless nothing can start before it. Waits use the least elapsed time, so that none
-// ends early; possible starts use the most, so that none is overlooked.
+// wind sets a clock from a record. After a crash the clock also waits an interval from the fence,
+// unless no job can start before it. Waits use the least elapsed time: none may end early. Possible
+// starts use the most: none may be missed.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
@@ -303,7 +303,7 @@ func (p *Part) Swept(now pace.Instant) {
 			missed = append(missed, j)
 		}
 	}
-	// so that a seed reproduces a run
+	// sorted: a seed must reproduce a run
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	surfaced := p.sweepDeep()
 	for _, j := range missed {

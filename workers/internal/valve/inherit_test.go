@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// inheritFrom takes a partition over with what a predecessor left.
 func (b *valveBench) inheritFrom(in Inheritance) *valveBench {
 	b.own()
 	b.p.inherit(in, b.now)
@@ -38,7 +37,7 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	}
 }
 
-// A live owner that has not noticed the loss of its record may start what becomes due before its
+// A live owner that has not noticed the loss of its record may start jobs that are due before its
 // fence.
 func TestAClockDueBeforeTheFenceWaitsAnInterval(t *testing.T) {
 	p := leaky("api", "6/m")
@@ -77,7 +76,7 @@ func TestCrashIsRememberedOverAPlannedHandover(t *testing.T) {
 }
 
 func TestHandoverFitsAMessage(t *testing.T) {
-	// the largest message of a NATS server with default settings, less some headers
+	// the largest message of a NATS server with default settings, minus some headers
 	const fits = 1<<20 - 64<<10
 	p := leaky("slow", "10/h")
 	b := newValveBench(t, p)
@@ -156,7 +155,7 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 		b.arrive("c")
 		return b.until(time.Minute, b.done)[0]
 	}
-	// so that the second no longer reports unknown clocks
+	// the second record no longer reports unknown clocks
 	const after = 3 * second
 	heir := unownedValve(t, p).inheritFrom(Inheritance{Owner: "first", Handover: h}).at(after)
 	next := heir.p.Surrender(heir.now)

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as can be: by the
+// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as possible: by the
 // envelope, the next is due in 6 s.
 func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old := newValveBench(t, leaky("api", "1/s"))
@@ -64,7 +64,7 @@ func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	}
 }
 
-// … nor because the partition is handed on before the acknowledgement.
+// … nor because the partition is handed over before the acknowledgement.
 func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	for name, comes := range map[string]bool{"it came": true, "it did not come": false} {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	}
 }
 
-// An outcome reported before its job arrived goes to the next owner. Its reporter may have ended in
-// order, and did not crash.
+// An outcome reported before its job arrived goes to the next owner. Its reporter may have stopped
+// regularly, without a crash.
 func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
@@ -105,8 +105,8 @@ func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	}
 }
 
-// A process declared dead reports its run's outcome while another runs the job: it does not count
-// for that.
+// A process declared dead reports its run's outcome while another runs the job, for which it does
+// not count.
 func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)

@@ -37,8 +37,8 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 	}
 }
 
-// After a crash, a clock is believed only if no job can have started since: its start lies ahead.
-// Any other waits for one interval, as unlisted ones do.
+// After a crash, a clock is used only if no job can have started since: its start lies ahead. Other
+// buckets wait for one interval, as unlisted ones do.
 func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 	late := leaky("api", "1/s")
 	all := total("1/s")
@@ -127,8 +127,8 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 	}
 }
 
-// A finished job that comes again, as its acknowledgement was lost or unconfirmed, is acknowledged
-// and not started.
+// A finished job that is redelivered, because its acknowledgement was lost or unconfirmed, is
+// acknowledged and not started.
 func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	for name, between := range map[string]func(b *valveBench){
 		"before it was confirmed": func(b *valveBench) { b.p.Reopen(2) },
@@ -147,9 +147,9 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
 			between(b)
 			b.out.Acks = nil
-			// so that a look at what finished lately ends before job 1 …
+			// a check of recently finished jobs ends before job 1 …
 			b.p.finish(2, 0, b.now)
-			b.at(second).deliver(1, "a") // … when that is some time ago
+			b.at(second).deliver(1, "a") // … if that was some time ago
 			if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 1 {
 				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.Acks)
 			}
@@ -175,7 +175,7 @@ func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	}
 }
 
-// Missed starts are not made up in a clump, nor is idleness credited.
+// Missed starts are not made up in a clump, and idle time earns no credit.
 func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
 	burst := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 })
 	for name, c := range map[string]struct {
@@ -201,7 +201,7 @@ func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
 	}
 }
 
-// A job waits for its Not-Before, and one out of time gets a letter, both by the stream's clock.
+// A job waits for its Not-Before, and an expired one gets a letter, both by the stream's clock.
 func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a", func(a *job.Arrived) { a.NotBefore = originWall.Add(5 * second) })
@@ -213,7 +213,7 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	}
 }
 
-// When clocks do not fit a record, those are omitted that lose least: of waits longer than an
+// If clocks do not fit a record, it omits the clocks that lose least: of waits longer than an
 // interval the shortest, and of the others, which become an interval, the latest due.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 	minute := record.Micros(time.Minute)

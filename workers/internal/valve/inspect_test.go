@@ -20,8 +20,8 @@ func total(rate string) policy.Policy {
 	return p
 }
 
-// Keys with work take turns by weight, whatever their depth and arrival; together they keep the
-// rate; a key's own outflow holds too.
+// Keys with work take turns by weight, regardless of their depth and arrival; together they keep
+// the rate; a key's own outflow applies too.
 func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	b := newValveBench(t, total("100/s"))
 	weight := int64(3)
@@ -55,7 +55,7 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	}
 	clear(counts)
 	for range 100 {
-		b.arrive("late") // it has missed its turns and gets no more than its share
+		b.arrive("late") // it does not make up for missed turns
 	}
 	starts = append(starts, b.until(5*time.Second, tally)...)
 	if got := counts["late"]; got < 14 || got > 18 {
@@ -102,7 +102,6 @@ func TestExpectedStarts(t *testing.T) {
 	}
 }
 
-// TestExpectedStartsCountSlots: a job of cost n takes n slots of those behind it.
 func TestExpectedStartsCountSlots(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"own rate": leaky("api", "5/s"),
 		"total": total("5/s")} {
@@ -152,7 +151,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 	}
 }
 
-// TestExpectedStartsUnderATotalCountSlots: keys whose jobs cost more take fewer turns, by weight.
+// Keys whose jobs cost more take fewer turns, by weight.
 func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	b := newValveBench(t, total("20/s"))
 	weight := int64(2)
@@ -185,7 +184,7 @@ func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsAreCounted compares the counts of lanes with the queue, whatever comes and goes.
+// TestSlotsAreCounted compares the counts of lanes with the queue after random operations.
 func TestSlotsAreCounted(t *testing.T) {
 	b := newValveBench(t, leaky("api", "50/s"))
 	random := rand.New(rand.NewPCG(1, 2))
@@ -301,7 +300,6 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 	})
 }
 
-// A refused publisher returns after one interval or more.
 func TestRoom(t *testing.T) {
 	unpaced := policy.Policy{Name: "door",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 10,
@@ -386,7 +384,7 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	}
 }
 
-// TestCancelAndPurge drop what waits and nothing that runs.
+// TestCancelAndPurge drop waiting jobs only.
 func TestCancelAndPurge(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range 4 {
@@ -427,7 +425,7 @@ func TestOldestBuckets(t *testing.T) {
 		for range 3 {
 			b.arrive("young", later)
 		}
-		b.at(7*second).v.Advance(b.now, b.now) // all are due, and none starts
+		b.at(7*second).v.Advance(b.now, b.now) // all are due, without workers
 		old := b.p.buckets["old"]
 		if old.queued() != 1 || (len(old.ready) == 0) != (name == "deep") {
 			t.Fatalf("%s: %d of %d are near", name, len(old.ready), old.queued())
@@ -443,7 +441,6 @@ func TestOldestBuckets(t *testing.T) {
 	}
 }
 
-// TestDeepestBuckets lists in order, in pages.
 func TestDeepestBuckets(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))
 	for i := range 5 {

@@ -26,7 +26,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 		}},
 		"timers": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			for now := from; now < until; now += 7 * ms { // none within the tolerance
+			for now := from; now < until; now += 7 * ms { // not within the tolerance
 				b.at(now)
 				for _, r := range b.start() {
 					b.done(r)
@@ -140,7 +140,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 	}
 }
 
-// noted ends a run and has a checkpoint tell of it.
+// noted ends a run and stores a checkpoint with it.
 func noted(b *valveBench) func(Run) {
 	return func(r Run) {
 		b.done(r)
@@ -148,7 +148,7 @@ func noted(b *valveBench) func(Run) {
 	}
 }
 
-// slowed adds a limit of 11 jobs in so many seconds.
+// slowed adds a limit of 11 jobs per some seconds.
 func slowed(seconds int64) func(*policy.Policy) {
 	return func(p *policy.Policy) {
 		p.Limits = policy.Limits{{Name: "jobs", Rule: policy.Rule{

@@ -5,7 +5,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// leaky is a queue policy with one partition.
 func leaky(name, rate string) policy.Policy {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// A job of cost 10 takes ten slots, whatever else changes meanwhile.
+// A job of cost 10 takes ten slots, also if other settings change meanwhile.
 func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
 	p := leaky("api", "1/s")
 	for name, change := range map[string]func(b *valveBench){
@@ -128,11 +128,12 @@ func TestNoClumpAfterAChange(t *testing.T) {
 	}
 }
 
-// However deep one bucket's backlog behind a hanging target, others find a worker.
+// However deep one bucket's backlog with a hanging target, others find a worker.
 func TestNoBucketTakesAllWorkers(t *testing.T) {
 	for _, c := range []struct {
 		workers int
-		// jobs run by buckets that came one after the other, each with more than it can run
+		// running jobs of buckets that arrived one after the other, each with more jobs than it can
+		// run
 		want []int
 	}{
 		{1, []int{1, 0}},
@@ -157,8 +158,8 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 	}
 }
 
-// A bucket held back from a burst waits one interval after the burst shrinks, as after any pause,
-// and not for all of the larger burst.
+// A bucket whose burst shrinks waits one interval, as after any pause, and not for the whole larger
+// burst.
 func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	large, small := leaky("api", "1/s"), leaky("api", "1/s")
 	large.Burst, small.Burst = 100, 2
@@ -193,7 +194,7 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 			b.v.SetOverride("a", policy.Override{Burst: &c.override.Burst}, b.now)
 			b.arrive("a")
 			b.arrive("a")
-			b.v.Resume(b.now) // as after a lease in doubt
+			b.v.Resume(b.now) // as after an uncertain lease
 			b.done(b.start()[0])
 			starts := c.change(b).until(5*second, b.done)
 			if len(starts) != 1 || starts[0] < 990*ms || starts[0] > 1010*ms {

@@ -44,8 +44,8 @@ func newLimitsBench(p policy.Policy) *limitsBench {
 	return l
 }
 
-// ownLimitsBench owns its partition, without starts. Its windows began a while ago: at first
-// nothing starts in one, and then so many jobs at once that maps stay large.
+// ownLimitsBench owns its partition, without starts. Its windows began earlier: at first nothing
+// starts in one, and then so many jobs at once that maps stay large.
 func ownLimitsBench(p policy.Policy) *limitsBench {
 	p = p.WithDefaults()
 	p.Workers = 1 << 20
@@ -59,7 +59,6 @@ func ownLimitsBench(p policy.Policy) *limitsBench {
 	return l
 }
 
-// arrive has the next key's next job come.
 func (l *limitsBench) arrive(body []byte) {
 	l.seq++
 	l.now = l.now.Add(2 * time.Microsecond)
@@ -68,7 +67,6 @@ func (l *limitsBench) arrive(body []byte) {
 	l.part.arrive(&a, l.now)
 }
 
-// pass takes a job through the valve, with checkpoints at times.
 func (l *limitsBench) pass(body []byte) {
 	l.arrive(body)
 	l.v.Advance(l.now, pace.Never)
@@ -84,14 +82,13 @@ func (l *limitsBench) pass(body []byte) {
 	}
 }
 
-// record is what it leaves to its successor.
+// record returns its record for a successor.
 func (l *limitsBench) record() []byte {
 	h := l.part.Handover(l.now, 0)
 	h.Fit(1 << 30)
 	return record.Encode(record.Owner{V: record.Version, Handover: h})
 }
 
-// inherit takes a predecessor's record, and returns its number of keys.
 func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 	var r record.Owner
 	if err := record.Decode(data, &r); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain looks after all tests whether what buckets share was written to.
+// TestMain checks that the shared zero state was not written to.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if !reflect.ValueOf(nothingNear).Elem().IsZero() {

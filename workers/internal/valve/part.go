@@ -32,7 +32,7 @@ type Part struct {
 	edits    edits
 	unique   uniques
 
-	Quiesced bool // starts nothing more
+	Quiesced bool // starts no more jobs
 	// a checkpoint is needed
 	Changed bool
 	// of running jobs, once surrendered
@@ -67,7 +67,7 @@ type stream struct {
 }
 
 type legacy struct {
-	// of a takeover after a crash; 0: none
+	// of a takeover after a crash, or 0
 	crashedAt  pace.Instant
 	crash      *crash       // nil: no unknown starts
 	restsUntil pace.Instant // earliest start of unlisted buckets

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A job that its target cannot digest uses up its attempts and delays nothing, even alone in its
+// A job that makes its target fail uses up its attempts and delays no other, even alone in its
 // bucket.
 func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 	for name, others := range map[string]int{"among others": 500, "alone": 0} {
@@ -39,8 +39,8 @@ func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 	}
 }
 
-// With so many poison jobs at the head that the breaker opens, the first probe is a job that did
-// not fail.
+// With enough poison jobs at the head to open the breaker, the first probe is a job that did not
+// fail.
 func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	b := newValveBench(t, leaky("api", "100/s"))
 	for range 500 {
@@ -63,9 +63,8 @@ func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	}
 }
 
-// Jobs that fail each time use up their attempts behind an open breaker while other buckets
-// succeed: the jobs fail, not the target. Where none succeeds, the target is down, and no attempt
-// counts.
+// Jobs that always fail use up their attempts behind an open breaker while other buckets succeed:
+// the jobs fail, not the target. If none succeeds, the target is down, and no attempt counts.
 func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 	for name, poisoned := range map[string]int{"one bucket": 1, "several": 4} {
 		for _, answered := range []bool{true, false} {

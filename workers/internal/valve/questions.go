@@ -286,7 +286,7 @@ func (q *question) purge(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
-		if now >= q.tellBy { // it goes on
+		if now >= q.tellBy { // not finished
 			q.reply(job.Answer{Removed: q.removed, More: last})
 			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
 		}

@@ -13,19 +13,18 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// stepped is a policy with a step of priority.
 func stepped(p policy.Policy, step time.Duration) policy.Policy {
 	p.PriorityStep = policy.Duration(step)
 	return p
 }
 
-// starts are the sequences of what starts up to an instant, in order.
+// starts returns the sequences of jobs started until an instant, in order.
 func (b *valveBench) starts(end time.Duration) (order []uint64) {
 	b.until(end, func(r Run) { order = append(order, r.Seq); b.done(r) })
 	return order
 }
 
-// TestAPriorityStepIsWorthWaiting, and no more: what came that much earlier goes first.
+// A job that arrived earlier by the steps goes first.
 func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/m"), 10*second))
 	b.done(func() Run { b.arrive("a"); return b.start()[0] }())
@@ -39,7 +38,7 @@ func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 		{10 * second, 1}, // 5: before those that came since 0 s
 		{12 * second, 1}, // 6: since 2 s, so not before 2
 		{30 * second, 2}, // 7: since 10 s
-		{30 * second, 9}, // 8: since ever
+		{30 * second, 9}, // 8: any job before
 	} {
 		b.at(x.at).arrive("a", priority(x.priority))
 	}
@@ -48,7 +47,7 @@ func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	}
 }
 
-// However many others come, a job starts after as many steps as its priority is lower.
+// A job starts after as many steps as its priority is lower, whichever others arrive.
 func TestPrioritiesStarveNobody(t *testing.T) {
 	for _, step := range []time.Duration{0, 3 * second} {
 		b := newValveBench(t, stepped(leaky("api", "10/s"), step))
@@ -77,7 +76,8 @@ func TestPrioritiesStarveNobody(t *testing.T) {
 	}
 }
 
-// Near and deep, under a total outflow and one at a time, whatever the stream's clock does.
+// Near and deep jobs, under a total outflow and one at a time, in spite of steps of the stream's
+// clock.
 func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 	const step = 400 * ms
 	p := stepped(leaky("api", "100/s"), step)
@@ -133,7 +133,7 @@ func compareRanks(a, b rank) int {
 	return 1
 }
 
-// Nor for jobs that are looked up later.
+// Also for jobs that are looked up later.
 func TestArrivalsNeverStepBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var a arrivals
@@ -203,8 +203,8 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 	}
 }
 
-// With another priority it goes where it would be if it had come with it; a job moved to the front
-// goes before all.
+// With another priority it gets the place that it would have had with it from the start; a job
+// moved to the front precedes all.
 func TestAnEditedJobKeepsItsArrival(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/s"), 10*second))
 	b.arrive("a", priority(-9))
@@ -221,7 +221,6 @@ func TestAnEditedJobKeepsItsArrival(t *testing.T) {
 	}
 }
 
-// TestADelayedOrRetriedJobWaitsSinceItWasAccepted.
 func TestADelayedOrRetriedJobWaitsSinceItWasAccepted(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/s"), 10*second))
 	b.arrive("a")                       // 1: fails, and backs off
@@ -239,7 +238,6 @@ func TestADelayedOrRetriedJobWaitsSinceItWasAccepted(t *testing.T) {
 	}
 }
 
-// TestAnotherPriorityStepReordersWaitingJobs, near and deep.
 func TestAnotherPriorityStepReordersWaitingJobs(t *testing.T) {
 	for name, b := range map[string]*valveBench{
 		"near": newValveBench(t, leaky("api", "1/s")), "deep": shallow(t, leaky("api", "1/s")),
@@ -269,7 +267,7 @@ func TestAnotherPriorityStepReordersWaitingJobs(t *testing.T) {
 	}
 }
 
-// Jobs on their way to a worker are ordered by another step than later ones.
+// Jobs on their way to a worker are ordered by the old step.
 func TestEarlierFinalChecksGoFirst(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	b.arrive("a", priority(-5))

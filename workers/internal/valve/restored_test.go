@@ -11,11 +11,11 @@ import (
 // A restored stream lacks jobs stored since its backup, and new ones get their sequences; the
 // stream's creation time stays. Records of the former do not apply to the latter.
 
-// restored is when a job was stored that has such a sequence.
+// restored sets the time of storage of a job that got a former job's sequence.
 func restored(a *job.Arrived) { a.Stored = originWall.Add(time.Minute) }
 
 // beforeARestore is a valve with jobs of all kinds under sequences 1 to 6; job 7 is for an owner
-// that hears of none.
+// that does not get it.
 func beforeARestore(t *testing.T) *valveBench {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.p.created = originWall

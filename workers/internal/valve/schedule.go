@@ -134,7 +134,7 @@ const mostRates = 10_000
 // clock, cool-down, breaker and turns.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
-		return // already forgotten
+		return // already removed
 	}
 	at := max(b.cool, b.pace.FreshAt(&b.clock))
 	if b.learnt != nil {

@@ -16,7 +16,7 @@ import (
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
-	// a successor that finds the record must know whose crash it was
+	// a successor that finds the record needs the holder
 	j.noting, j.holder = true, holder
 	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
@@ -91,7 +91,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		case record.OutcomeReturned:
 			b.cameBack()
 			b.own().stalled = true
-		case record.OutcomeThrottled: // the pause is for the bucket, whatever became of the job
+		case record.OutcomeThrottled: // the pause is for the bucket
 			v.throttle(j, o.RetryAfter, local, now)
 		}
 		v.place(b, now)
@@ -236,9 +236,9 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Met handles a conflict of a save with a found record (nil: none), and reports whether the save is
-// over: the record is its own, whose answer was lost, or of a later owner, or the job is finished.
-// Otherwise counts are merged.
+// Met handles a conflict of a save with a found record, which may be nil, and reports whether the
+// save is over: the record is its own, whose answer was lost, or of a later owner, or the job is
+// finished. Otherwise counts are merged.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
 		s.Revision = 0 // the oldest records go when there are too many

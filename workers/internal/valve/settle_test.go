@@ -33,8 +33,8 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 	}
 }
 
-// A target that is down for hours must not bury jobs, and jobs that failed together must not return
-// at once.
+// A target that is down for hours must not cause dead letters, and jobs that failed together must
+// not return together.
 func TestRetriesSurviveANight(t *testing.T) {
 	for _, c := range []struct {
 		draw, least, most float64
@@ -96,7 +96,6 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 	}
 }
 
-// TestAJobsOwnAttempts are at most the policy's.
 func TestAJobsOwnAttempts(t *testing.T) {
 	for own, want := range map[string]int{"1": 1, " 2 ": 2, "3": 3, "1000": 3} {
 		p := leaky("api", "1000/s")
@@ -116,8 +115,8 @@ func TestAJobsOwnAttempts(t *testing.T) {
 	}
 }
 
-// A snooze counts no attempt and delays no other jobs. It is recorded first, so that a new owner
-// waits too.
+// A snooze counts no attempt and delays no other jobs. It is recorded first: a new owner must wait
+// too.
 func TestSnoozedJobsStartLater(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	first, other := b.arrive("a"), b.arrive("a")
@@ -180,7 +179,7 @@ func TestCooldowns(t *testing.T) {
 	if got := throttle(time.Hour); got != 5*second {
 		t.Errorf("cool-down of an hour lasts %v, want max_cooldown", got)
 	}
-	// Opening is no burst, although the bucket is far behind its rate.
+	// The bucket is far behind its rate.
 	r := b.start()
 	if len(r) != 1 || r[0].Attempt != 1 {
 		t.Fatalf("%d starts as the bucket opens", len(r))
@@ -194,7 +193,7 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
-// nextStart goes to the next start, and returns the time until then.
+// nextStart returns the time until the next start.
 func nextStart(b *valveBench) time.Duration {
 	at := b.v.Wake(true)
 	gap := at.Since(b.now)
@@ -222,7 +221,7 @@ func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 	}
 }
 
-// TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles: the job that learnt it is done.
+// The job whose answer reports the exhausted limit is done.
 func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry = policy.Retry{MaxCooldown: policy.Duration(5 * second)}
@@ -270,7 +269,7 @@ func throttleAfterDone(b *valveBench) time.Duration {
 	return b.p.buckets["a"].cool.Since(b.now)
 }
 
-// A run after which no attempt can succeed was one, also if its drainer hands over before the
+// A run after which no attempt can succeed counts as one, also if its drainer hands over before the
 // letter is stored.
 func TestLettersCountEveryAttempt(t *testing.T) {
 	p := leaky("api", "1000/s")

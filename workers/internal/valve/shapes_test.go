@@ -21,7 +21,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 		b.Run(shape.name, func(b *testing.B) {
 			v := newValveBench(b, leaky("api", "1/m"))
 			v.v.memory.most = 512 << 20
-			v.start() // else nothing is known to be open
+			v.start() // otherwise the valve is closed
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)

@@ -23,7 +23,7 @@ func newSharing(t *testing.T, names ...string) *sharing {
 	return newSharingBeside(t, nil, names...)
 }
 
-// newSharingBeside has policies with limits of their own besides.
+// newSharingBeside adds separate limits to the policies.
 func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing {
 	account := policy.Limit{Name: "account", Key: policy.KeyGlobal, Cost: "tokens",
 		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 10,
@@ -90,7 +90,7 @@ func (s *sharing) until(end time.Duration) string {
 	}
 }
 
-// Policies take turns by their weight, however many keys one has.
+// Policies take turns by their weight, regardless of their number of keys.
 func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -117,7 +117,7 @@ func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	}
 }
 
-// So they do where what is left is less than any job takes.
+// Also if the balance is less than any job takes.
 func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -134,7 +134,7 @@ func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
 	}
 }
 
-// What a policy was ahead by is forgotten when nobody waits.
+// A policy's lead is dropped when no job waits.
 func TestALeaderOfALineStartsOver(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -231,11 +231,12 @@ func TestNothingStartsUnderASharedLimitForLongWithoutACheckpoint(t *testing.T) {
 	}
 }
 
-// keyed is a limit of each key that never is in the way.
+// keyed is a limit of each key that never delays.
 var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy.Rule{
 	Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(10 * time.Second)}}}
 
-// A bucket's own limits are not asked again; shared ones are, as another policy may have started.
+// A bucket's own limits are not evaluated again; shared ones are, because another policy may have
+// started a job.
 func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
@@ -252,7 +253,7 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	}
 }
 
-// Likewise of a checkpoint that is due by another policy's start.
+// Also for a checkpoint that another policy's start requires.
 func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
@@ -288,7 +289,7 @@ func TestUseOfASharedLimitOwnedElsewhereCounts(t *testing.T) {
 	}
 }
 
-// A job for which others leave room, and which something else holds back, is waited for once.
+// Others wait once for a job that they let through and that something else holds back.
 func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -301,7 +302,7 @@ func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	costly.arrive("a", tokens(10))
 	s.until(6 * time.Second)
 	mail.arrive("b", tokens(4))
-	s.until(11 * time.Second) // from 10.05s on, others wait for what costs ten
+	s.until(11 * time.Second) // from 10.05s on, others wait for the job of cost ten
 	second.limit.p.Quiesce()
 	for range 3 {
 		mail.arrive("b", tokens(1))
@@ -311,7 +312,6 @@ func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A policy with remote workers takes turns with one that has local ones.
 func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -330,7 +330,6 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	}
 }
 
-// A policy is not ahead by turns taken before it shared the limit.
 func TestAPolicyThatJoinsALineStartsOver(t *testing.T) {
 	a, b := newValveBench(t, leaky("a", "1/s")), newValveBench(t, leaky("b", "1/s"))
 	a.v.taken = 100

@@ -16,8 +16,7 @@ func (b *valveBench) comesBack(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeReturned})
 }
 
-// A returned job gives its slots back to the rates of its bucket and of all, all of them and no
-// more.
+// A returned job gives back exactly its slots, to the rates of its bucket and of all.
 func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	p := total("10/s")
 	p.Outflow = p.OutflowTotal
@@ -33,7 +32,7 @@ func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	}
 }
 
-// unhurried is a policy of whose jobs many start together.
+// unhurried is a policy with many simultaneous starts.
 func unhurried(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "10/s")
@@ -47,7 +46,7 @@ func (r *Run) decideAt(at pace.Instant) (passed bool) {
 	return passed
 }
 
-// A job takes its slot when it starts, however long its hand-over takes. When two decided an
+// A job takes its slot when it starts, after any delay of its hand-over. When two decided an
 // interval apart would begin together, the second is returned; in one bucket and over all.
 func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"a bucket": leaky("api", "10/s"),
@@ -86,7 +85,7 @@ func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	}
 }
 
-// Jobs behind a returned one are returned, except for one of a higher priority; nothing starts
+// Jobs behind a returned one are returned, except for one of a higher priority; no job starts
 // before all are decided.
 func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	b := unhurried(t)
@@ -126,7 +125,7 @@ func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	}
 	b.end(runs[1], record.Outcome{Kind: record.OutcomeDone})
 	b.at(3 * second).out.Starts = nil
-	b.start() // the one that came back
+	b.start() // the returned one
 
 	b.at(4 * second)
 	b.arrive("a", priority(1))
@@ -157,7 +156,6 @@ func TestALateBucketUsesItsBurst(t *testing.T) {
 	}
 }
 
-// A new rate begins as after a start.
 func TestANewRateIsNoBurst(t *testing.T) {
 	b := newValveBench(t, total("1000/s"))
 	burst, fast := int64(5), leaky("", "10/s").Outflow
@@ -170,7 +168,7 @@ func TestANewRateIsNoBurst(t *testing.T) {
 	}
 }
 
-// Neither the policy's nor a key's.
+// The policy's or a key's pause.
 func TestAPauseEarnsNoBurst(t *testing.T) {
 	for name, pause := range map[string]func(b *valveBench, paused bool){
 		"of the policy": func(b *valveBench, paused bool) {

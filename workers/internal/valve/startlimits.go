@@ -16,8 +16,8 @@ import (
 // refunded if it is returned; the guard covers the delay in between.
 //
 // To keep unknown starts few after a crash, nothing starts under limits before an owner's first
-// checkpoint; nor while a start older than mostUnnoted is in none; nor if the job costs more than
-// any in a checkpoint; nor beyond a stored checkpoint's budget.
+// checkpoint; while a start older than mostUnnoted is in none; if the job costs more than any in a
+// checkpoint; or beyond a stored checkpoint's budget.
 
 const (
 	mostUnnoted = 2 * time.Second
@@ -28,8 +28,8 @@ const (
 )
 
 type startLimits struct {
-	quota      *quota.Limits     // per bucket; nil: none
-	together   *together         // over all buckets; nil: none
+	quota      *quota.Limits     // per bucket; may be nil
+	together   *together         // over all buckets; may be nil
 	shared     []*together       // with other policies
 	common     []*together       // shared and together
 	candidates *quota.Candidates // shadow limits
@@ -38,8 +38,8 @@ type startLimits struct {
 
 // unnoted tracks starts that no stored checkpoint has.
 type unnoted struct {
-	since   pace.Instant // first in no checkpoint; 0: none
-	writing pace.Instant // first in the one being written; 0: none
+	since   pace.Instant // first in no checkpoint, or 0
+	writing pace.Instant // first in the one being written, or 0
 	costs   quota.Units  // most of any job
 	noted   quota.Noted
 	told    bounds // stored; budgets as they may be stored
@@ -220,7 +220,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 		b.own().used = take(nil, v.quota, b.used, b.Part)
 	}
 	for _, all := range v.common {
-		all.first = nil // it could start, but for something else
+		all.first = nil // it could start, except for another gate
 		all.used = take(all, all.Limits, all.used, all.here())
 	}
 }

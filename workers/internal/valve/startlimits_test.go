@@ -27,7 +27,7 @@ func tokens(n int64) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.Costs = map[string]int64{"tokens": n} }
 }
 
-// noted is that a checkpoint tells of all that has started.
+// noted stores a checkpoint with all starts so far.
 func (b *valveBench) noted() {
 	b.p.gathered()
 	b.p.Noted(true)
@@ -59,7 +59,7 @@ func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
 	}
 }
 
-// It is kept until then, and not longer: keys come from the outside.
+// Keys come from clients, so buckets must not stay longer.
 func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
 	b := newValveBench(t, limited())
 	for _, at := range []time.Duration{0, 50 * second} {
@@ -75,7 +75,7 @@ func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
 	}
 }
 
-// A start is charged when decided. One under way for longer than the guard is returned, with its
+// A start is charged when decided. One in flight for longer than the guard is returned, with its
 // charge.
 func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
 	b := newValveBench(t, limited())
@@ -187,7 +187,7 @@ func TestAJobThatALimitNeverLetsPassIsBuried(t *testing.T) {
 	}
 }
 
-// Limits may no longer allow a job that has waited for a worker: nothing starts in the last two
+// Limits may no longer allow a job that has waited for a worker: no job starts in the last two
 // guards of a clock window, which the target may count in the next.
 func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 	p := policy.Policy{Name: "api", Workers: 1, Rule: policy.Rule{
@@ -220,7 +220,6 @@ func daily(limit int64, key string) policy.Policy {
 			Window: policy.Duration(24 * time.Hour)}}}}
 }
 
-// crowd has many jobs of a key come.
 func (b *valveBench) crowd(key string) *valveBench {
 	for range 500 {
 		b.arrive(key)
@@ -233,7 +232,7 @@ func (b *valveBench) soon(noted func(Run)) int {
 	return len(b.until(b.now.Since(origin)+300*ms, func(r Run) { b.done(r); noted(r) }))
 }
 
-// A successor trusts a crashed owner's recorded budget only, also for named costs.
+// A successor uses only the budget that a crashed owner recorded, also for named costs.
 func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		for _, cost := range []string{"", "tokens"} {
@@ -265,7 +264,6 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	}
 }
 
-// A run's excess is in the budget, and the next may use as much.
 func TestDebtIsInTheBudget(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		p := daily(1600, key)
@@ -320,8 +318,8 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	}
 }
 
-// Limits change while a record has a smaller budget, or none; and records are lost. No more is
-// unknown than the record that a successor may find says.
+// Limits change while a record has a smaller budget, or none; and records are lost. The unknown
+// units never exceed the record that a successor may find.
 func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	large := daily(1600, "")
 	large.Limits = append(large.Limits, policy.Limit{Name: "more", Rule: policy.Rule{
@@ -360,7 +358,7 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
 	}
 	b.noted()
-	b.p.gathered() // tells of none of the next
+	b.p.gathered() // without the next starts
 	if n := b.soon(none); n != 100 {
 		t.Errorf("%d start once all is told, want 100", n)
 	}

@@ -88,7 +88,7 @@ func (v *Valve) lookBack() {
 	v.overlooked = v.overlooked[:0]
 }
 
-// here stands for a local worker in place of a claim.
+// here means a local worker instead of a claim.
 const here = -1
 
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
@@ -179,7 +179,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Idle reports whether Advance does nothing until the next event.
+// Idle reports whether Advance has no work until the next event.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {

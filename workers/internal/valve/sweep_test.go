@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// An owner with a broken backlog knows its finished jobs until all stored ones have arrived.
+// An owner with a broken backlog keeps its finished jobs until all stored ones have arrived.
 func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.arrive("a")

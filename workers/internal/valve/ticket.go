@@ -15,7 +15,7 @@ type Ticket struct {
 	rank     rank // without failures
 	cost     int64
 	own      *pace.Clock
-	total    *pace.Clock  // nil: none
+	total    *pace.Clock  // may be nil
 	latest   pace.Instant // of the final check
 	previous *Ticket      // nil once decided
 	bucket   *undecided   // of the bucket …
@@ -76,8 +76,8 @@ func (t *Ticket) Returned() Return { return t.why }
 
 // Decide makes the final check of a start, after those of all earlier starts of its bucket. It runs
 // where the job runs, because fence and rate bound starts, not decisions. gate returns the fence
-// and then the clock, so that a freeze in between is noticed. begin, if not nil, starts the job
-// before any later one is decided.
+// and then the clock: a freeze in between is detected. begin, if not nil, starts the job before any
+// later one is decided.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {

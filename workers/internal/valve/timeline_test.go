@@ -168,7 +168,6 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestValveTimeline says to the millisecond when jobs start.
 func TestValveTimeline(t *testing.T) {
 	type row struct {
 		at   time.Duration

@@ -10,18 +10,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// together is the limits over all buckets of a policy, or one that policies share. Buckets take
-// turns.
+// together is the limits over all buckets of a policy, or a shared one. Buckets take turns.
 //
 // A job that costs more than the balance lets cheaper ones pass until it could have started without
 // them, and at most mostPassed buckets do so at a time. Then the others wait for it.
 type together struct {
 	*quota.Limits
-	host   *Valve // owner; nil: none here
-	part   *Part  // that stores it; nil: none yet
+	host   *Valve // owner; nil: not here
+	part   *Part  // that stores it; nil: not yet
 	name   string // if shared
 	used   *quota.Set
-	first  *bucket  // all others wait for its job; nil: none
+	first  *bucket  // all others wait for its job; may be nil
 	passed []passer // these let others pass
 	late   []late   // corrections while its state is elsewhere
 }
@@ -214,10 +213,9 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
-// A limit that policies share has a valve of its own, without jobs, which moves with its only
-// partition. The policies' valves charge it while this process owns that partition; otherwise they
-// start nothing. They form a line and take turns by weight, as do policies whose workers share
-// slots.
+// A shared limit has a separate valve, without jobs, which moves with its only partition. The
+// policies' valves charge it while this process owns that partition; otherwise they start no jobs.
+// They form a line and take turns by weight, as do policies whose workers share slots.
 
 type line struct {
 	valves []*Valve

@@ -51,11 +51,11 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 	}
 }
 
-// Weights count where the balance is less than any job takes: nothing is due then, as all let
+// Weights count when the balance is less than any job takes: no bucket is due then, because all let
 // others pass, but turns do not restart.
 func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	p := account()
-	p.Limits = p.Limits[1:] // that of all: two jobs of 4 tokens, and 2 are left
+	p.Limits = p.Limits[1:] // over all keys: two jobs of 4 tokens, and 2 are left
 	b := newValveBench(t, p)
 	weight := int64(3)
 	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
@@ -69,7 +69,7 @@ func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// Nor does anyone go first while all wait for a checkpoint.
+// No bucket goes first while all wait for a checkpoint.
 func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:]
@@ -81,7 +81,7 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 		b.arrive("b", tokens(5))
 	}
 	counts := map[job.Key]int{}
-	for n := range 8 { // a window's starts are told before the next one
+	for n := range 8 { // a checkpoint has a window's starts before the next window
 		b.until(time.Duration(n+1)*11*second, func(r Run) {
 			counts[r.Key]++
 			b.done(r)
@@ -125,7 +125,7 @@ func TestACostlyJobDelaysNoOtherAndDoesNotStarve(t *testing.T) {
 
 func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 	policy := account()
-	policy.Limits = policy.Limits[1:] // that of all
+	policy.Limits = policy.Limits[1:] // over all keys
 	for _, crashed := range []bool{false, true} {
 		b := newValveBench(t, policy)
 		b.arrive("a", tokens(4))
@@ -142,7 +142,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		next.arrive("b", tokens(6))
 		next.arrive("b", tokens(1))
 		want := "b@0s b@9.05s"
-		if crashed { // a cost of its own: all that was free counts as used
+		if crashed { // another cost name: the whole balance counts as used
 			want = "b@10.05s b@10.05s"
 		}
 		if got := next.startedKeys(12 * second); got != want {
@@ -208,7 +208,7 @@ func TestUsedCostsOfALimitForAllKeysAreSettled(t *testing.T) {
 	}
 }
 
-// told writes what is left of limits.
+// told formats the balances of limits.
 func told(all []job.LimitLeft) string {
 	var words []string
 	for _, l := range all {

@@ -87,7 +87,7 @@ func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 // each.
 func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
-	for i := range mostRates { // so that no bucket is kept for its rate alone
+	for i := range mostRates { // no bucket is kept only for its rate
 		b.arrive(fmt.Sprint("later-", i), func(a *job.Arrived) {
 			a.NotBefore = a.Stored.Add(time.Hour)
 		})
@@ -111,7 +111,6 @@ func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	}
 }
 
-// A bucket kept for its turns is forgotten when the others have had as many.
 func TestTurnsOfIdleBucketsAreForgotten(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for i := range 40 {

@@ -12,7 +12,7 @@ import (
 // once the map has doubled.
 type uniques struct {
 	jobs  map[[16]byte]uniqueJob
-	sweep int // at which stale entries are dropped
+	sweep int // size at which stale entries are dropped
 }
 
 type uniqueJob struct {
@@ -36,7 +36,7 @@ func (p *Part) find(u uniqueJob) *heldJob {
 	return j
 }
 
-// waitsAs returns the job that waits under a unique name; 0: none.
+// waitsAs returns the job that waits under a unique name, or 0.
 func (p *Part) waitsAs(key job.Key, name string) uint64 {
 	if name == "" {
 		return 0
@@ -48,8 +48,7 @@ func (p *Part) waitsAs(key job.Key, name string) uint64 {
 }
 
 // repeats drops a new job or the one that waits under its unique name, and reports whether it was
-// the new one. As jobs arrive in the stream's order, the result does not depend on who submits
-// them.
+// the new one. Jobs arrive in the stream's order, so the result does not depend on the submitter.
 func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 	name, replaces := job.Unique(j.Header)
 	if name == "" {

@@ -46,7 +46,7 @@ func TestAtMostOneJobOfANameWaits(t *testing.T) {
 				}
 				b.arrive("b", unique("x")) // another bucket
 				var seqs []uint64
-				for range 10 { // what is deep is read before it starts
+				for range 10 { // deep jobs are read before they start
 					b.text()
 					b.until(b.now.Since(origin)+time.Hour, func(r Run) {
 						seqs = append(seqs, r.Seq)
@@ -63,7 +63,6 @@ func TestAtMostOneJobOfANameWaits(t *testing.T) {
 	}
 }
 
-// TestAJobThatRunsIsNotTheOneThatWaits under its name; nor is one that has ended.
 func TestAJobThatRunsIsNotTheOneThatWaits(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.arrive("a", unique("x"))

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// aLease is that of the drainers.
+// aLease is the drainers' lease.
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
 // origin is the instant at which the valves and cores of tests begin.
@@ -20,7 +20,6 @@ const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// valveBench feeds a valve that owns one partition, without a drainer around it.
 type valveBench struct {
 	t   testing.TB
 	v   *Valve
@@ -41,7 +40,6 @@ func newValveBench(t testing.TB, p policy.Policy) *valveBench {
 	return b
 }
 
-// unownedValve has no partition yet.
 func unownedValve(t testing.TB, p policy.Policy) *valveBench {
 	t.Helper()
 	p.Partitions = 1
@@ -69,13 +67,12 @@ func (b *valveBench) at(d time.Duration) *valveBench {
 	return b
 }
 
-// arrive delivers a new job, which change may alter.
 func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *heldJob {
 	b.seq++
 	return b.deliver(b.seq, key, change...)
 }
 
-// deliver delivers a job, or one that was delivered before once more.
+// deliver delivers a job, or redelivers it.
 func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *heldJob {
 	if b.stored[seq].IsZero() {
 		b.stored[seq] = b.wall()
@@ -120,7 +117,7 @@ func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Dur
 			each(r)
 		}
 		if len(runs) > 0 {
-			continue // what they came to may let others start at once
+			continue // their outcomes may let others start at once
 		}
 		next := b.v.Wake(true)
 		if next > origin.Add(end) {
@@ -131,13 +128,11 @@ func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Dur
 	}
 }
 
-// end reports what became of a run.
 func (b *valveBench) end(r Run, o record.Outcome) {
 	o.Seq = r.Seq
 	b.v.Finished(r.Number, o, b.now)
 }
 
-// done finishes a run and confirms its acknowledgement.
 func (b *valveBench) done(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
 	b.p.Confirmed(r.Seq, b.now)

@@ -18,7 +18,7 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	b := newValveBench(t, p)
 	b.arrive("a")
 	run := b.start()[0]
-	b.at(time.Minute) // as long as its rate of starts is remembered
+	b.at(time.Minute) // until its rate of starts is dropped
 	b.p.restart(b.now)
 	b.v.Advance(b.now, pace.Never)
 	b.seq = 0
@@ -41,7 +41,7 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	}
 }
 
-// TestAFasterRateEndsASlowWait whatever else the change does.
+// Also together with other changes.
 func TestAFasterRateEndsASlowWait(t *testing.T) {
 	slow, fast := leaky("", "1/d").Outflow, leaky("", "10/s").Outflow
 	said := func(o policy.Override) func(*valveBench) {
@@ -94,7 +94,7 @@ func TestAFasterRateEndsASlowWait(t *testing.T) {
 	}
 }
 
-// TestALowerMaxCooldownEndsACooldown, without a burst, and no wait of the rate.
+// Without a burst, and with the rate's wait.
 func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	for rate, want := range map[string]time.Duration{"10/s": 3 * second, "1/m": time.Minute} {
 		p := leaky("api", rate)
@@ -123,7 +123,7 @@ func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	}
 }
 
-// Only the rate holds the probe back, not the schedule of the old target's.
+// Only the rate holds the probe back, not the old target's schedule.
 func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry.Backoff, p.Retry.MaxBackoff = policy.Duration(time.Minute), policy.Duration(time.Minute)

@@ -5,13 +5,12 @@ import (
 	"testing"
 )
 
-// item knows when it came.
+// item has the time of its addition.
 type item struct{ number, place int }
 
 func (i *item) Place() *int { return &i.place }
 
-// A walk visits what is there all the time once, whatever comes and goes, and however many walks
-// there are.
+// A walk visits items that stay exactly once, during random changes and other walks.
 func TestAWalkVisitsEachItemOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 300 {
@@ -83,7 +82,7 @@ func TestAWalkVisitsEachItemOnce(t *testing.T) {
 	}
 }
 
-// A walk that nobody goes on with is no burden.
+// An abandoned walk must not cost time.
 func TestAWalkThatIsStoppedHasEnded(t *testing.T) {
 	var list List[*item]
 	for n := range 3 {

@@ -1,5 +1,5 @@
-// Package pacetest judges starts by law 2 of DESIGN.md. Tests of the clock, of the core and of
-// whole drainers share it, so that all of them mean the same law.
+// Package pacetest judges starts by law 2 of DESIGN.md, for tests of the clock, of the core and of
+// whole drainers.
 package pacetest
 
 import (
@@ -9,13 +9,14 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Most is what law 2 allows in a window, peak·(T + 2 ms) + burst. The peak is in starts per second.
+// Most is the bound of law 2 for a window, peak·(T + 2 ms) + burst. The peak is in starts per
+// second.
 func Most(window time.Duration, peak float64, burst int64) float64 {
 	return peak*(window+2*time.Millisecond).Seconds() + float64(burst) + 1e-9
 }
 
-// Exceeds says where starts of one slot each break law 2 in a window of T ≥ 1 s, at a rate with the
-// peak that it has when none is given. It returns an empty string when they break it nowhere.
+// Exceeds describes a window of T ≥ 1 s in which starts of one slot each break law 2, at a rate
+// with the default peak. It returns "" if there is none.
 func Exceeds(starts []time.Duration, rate float64, burst int64) string {
 	peak := rate * policy.DefaultPeak
 	for i, from := range starts {
