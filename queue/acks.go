@@ -35,7 +35,7 @@ type acks struct {
 	heard     time.Time            // last confirmation
 	upTo      time.Time            // latest send time among the confirmed
 	closed    bool
-	// closed, and nil again, when nothing is queued or unconfirmed
+	// closed, and nil again, when no acknowledgement is queued or unconfirmed
 	settled chan struct{}
 
 	wake    chan struct{}
@@ -141,7 +141,7 @@ func (a *acks) publish(seq uint64) {
 	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
 }
 
-// A status, such as "no responders", confirms nothing.
+// A status, such as "no responders", is no confirmation.
 func (a *acks) answered(m *nats.Msg) {
 	seq, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.inbox), 10, 64)
 	if err != nil || m.Header.Get("Status") != "" {
@@ -209,7 +209,7 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends everything unconfirmed once more, for a consumer that may be gone.
+// sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone.
 func (a *acks) sendAll() {
 	a.mu.Lock()
 	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)

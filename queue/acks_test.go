@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// TestAcknowledgementsAreRepeated: one that gets no answer is sent again until it gets one.
 func TestAcknowledgementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t)
@@ -21,7 +20,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.add(7) // nobody listens yet: the answer is "no responders"
+	a.add(7) // without a subscriber the answer is "no responders"
 	a.add(7)
 	requests := make(chan *nats.Msg, 16)
 	waittest.Until(t, "the first is sent", func() bool {
@@ -37,7 +36,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 	deadline := time.NewTimer(natstest.Patience)
 	defer deadline.Stop()
-	for range 2 { // the server stays silent once more
+	for range 2 { // the server does not answer
 		select {
 		case m := <-requests:
 			if m.Subject != "$JS.ACK.S.C.1.7.0.0.0" {
@@ -66,8 +65,8 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestSlowConfirmationsAreAwaited: what a server at work has not come to yet is not sent again,
-// what it has passed over is.
+// Acknowledgements that a busy server has not reached are not sent again; those that it has passed
+// over are.
 func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	start := time.Now().Add(-time.Hour)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
@@ -94,8 +93,8 @@ func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	expectOverdue("silent", 2*ackRepeat+time.Second, 1, 4)
 }
 
-// TestDoneBeforeArrival: what finished under the former owner is acknowledged as soon as the new
-// consumer has delivered it.
+// A job that finished under the former owner is acknowledged as soon as the new consumer has
+// delivered it.
 func TestDoneBeforeArrival(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
@@ -126,9 +125,9 @@ func TestCloseFlushesAcknowledgements(t *testing.T) {
 	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 0 {
 		t.Errorf("depth %d, %v", n, err)
 	}
-	confirm(t, l, jobs) // still to be had
+	confirm(t, l, jobs) // still available
 	u, err := l.Next(natstest.Context(t))
-	if err == nil && u.Swept { // may come last, for what is ready at once comes in no order
+	if err == nil && u.Swept { // may come last, because ready channels are selected in no order
 		u, err = l.Next(natstest.Context(t))
 	}
 	if !errors.Is(err, ErrClosed) {

@@ -69,7 +69,7 @@ type Backlog struct {
 }
 
 // OpenBacklog takes over a partition's deliveries: it replaces all consumers of the partition by
-// this epoch's, so that the former owner's acknowledgements have no effect. The same epoch can be
+// this epoch's, and the former owner's acknowledgements lose their effect. The same epoch can be
 // opened again. Errors: [ErrConflict] if a newer epoch has a consumer, [ErrNoStream], and
 // [*ImmutableError] if the number of partitions differs.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
@@ -121,8 +121,8 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 		}
 		l.rest.atOnce = true
 	}
-	// Listed first, so that Done recognizes strays: acknowledging an undelivered message would make
-	// the consumer skip all earlier ones.
+	// Listed first, because Done must recognize strays: acknowledging an undelivered message would
+	// make the consumer skip all earlier ones.
 	astray, err := l.gather(ctx)
 	if err != nil {
 		return err
@@ -156,8 +156,8 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	l.stop, l.cancel = background.Done(), cancel
 	puller.WakeIdle, puller.Received = true, l.received
 	if l.leader == "" {
-		// A single server loses no pulls, but its disk or garbage collector may silence it for
-		// seconds. It is not to deliver everything again then.
+		// A single server loses no pulls, but its disk or garbage collector may delay it for
+		// seconds. It must not deliver everything again then.
 		puller.Patience = jsapi.SweepPatience
 	}
 	l.puller = puller
@@ -186,7 +186,7 @@ type Update struct {
 
 // Next waits for the next update. A single goroutine must call it until the backlog is closed. It
 // returns an error once when deliveries may have been lost, and then only confirmations: open the
-// backlog again to get every job once more. After Close it returns [ErrClosed].
+// backlog again to get every job again. After Close it returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
 	if l.rest.atOnce {
 		return Update{Swept: true, Idle: true}, nil

@@ -73,8 +73,7 @@ func TestBacklogOfOnePartition(t *testing.T) {
 	}
 }
 
-// TestConsumerOfTheContract pins the settings, and that nothing of the server's removes the
-// consumer of an owner that does not pull for a while.
+// The server must not remove the consumer of an owner that does not pull for some time.
 func TestConsumerOfTheContract(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 4))
@@ -147,7 +146,7 @@ func TestTakeoverHandsOverEverythingUnacknowledged(t *testing.T) {
 			if n, err := b.Depth(ctx, "stripe"); err != nil || n != uint64(len(left)) {
 				t.Errorf("late acknowledgements left %d of %d jobs; %v", n, len(left), err)
 			}
-			// The new owner's count, and new jobs go to it alone.
+			// The new owner gets new jobs alone.
 			publish(t, b, "stripe", k, 1)
 			receive(t, next, 1)
 			for _, seq := range left {
@@ -202,7 +201,7 @@ func TestOpenBacklogRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignConsumer: a consumer that is not ours takes the jobs; opening does not go on for ever.
+// A foreign consumer that takes the jobs must not make opening hang.
 func TestForeignConsumer(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))

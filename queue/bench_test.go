@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// BenchmarkPublish publishes from many goroutines over one connection.
 func BenchmarkPublish(b *testing.B) {
 	broker := newBroker(b)
 	apply(b, broker, paced("stripe", 1_000_000, 8))
@@ -37,8 +36,8 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// BenchmarkSyncAlways publishes from 64 goroutines, by turns with sync_interval: always and
-// without, to one server and to three that keep copies. The ratio is of the times.
+// BenchmarkSyncAlways publishes from 64 goroutines, alternately with sync_interval: always and
+// without, to one server and to three replicas. The ratio is of the times.
 func BenchmarkSyncAlways(b *testing.B) {
 	const rounds, publishers = 5, 64
 	publish := func(b *testing.B, p *Producer) {
@@ -86,7 +85,6 @@ func BenchmarkSyncAlways(b *testing.B) {
 	}
 }
 
-// BenchmarkPullAndAck takes jobs out as fast as they come.
 func BenchmarkPullAndAck(b *testing.B) {
 	broker := stored(b, make([]byte, 100))
 	l := open(b, broker, BacklogOptions{Policy: "stripe", Epoch: 1})
@@ -103,7 +101,6 @@ func BenchmarkPullAndAck(b *testing.B) {
 	}
 }
 
-// BenchmarkPull only takes over.
 func BenchmarkPull(b *testing.B) {
 	broker := stored(b, nil)
 	l := open(b, broker, BacklogOptions{Policy: "stripe", Epoch: 1})
@@ -116,7 +113,7 @@ func BenchmarkPull(b *testing.B) {
 	}
 }
 
-// BenchmarkLetters tells what is asked of b.N dead letters of 1 KiB, of a hundredth as many keys:
+// BenchmarkLetters measures operations on b.N dead letters of 1 KiB, of a hundredth as many keys:
 // -benchtime 1000000x for a million.
 func BenchmarkLetters(b *testing.B) {
 	broker := newBroker(b)
@@ -174,7 +171,7 @@ func page(l Letters, after uint64) error {
 	return err
 }
 
-// stored is a broker whose policy holds as many jobs as the benchmark asks for, in 1,000 buckets.
+// stored is a broker whose policy holds b.N jobs in 1,000 buckets.
 func stored(b *testing.B, body []byte) *Broker {
 	b.Helper()
 	broker := newBroker(b)

@@ -49,7 +49,7 @@ func TestLeanBacklog(t *testing.T) {
 	}
 }
 
-// TestALargeBacklogComesWithoutBodies: and what is published once it has come, with them.
+// Later jobs come with bodies.
 func TestALargeBacklogComesWithoutBodies(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1_000_000, 1))
@@ -77,8 +77,8 @@ func TestALargeBacklogComesWithoutBodies(t *testing.T) {
 	})
 }
 
-// TestBodiesAreReadTogether: many at a time, wherever they lie and however large they are, in their
-// order; those that are gone are left out.
+// Many bodies are read at a time, in order, regardless of size and position; missing jobs are
+// omitted.
 func TestBodiesAreReadTogether(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 1))
@@ -126,13 +126,13 @@ func TestBodiesAreReadTogether(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("read %v, want %v", got, want)
 	}
-	gone := len(wanted) - len(want) // each of which is asked for once more
+	gone := len(wanted) - len(want) // each of which is requested again
 	if n, _, err := requests.Pending(); err != nil || n > len(wanted)+gone {
 		t.Errorf("%d requests for %d jobs, %d of them gone: %v", n, len(wanted), gone, err)
 	}
 }
 
-// TestBodiesOfUnknownJobsAreAnError: jobs whose stream does not answer are not said to be gone.
+// Jobs whose stream does not answer are not reported as gone.
 func TestBodiesOfUnknownJobsAreAnError(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 1))
@@ -147,8 +147,7 @@ func TestBodiesOfUnknownJobsAreAnError(t *testing.T) {
 	}
 }
 
-// TestSlowReaderPausesPulling: more is stored than may wait in memory, the reader takes its time,
-// and nothing is dropped.
+// More is stored than may wait in memory, the reader is slow, and no delivery is lost.
 func TestSlowReaderPausesPulling(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100_000, 1))
@@ -175,14 +174,13 @@ func TestSlowReaderPausesPulling(t *testing.T) {
 	receive(t, l, jobs)
 }
 
-// TestBodiesInMemoryAreBounded: a pull ends early when what it brings is large, and the next one
-// goes on.
+// A pull ends early when its bodies are large, and the next one continues.
 func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1}) // empty stream: with bodies
 	body := string(make([]byte, 1<<20))
-	const jobs = manyBytes>>20 - 1 // more than a pull brings, and no reason to open it anew
+	const jobs = manyBytes>>20 - 1 // more than a pull brings, without a reason to reopen
 	for i := range jobs {
 		if _, err := request(t, b.nc, b.names.Jobs("stripe", job.Key(fmt.Sprint(i))), body,
 			nil); err != nil {
@@ -196,8 +194,7 @@ func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 	}
 }
 
-// TestJobsThatLookLikeTheServersWordAreRead: they have no body, and a header by which servers say
-// that there is no more.
+// Such jobs have no body, and a header by which servers end a batch.
 func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))

@@ -38,7 +38,7 @@ func TestBacklogBreaks(t *testing.T) {
 			}
 		},
 		"somebody else takes a delivery": func(t *testing.T, b *Broker, _ *nats.Conn) {
-			// As a lost one: the consumer has delivered it, and not to us.
+			// The consumer has delivered it to another subscriber.
 			thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
 			if err != nil {
 				t.Fatal(err)
@@ -75,14 +75,14 @@ func TestBacklogBreaks(t *testing.T) {
 	}
 }
 
-// TestLostTailIsNoticed: the last deliveries are lost and nothing follows that would show a gap.
+// The last deliveries are lost, and no later one shows a gap.
 func TestLostTailIsNoticed(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	publish(t, b, "stripe", "a", 3)
 	receive(t, l, 3)
-	// The server's view runs ahead of ours: a pull of somebody else's takes the next job.
+	// Another subscriber's pull takes the next job.
 	thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,6 @@ func TestLostTailIsNoticed(t *testing.T) {
 	}
 }
 
-// TestAnOutgrownBacklogTurnsBodiesOff, and loses no job by that.
 func TestAnOutgrownBacklogTurnsBodiesOff(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -124,8 +123,7 @@ func TestAnOutgrownBacklogTurnsBodiesOff(t *testing.T) {
 	})
 }
 
-// TestMemoryConsumerIsGoneAfterARestart pins why the owner opens its backlog again after a
-// reconnect, and that nothing is lost by that.
+// The owner must reopen its backlog after a reconnect, which loses no jobs.
 func TestMemoryConsumerIsGoneAfterARestart(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})

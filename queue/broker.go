@@ -1,5 +1,5 @@
 // Package queue defines Penstock's layout on NATS JetStream (DESIGN.md, section 4), and how jobs
-// enter (Producer), wait (Backlog) and leave (Done, Bury). It makes no decisions about rates.
+// enter (Producer), wait (Backlog) and leave (Done, Bury). It does not decide on rates.
 package queue
 
 import (

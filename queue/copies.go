@@ -11,17 +11,17 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// One server's copy of a replicated stream can lack jobs that the others have: nats-server 2.15.2
-// records deletions that a server catches up with only in an index. When it is killed later, it may
-// rebuild its copy with those jobs in it again; a bucket above max_msgs_per_subject then loses its
-// oldest, even with sync_interval: always. No server notices:
+// One server's copy of a replicated stream can lack jobs of the other copies: nats-server 2.15.2
+// records deletions during catch-up only in an index. When the server is killed later, it may
+// rebuild its copy with those jobs; a bucket above max_msgs_per_subject then loses its oldest, even
+// with sync_interval: always. No server detects that:
 //
 //   - A new consumer begins, on all servers, at the first sequence of its first leader.
 //   - It leaves out what the stream's leader lacks.
 //   - What it left out counts as acknowledged, so the next leader deletes it everywhere.
 //
-// So a consumer that begins too late is recreated before it delivers, and no server is accepted as
-// leader that has less than the former consumer still waits for.
+// A consumer that begins too late is therefore recreated before it delivers, and a server is
+// accepted as leader only if it has all jobs that the former consumer still waits for.
 
 var errBeginsLate = errors.New("the consumer begins after the first job of the stream")
 
@@ -61,8 +61,8 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	}
 }
 
-// whole checks that the new consumer begins with the first job of the stream, per the server that
-// now leads both. Its first leader may be ahead for a moment.
+// whole checks that the new consumer begins with the first job of the stream, according to the
+// server that now leads both. Its first leader may be ahead briefly.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
@@ -90,8 +90,9 @@ func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) b
 	return stream.Msgs > 0 && consumer.Delivered.Stream >= stream.FirstSeq
 }
 
-// passOver has other servers lead the stream until one has all jobs that the former consumer waits
-// for. If none has, they were acknowledged just before, and the one with the most stays.
+// passOver moves the stream's leadership until a server has all jobs that the former consumer waits
+// for. If none has, the jobs were acknowledged just before, and the server with the most jobs
+// stays.
 func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) error {
 	if cluster == nil {
 		return nil

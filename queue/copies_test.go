@@ -19,12 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// copyOf is what one server holds of a stream.
 func (c *cluster) copyOf(i int, stream string) (state server.StreamState) {
 	c.t.Helper()
 	z, err := c.servers[i].Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
-		return state // it has just come back
+		return state // it has just returned
 	}
 	for _, account := range z.AccountDetails {
 		for _, s := range account.Streams {
@@ -36,7 +35,6 @@ func (c *cluster) copyOf(i int, stream string) (state server.StreamState) {
 	return state
 }
 
-// leads makes a server the leader of a stream.
 func (c *cluster) leads(i int, stream string) {
 	c.t.Helper()
 	request := map[string]any{"placement": map[string]string{"preferred": c.options[i].ServerName}}
@@ -55,7 +53,7 @@ func (c *cluster) leads(i int, stream string) {
 	})
 }
 
-// A consumer's place before its first delivery is the sequence before the one that it begins with.
+// Before its first delivery a consumer's position is its first sequence minus one.
 func TestAConsumerThatBeginsLateIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		jobs, first, place uint64
@@ -77,7 +75,7 @@ func TestAConsumerThatBeginsLateIsKnown(t *testing.T) {
 	}
 }
 
-// On a busy machine the answer may be late. Taken for nothing, it lets a copy that lacks jobs pass.
+// On a busy machine the answer may be late. Without it, a copy that lacks jobs would be accepted.
 func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true})
@@ -116,10 +114,9 @@ func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	}
 }
 
-// A server that was away catches up with what was deleted meanwhile, is killed and comes back, and
-// lacks jobs from then on that wait elsewhere. These are delivered nevertheless, whichever server
-// leads. An old job waits at the front of a full bucket, as one of low priority does. Syncing each
-// write does not prevent it.
+// A server that was down catches up with deletions, is killed and restarts; its copy then lacks
+// jobs that wait elsewhere. All jobs are still delivered, whichever server leads. An old job waits
+// at the front of a full bucket, like one of low priority. Syncing each write does not prevent it.
 func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 	c := newCluster(t, true)
 	b := c.broker
@@ -175,7 +172,7 @@ func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 		return err == nil && info.State.Msgs == capacity-done
 	})
 	fill(done)
-	for _, back := range []bool{false, true} { // what they stop with is what the third is told
+	for _, back := range []bool{false, true} { // the state at which they stop is the third's
 		for i := range c.servers {
 			switch {
 			case i == killed:
@@ -189,7 +186,7 @@ func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 	c.start(killed)
 	full := server.StreamState{Msgs: capacity, LastSeq: capacity + done}
 	waittest.Until(t, "the third has caught up", same(killed, full))
-	var files string // as they are when a process is killed
+	var files string // as after a kill
 	waittest.Until(t, "its files are copied, and none went meanwhile", func() bool {
 		files = t.TempDir()
 		err := os.CopyFS(files, os.DirFS(c.options[killed].StoreDir))

@@ -93,7 +93,7 @@ func (e *PolicyInUseError) Error() string {
 
 // CloseQueue closes the door of a policy's queue and calls mark, which records that the policy
 // ends; if mark fails, it opens the door again. If the queue holds jobs, it fails with
-// [*PolicyInUseError], unless even says that the caller drops them.
+// [*PolicyInUseError], unless even is set because the caller drops them.
 func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	mark func(context.Context) error) error {
 	return b.locked(ctx, name, func(ctx context.Context) (err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestDropBucketInLittleTime: what was looked at when the caller's time was up is dropped, or a
-// server that is slow to answer would never let go of a job, however often it is asked.
+// Jobs that were read are dropped even after the caller's deadline; otherwise repeated calls to a
+// slow server would never drop a job.
 func TestDropBucketInLittleTime(t *testing.T) {
 	server := natstest.Start(t, embedded.Options{})
 	b, watcher := brokerOver(t, natstest.Connect(t, server)), natstest.Connect(t, server)

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// BenchmarkEnd reads b.N jobs in order and takes each out of its stream, by turns in two ways: by
+// BenchmarkEnd reads b.N jobs in order and removes each from its stream, alternately by
 // acknowledgements on a work queue, as backlogs do, and by deleting messages from a stream with
 // limits retention. The ratio is of the jobs per second.
 func BenchmarkEnd(b *testing.B) {
@@ -107,7 +107,6 @@ func endByDelete(b *testing.B, broker *Broker) time.Duration {
 	return time.Since(began)
 }
 
-// publishAll stores b.N jobs in 1,000 buckets.
 func publishAll(b *testing.B, broker *Broker, subject string, body []byte) {
 	b.Helper()
 	for i := range b.N {

@@ -17,7 +17,7 @@ var (
 	ErrStreamFull = jsapi.ErrStreamFull
 	// ErrMostJobs is an ErrStreamFull because of the number of jobs.
 	ErrMostJobs = jsapi.ErrMostJobs
-	// ErrStorage: JetStream has no room. It is an ErrUnavailable after which nothing was stored.
+	// ErrStorage: JetStream has no room. It is an ErrUnavailable without a stored job.
 	ErrStorage = jsapi.ErrStorage
 	// ErrTooLarge: a job exceeds the limit of the server or the stream.
 	ErrTooLarge = jsapi.ErrTooLarge
@@ -28,7 +28,7 @@ var (
 	ErrNotFound = jsapi.ErrNotFound
 	// ErrUnavailable: no answer came in time. The request may have been carried out.
 	ErrUnavailable = jsapi.ErrUnavailable
-	// ErrNotSent is in the chain of an ErrUnavailable if nothing was sent.
+	// ErrNotSent is in the chain of an ErrUnavailable if the request was not sent.
 	ErrNotSent = errors.New("not sent")
 	// ErrOtherPayload: the Idempotency-Key was used with a different payload.
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")

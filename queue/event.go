@@ -164,7 +164,7 @@ type Event struct {
 	Reason     string   `json:"reason,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Progress   string   `json:"progress,omitempty"`
-	// PauseMS is how long the bucket starts nothing: the target throttled (0: without a duration)
+	// PauseMS is how long the bucket starts no jobs: the target throttled (0: without a duration)
 	// or reported an exhausted quota.
 	PauseMS int64   `json:"pause_ms,omitempty"`
 	Outflow float64 `json:"outflow,omitempty"`
@@ -172,7 +172,7 @@ type Event struct {
 	All bool `json:"all,omitempty"`
 
 	// At is the time of the last check before a start, by the drainer's clock, Cost and Costs are
-	// the start's where not 1, Used are those that the attempt reported.
+	// the start's unless 1, Used are the attempt's.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`

@@ -25,17 +25,17 @@ func TestEventsWithoutListenersAreNotSent(t *testing.T) {
 	for _, step := range []struct {
 		at        time.Duration
 		published int
-		denied    bool // the server answers that nobody listens
+		denied    bool // the server reports no listeners
 	}{
 		{0, 1000, true},              // not known yet
-		{gatePeriod, gateFree, true}, // nobody
-		// somebody came: heard of when the period is over
+		{gatePeriod, gateFree, true}, // without a listener
+		// a listener that is noticed after the period
 		{2 * gatePeriod, gateFree, false},
 		{3 * gatePeriod, 1000, false},                // all of it
-		{4 * gatePeriod, 1000, true},                 // he left
-		{5 * gatePeriod, gateFree, true},             // which the next period knows
-		{6*gatePeriod + time.Second, 1000, true},     // somebody may have come in the pause
-		{7*gatePeriod + time.Second, gateFree, true}, // and has not
+		{4 * gatePeriod, 1000, true},                 // it left
+		{5 * gatePeriod, gateFree, true},             // noticed in the next period
+		{6*gatePeriod + time.Second, 1000, true},     // a listener may have come in the pause
+		{7*gatePeriod + time.Second, gateFree, true}, // but has not
 	} {
 		published, asked := count(step.at, 1000)
 		if published != step.published || asked != 1 {

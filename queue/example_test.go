@@ -22,7 +22,7 @@ var stripe = policy.Policy{
 	Partitions: 1,
 }
 
-// A broker makes the streams, and tells how much waits in them.
+// A broker creates the streams, and counts the waiting jobs.
 func ExampleNewBroker() {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {
@@ -53,7 +53,7 @@ func ExampleNewBroker() {
 	}
 	subject := broker.Names().Jobs("stripe", key)
 	fmt.Println(subject)
-	// Any NATS client can publish there; the server refuses what the bucket does not hold.
+	// Any NATS client can publish there; the server refuses jobs beyond the capacity.
 	for range 3 {
 		answer, err := nc.Request(subject, []byte("charge"), time.Minute)
 		if err != nil {
@@ -71,7 +71,8 @@ func ExampleNewBroker() {
 	// 2 <nil>
 }
 
-// A producer tells a full bucket from a repeat, and the owner of the partition finishes the jobs.
+// A producer distinguishes a full bucket from a repeat, and the owner of the partition finishes the
+// jobs.
 func ExampleBroker_NewProducer() {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {

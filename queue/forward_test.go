@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestForbiddenForwardsMakeAJobMalformed: "Penstock-Forward-Nats-Rollup: all" emptied the
-// stream that a target was.
+// "Penstock-Forward-Nats-Rollup: all" once emptied a target's stream.
 func TestForbiddenForwardsMakeAJobMalformed(t *testing.T) {
 	for _, name := range []string{"Nats-Rollup", "nats-msg-id", "Penstock-Job", "Status", "Host",
 		"Connection", "x-forwarded-for",
@@ -29,8 +28,7 @@ func TestForbiddenForwardsMakeAJobMalformed(t *testing.T) {
 	}
 }
 
-// TestAmbiguousPaths: what a server, or a proxy in front of it, may take for the
-// way up, or for the end of the path, is refused.
+// Servers and proxies may interpret such paths as parent directories or cut them.
 func TestAmbiguousPaths(t *testing.T) {
 	for _, path := range []string{
 		`/a\..\b`, `/a%5c..%5Cb`, "/a/..;/b", "/a/..;x=1/b", "/a/.;/b", "/a/%2e%2e%3b/b", "/a%00",

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What a header of a job says lies within its bounds, and neither the case of its name, nor blanks
-// around its value, nor the other header change it.
+// Values of a job's headers are within bounds, and neither the case of a name, nor blanks around a
+// value, nor other headers change them.
 func FuzzParseHeader(f *testing.F) {
 	for name, value := range map[string]string{
 		job.HeaderVersion: "1", job.HeaderDeadline: "1d12h",
@@ -63,7 +63,7 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
 }
 
-// A path of a job stays where it is appended, however often it is unescaped on its way.
+// A path stays below the URL to which it is appended, even if it is unescaped several times.
 func FuzzParsePath(f *testing.F) {
 	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a",
 		"/\\host", "/..%5cx", "/a/..;/b", "/%00", "/%252e%252e/",
@@ -101,15 +101,14 @@ func FuzzParsePath(f *testing.F) {
 	})
 }
 
-// stable reads data as a T, if it can be, and fails if what is then written is read as anything
-// else.
+// stable decodes data as a T, if possible, and fails unless the value round-trips.
 func stable[T any](t *testing.T, data []byte) (value T, ok bool) {
 	t.Helper()
 	if json.Unmarshal(data, &value) != nil {
 		return value, false
 	}
 	written, err := json.Marshal(value)
-	if err != nil { // of a time that no JSON can hold
+	if err != nil { // a time that JSON cannot hold
 		return value, false
 	}
 	var again T
@@ -122,7 +121,7 @@ func stable[T any](t *testing.T, data []byte) (value T, ok bool) {
 	return value, true
 }
 
-// Questions to valves, their answers, and events are read as they were written.
+// Questions to valves, their answers, and events round-trip.
 func FuzzValveMessages(f *testing.F) {
 	ms, position := int64(7), 3
 	for _, seed := range []any{
@@ -148,7 +147,6 @@ func FuzzValveMessages(f *testing.F) {
 	})
 }
 
-// The name of a consumer says whose it is.
 func FuzzConsumerName(f *testing.F) {
 	names, err := NewNames("")
 	if err != nil {
@@ -171,7 +169,7 @@ func FuzzConsumerName(f *testing.F) {
 	})
 }
 
-// What the server says of a stored message counts, whatever header block its publisher gave it.
+// The server's headers of a stored message take precedence over its publisher's.
 func FuzzServersHeaders(f *testing.F) {
 	for _, seed := range []string{
 		"", "A: b\r\n", "Nats-Sequence: 8\r\nNats-Subject: penstock.queue.p.0.x\r\n",
@@ -190,8 +188,7 @@ func FuzzServersHeaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, publishers string) {
 		for line := range strings.Lines(publishers) {
 			if strings.TrimRight(line, "\r\n") == "" {
-				// here the block ends for a client. Of a job that is read so, nothing is used but
-				// the body
+				// clients read the block up to here, and use only the body
 				return
 			}
 		}
@@ -201,11 +198,11 @@ func FuzzServersHeaders(f *testing.F) {
 			publishers, subject, stored.Format(time.RFC3339Nano))
 		header, err := nats.DecodeHeadersMsg([]byte(block))
 		if err != nil {
-			return // the client leaves such a block out
+			return // the client omits such a block
 		}
 		m, ok := jsapi.ReadDirect(&nats.Msg{Header: header})
 		if !ok {
-			return // the leader is asked, who answers in another form
+			return // the leader answers in another form
 		}
 		a := b.arrived(m, true)
 		if a.Seq != 7 || a.Key != "key" || a.Partition != 3 || !a.Stored.Equal(stored) ||
@@ -215,7 +212,6 @@ func FuzzServersHeaders(f *testing.F) {
 	})
 }
 
-// A record of how a job ended is read as it was written.
 func FuzzEnded(f *testing.F) {
 	data, err := json.Marshal(job.Ended{V: job.FormatVersion, How: job.EndDead, Letter: 5, Job: 6,
 		Accepted: time.Unix(1, 2), Sum: "x"})

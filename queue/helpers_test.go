@@ -28,7 +28,7 @@ func brokerOver(t testing.TB, nc *nats.Conn) *Broker {
 	return b
 }
 
-// newBroker is a broker over a server of its own.
+// newBroker is a broker over a separate server.
 func newBroker(t testing.TB) *Broker {
 	t.Helper()
 	return brokerOver(t, natstest.New(t))
@@ -52,7 +52,7 @@ func mustKey(t testing.TB, raw string) job.Key {
 	return k
 }
 
-// request publishes as any NATS client would and returns JetStream's answer.
+// request publishes as a plain NATS client, and returns JetStream's answer.
 func request(t testing.TB, nc *nats.Conn, subject, body string,
 	header nats.Header) (jsapi.PubAck, error) {
 	t.Helper()
@@ -88,7 +88,7 @@ func flood(t testing.TB, b *Broker, n int) {
 	})
 }
 
-// opened is a backlog with what came from it and no test has asked for yet.
+// opened is a backlog with its unread updates.
 type opened struct {
 	*Backlog
 	arrived   []job.Arrived
@@ -110,14 +110,14 @@ func open(t testing.TB, b *Broker, o BacklogOptions) *opened {
 	return &opened{Backlog: l}
 }
 
-// abandon closes a backlog that nobody waits for.
+// abandon closes a backlog without waiting.
 func abandon(l *Backlog) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.Close(ctx)
 }
 
-// until takes what comes until a condition holds.
+// until reads updates until a condition holds.
 func (l *opened) until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
@@ -137,14 +137,12 @@ func (l *opened) until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// take returns what has arrived so far.
 func (l *opened) take() []job.Arrived {
 	arrived := l.arrived
 	l.arrived = nil
 	return arrived
 }
 
-// receive waits for n arrivals.
 func receive(t testing.TB, l *opened, n int) []job.Arrived {
 	t.Helper()
 	l.until(t, fmt.Sprintf("waiting for %d arrivals", n), func() bool {
@@ -160,7 +158,6 @@ func receive(t testing.TB, l *opened, n int) []job.Arrived {
 	return got
 }
 
-// confirm waits until n acknowledgements are confirmed.
 func confirm(t testing.TB, l *opened, n int) map[uint64]bool {
 	t.Helper()
 	l.until(t, fmt.Sprintf("waiting for %d confirmations", n), func() bool {
@@ -177,7 +174,6 @@ func confirm(t testing.TB, l *opened, n int) map[uint64]bool {
 	return got
 }
 
-// bodyOf reads a job with its body.
 func bodyOf(t testing.TB, l *opened, seq uint64) job.Arrived {
 	t.Helper()
 	found, err := l.Bodies(natstest.Context(t), []uint64{seq})
@@ -187,7 +183,7 @@ func bodyOf(t testing.TB, l *opened, seq uint64) job.Arrived {
 	return found[0]
 }
 
-// sweepOf receives until the sweep has ended, and returns what came before.
+// sweepOf receives until the sweep has ended, and returns the jobs so far.
 func sweepOf(t testing.TB, l *opened) []job.Arrived {
 	t.Helper()
 	l.until(t, "waiting for the sweep's end", func() bool { return l.swept || l.broken != nil })

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// cluster is three servers in this process, each of which can stop and come back.
+// cluster is three servers in this process, which can stop and restart.
 type cluster struct {
 	t       testing.TB
 	options []*server.Options
@@ -98,7 +98,6 @@ func (c *cluster) stop(i int) {
 	c.servers[i].WaitForShutdown()
 }
 
-// follower is a server that does not lead a stream.
 func (c *cluster) follower(stream string) int {
 	c.t.Helper()
 	for i := range c.servers {
@@ -110,9 +109,8 @@ func (c *cluster) follower(stream string) int {
 	return 0
 }
 
-// TestAServerThatCameBackShowsNoOldState opens backlogs while a server catches up with what it
-// missed: jobs that were added and others that went. What comes before the end of a sweep is what
-// is stored.
+// TestAServerThatCameBackShowsNoOldState opens backlogs while a server catches up with added and
+// deleted jobs. Until the end of a sweep a backlog delivers exactly the stored jobs.
 func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	c := newCluster(t, false)
 	b := c.broker
@@ -123,7 +121,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			var err error
-			if i%1000 == 999 { // not faster than it is stored
+			if i%1000 == 999 { // at most as fast as they are stored
 				_, err = request(t, b.nc, b.names.Jobs("stripe", key), string(body), nil)
 			} else {
 				err = b.nc.Publish(b.names.Jobs("stripe", key), body)
@@ -152,7 +150,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		return err == nil
 	})
 	write("stripe", "new", 100, 300)
-	write("other", string(body), 0, 500) // so that there is something to catch up with
+	write("other", string(body), 0, 500) // something to catch up with
 	fill("stays", many)
 	var info *jetstream.StreamInfo
 	answered := func(ask func() error) { // three servers on a busy machine may have no leader
@@ -204,7 +202,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 			t.Errorf("watched %d records, %d of them new; there are 300, and 200", synced, now)
 		}
 	}
-	abandoned, cancel := context.WithCancel(t.Context()) // such a backlog has nobody to wait for
+	abandoned, cancel := context.WithCancel(t.Context()) // such a backlog need not be waited for
 	cancel()
 	for epoch, sweeps := uint64(1), 0; sweeps < 4; epoch++ {
 		l := &opened{}
@@ -215,7 +213,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 			return err == nil
 		})
 		l.until(t, "the sweep ends", func() bool { return l.swept || l.broken != nil })
-		if l.broken != nil { // a pull met no leader; the owner would open it again, and so on
+		if l.broken != nil { // a pull met no leader; the owner would reopen it
 			t.Logf("epoch %d: %v", epoch, l.broken)
 			_ = l.Close(abandoned)
 			continue

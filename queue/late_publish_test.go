@@ -16,13 +16,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// detour dials connections whose bytes can be kept back: as when the server at the other end stands
-// still, and the client goes to another one.
+// detour dials connections whose bytes can be held, as when the server stalls and the client
+// reconnects to another one.
 type detour struct {
 	mu    sync.Mutex
 	last  net.Conn
 	held  bool
-	bytes []byte // written to last since
+	bytes []byte // written to the last connection since
 }
 
 func (d *detour) Dial(network, address string) (net.Conn, error) {
@@ -44,7 +44,7 @@ func (d *detour) hold() {
 	d.held = true
 }
 
-// release lets the bytes that were kept back arrive.
+// release delivers the held bytes.
 func (d *detour) release() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,14 +71,13 @@ func (c *detoured) Close() error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	if c.d.held && c.d.last == c.Conn {
-		return c.Conn.SetReadDeadline(time.Unix(1, 0)) // the client is gone, what it wrote is not
+		return c.Conn.SetReadDeadline(time.Unix(1, 0)) // the client is gone, its bytes are not
 	}
 	return c.Conn.Close()
 }
 
-// TestAFullBucketIsUncertainAfterAnUnansweredAttempt: a server stood still with the publish
-// in its socket; the client went to another one, where the bucket was full; then a place became
-// free, and the first publish was read.
+// A server stalled with the publish in its socket; the client went to another one, where the bucket
+// was full; then a place became free, and the first publish was read.
 func TestAFullBucketIsUncertainAfterAnUnansweredAttempt(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})

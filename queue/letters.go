@@ -202,7 +202,7 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 		return true, nil
 	}
 	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
-		// A refusal says that another caller deleted it. Without an answer it was probably this
+		// A refusal means that another caller deleted it. Without an answer it was probably this
 		// one.
 		return !jsapi.IsRefusal(err), nil
 	}

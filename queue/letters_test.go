@@ -31,7 +31,6 @@ func bury(t *testing.T, b *Broker, d DeadLetter) uint64 {
 	return info.State.LastSeq
 }
 
-// letterIDs lists what is left of a policy's dead letters.
 func letterIDs(t *testing.T, b *Broker, policy string) []uint64 {
 	t.Helper()
 	letters, err := b.Letters(policy).List(natstest.Context(t), 0, 100)
@@ -127,7 +126,6 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// jobs reads all that a policy's stream holds.
 func jobs(t *testing.T, b *Broker, policy string) []job.Arrived {
 	t.Helper()
 	info, err := b.js.StreamInfo(natstest.Context(t), b.names.Stream(policy), "")
@@ -264,8 +262,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayNotTheSameAsAnIdempotencyKey: an accepted job must not make a replay look like its
-// repeat.
+// The idempotency key of an accepted job must not make a replay a repeat.
 func TestReplayNotTheSameAsAnIdempotencyKey(t *testing.T) {
 	for _, key := range []string{"replay", "/replay", "%!replay", ".", ""} {
 		k, err := job.EncodeKey(key)
@@ -309,8 +306,7 @@ func TestReplayAll(t *testing.T) {
 	}
 }
 
-// TestLettersOfAKeyAreFoundAmongMany: without those of other keys being read, those included whose
-// name begins as its own.
+// Letters of other keys are not read, even if their name begins with the key's.
 func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
@@ -333,7 +329,7 @@ func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	if r != (Replayed{Replayed: 2}) || err != nil {
 		t.Errorf("replayed %+v, %v", r, err)
 	}
-	asked, _, err := consumers.Pending() // they came before what they made was answered
+	asked, _, err := consumers.Pending() // they came before the answer to their creation
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +366,7 @@ func TestStoredJob(t *testing.T) {
 	}
 }
 
-// A stream may have no leader for seconds, for which a request may have time.
+// A stream may have no leader for seconds, shorter than a request's deadline.
 func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
 	server := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, server))

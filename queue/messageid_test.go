@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestTwoTenantsNeverShareAMessageID: a key ended where an Idempotency-Key may go on, so that the
-// second of these jobs was taken for a repeat of the first, and never ran.
+// Keys once had no delimiter, and the second of these jobs was taken for a repeat of the first, and
+// never ran.
 func TestTwoTenantsNeverShareAMessageID(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("slow", 10, 8))
@@ -28,8 +28,7 @@ func TestTwoTenantsNeverShareAMessageID(t *testing.T) {
 	}
 }
 
-// TestTheHashOfAnIdempotencyKeyCannotBeForged: a key that reads like the hash of another was that
-// other's message id.
+// A key in the form of another's hash once had its message id.
 func TestTheHashOfAnIdempotencyKeyCannotBeForged(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	sum := sha256.Sum256([]byte(long))
@@ -39,8 +38,8 @@ func TestTheHashOfAnIdempotencyKeyCannotBeForged(t *testing.T) {
 	}
 }
 
-// FuzzMessageIDsBelongToOneJob: two different pairs of bucket and Idempotency-Key never share a
-// message id, none is a replay's or a chained job's, and every one survives a header line.
+// Message ids are distinct for different pairs of bucket and Idempotency-Key, differ from replays'
+// and chained jobs', and are valid header values.
 func FuzzMessageIDsBelongToOneJob(f *testing.F) {
 	f.Add("tenant", "b/order-1", "tenant/b", "order-1")
 	f.Add("a", " b", "a b", "b")

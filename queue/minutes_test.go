@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// What several processes counted is the sum of it, minute by minute, whether or not anybody listens
-// to events; of depths it is the largest.
+// Counts of several processes are added, minute by minute, with and without listeners of events; of
+// depths the maximum counts.
 func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	ctx := natstest.Context(t)
 	a := newBroker(t)
@@ -29,7 +29,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 		b.KeepMinutes()
 		now = now.Add(time.Duration(minutes) * time.Minute)
 	}
-	const many = 3 * gateFree // of which most are not published, because nobody listens
+	const many = 3 * gateFree // mostly not published, because there is no listener
 	for range many {
 		a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
 	}
@@ -45,7 +45,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	b.Count("mail", CountRefused, 3)
 	b.Count("mail", CountLateMS, 1500)
 	pass(1)
-	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"}) // of the minute that is not over
+	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"}) // of the current minute
 	a.KeepMinutes()
 	day, err := b.Day(ctx, "mail")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkTell is what an event costs to which nobody listens, with its counts.
+// BenchmarkTell measures an event without listeners, with its counts.
 func BenchmarkTell(b *testing.B) {
 	broker := newBroker(b)
 	for b.Loop() {

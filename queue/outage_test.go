@@ -17,9 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt: attempts that nobody answers end the
-// asking for their policy's stream, and for no other; one publish a second finds out that it
-// answers again.
+// Unanswered attempts stop publishes to their policy's stream only; then one publish a second
+// checks if it answers again.
 func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -32,7 +31,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("well", 100, 1))
-	// Somebody hears the jobs of a stream and does not say so, as a server that stalls.
+	// A subscriber takes the jobs of a stream without answering, like a stalled server.
 	var mu sync.Mutex
 	heard, answer := 0, false
 	if _, err := nc.Subscribe("penstock.jobs.ill.>", func(m *nats.Msg) {
@@ -84,7 +83,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 		_, err := p.Publish(natstest.Context(t), ill)
 		return err == nil
 	})
-	for range 3 { // no more than one probe is needed
+	for range 3 { // one probe suffices
 		if _, err := p.Publish(natstest.Context(t), ill); err != nil {
 			t.Errorf("after the outage: %v", err)
 		}
@@ -95,8 +94,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	}
 }
 
-// TestAPublishWithoutAConnectionFailsAfterAShortPatience: and once that is known, at once; nothing
-// was sent.
+// Once the outage is known, publishes fail at once, unsent.
 func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
@@ -110,7 +108,7 @@ func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 	}
 	s.Shutdown()
 	waittest.Until(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
-	for range 100 { // of five seconds each, they would not end in time
+	for range 100 { // at five seconds each, they would not end in time
 		if _, err := p.Publish(natstest.Context(t), job); !errors.Is(err, ErrUnavailable) ||
 			!errors.Is(err, ErrNotSent) {
 			t.Fatalf("got %v, want ErrUnavailable and ErrNotSent", err)
@@ -123,8 +121,7 @@ func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 	})
 }
 
-// TestNoRoomAfterAnUnknownAttempt: that there is no room says that nothing was stored only if no
-// attempt before may have stored the job.
+// Lack of room proves that the job is not stored only if no earlier attempt may have stored it.
 func TestNoRoomAfterAnUnknownAttempt(t *testing.T) {
 	b := newBroker(t)
 	const noRoom, inFlight = `{"error":{"code":503,"err_code":10023}}`,

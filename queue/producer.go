@@ -84,7 +84,7 @@ type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
 	learnt     time.Time // partitions
-	asked      time.Time // in vain
+	asked      time.Time // without success
 
 	diagnosis error // of no responders
 	diagnosed time.Time
@@ -208,7 +208,7 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 			}
 			return jsapi.PubAck{}, err
 		case errors.Is(err, nats.ErrNoResponders) || ctx.Err() != nil:
-			// A closed door, or a caller that left, says nothing about the stream.
+			// A closed door, or a caller that left, is no evidence about the stream.
 		case jsapi.IsRefusal(err):
 			p.outages.answered(s.Policy)
 		default:
@@ -348,7 +348,7 @@ func storedHeader(s Submission) nats.Header {
 }
 
 // messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>"; encoded keys have
-// no spaces. A key that is long, would not survive a header line, or looks like a hash is hashed.
+// no spaces. A key that is long, is invalid in a header line, or looks like a hash is hashed.
 func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {

@@ -94,7 +94,7 @@ func TestPublishIdempotently(t *testing.T) {
 	if _, err := p.Publish(natstest.Context(t), j); !errors.Is(err, ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	// The refused one has not used its id up.
+	// The refused job's id can be used again.
 	l := open(t, b,
 		BacklogOptions{Policy: "stripe", Partition: job.Partition("penstock.jobs.stripe.b", 8),
 			Partitions: 8, Epoch: 1})
@@ -176,7 +176,7 @@ func TestPublishToAFullStream(t *testing.T) {
 	}
 }
 
-// TestPublishWaitsAtAClosedDoor: a door that is closed for a moment is not a missing policy.
+// A door that is closed briefly is not a missing policy.
 func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 1)
@@ -201,8 +201,8 @@ func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	}
 }
 
-// TestPublishIsRepeated: no answer at all, an answer that the same id is still under way, and then
-// a duplicate, which is our own: one job, and not a repeat of the caller's.
+// Without an answer, after an answer that the id is still in progress, and with a duplicate that
+// the producer itself caused: one job, not reported as a repeat.
 func TestPublishIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -238,8 +238,7 @@ func TestPublishIsRepeated(t *testing.T) {
 	}
 }
 
-// TestPublishIsRepeatedOverAReconnect: a server that stops and starts again between publish and
-// answer costs patience, not jobs and not duplicates.
+// A server that restarts between publish and answer costs time, but neither jobs nor duplicates.
 func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 	t.Parallel()
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
@@ -275,7 +274,7 @@ func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 	}
 }
 
-// TestMaxInFlight: more publishes than places wait, and leave when their time is up.
+// Publishes beyond the bound wait, until their deadline.
 func TestMaxInFlight(t *testing.T) {
 	b := newBroker(t)
 	p := b.NewProducer(ProducerOptions{})
@@ -290,7 +289,7 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
-// The body of a publish that was given up is its caller's again.
+// The caller may reuse the body of a publish that was given up.
 func TestAGivenUpPublishIsNotRead(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 8))

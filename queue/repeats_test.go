@@ -15,8 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestARepeatGetsTheOutcomeOfItsJob: whatever had become of it, a repeat was answered like a job
-// that is to run.
+// The answer depends on the end of the first job.
 func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -31,10 +30,10 @@ func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		ended  *job.Ended // nil: the job waits, or nothing is known of it
+		ended  *job.Ended // nil: the job waits, or has no record
 		gone   bool
 		how    job.End // of the refusal
-		letter uint64  // likewise
+		letter uint64  // of the refusal
 		seq    uint64  // of the receipt; 0: the first's
 	}{
 		{name: "waits"},
@@ -78,7 +77,6 @@ func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	}
 }
 
-// TestAnotherPayloadIsNoRepeat: it was answered as if it had been accepted.
 func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -101,7 +99,7 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 			t.Errorf("another %s: %+v, %v", name, r, err)
 		}
 	}
-	// A plain NATS client that gives the id of the key has no sum of its payload.
+	// A plain NATS client may send the key's id without a sum of its payload.
 	header := nats.Header{"Nats-Msg-Id": {"a order-2"}}
 	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "x", header); err != nil {
 		t.Fatal(err)
@@ -114,7 +112,7 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	if _, err := p.Publish(ctx, plain); !errors.Is(err, ErrOtherPayload) {
 		t.Errorf("another payload than what was published over NATS: %v", err)
 	}
-	// Of a job that has ended its sum is left.
+	// The sum of an ended job is kept.
 	done := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-3", Body: []byte("x")}
 	receipt, err := p.Publish(ctx, done)
 	if err != nil {
@@ -134,7 +132,6 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	}
 }
 
-// TestTheDuplicateWindowIsThePolicys: it was 2 minutes for all.
 func TestTheDuplicateWindowIsThePolicys(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 1)

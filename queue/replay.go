@@ -24,7 +24,7 @@ const replayPrefix = "%!replay/"
 
 const lettersPage = 500
 
-// Replay submits a dead letter as a new job of its bucket, past a door policy's limiter, and
+// Replay submits a dead letter as a new job of its bucket, bypassing a door policy's limiter, and
 // deletes the letter when the job is stored. The job keeps its headers and the Idempotency-Key of
 // its runs. A past deadline is dropped; a deadline given as a duration counts from now, a
 // Penstock-Not-Before from the first acceptance. Within the policy's duplicate window, repeating it
@@ -124,8 +124,8 @@ type Replayed struct {
 	Unfit    int // stayed: see ErrUnfit
 }
 
-// ReplaySome replays, in order, the selected dead letters that exist now, so that a job that fails
-// at once is not replayed forever. It skips the rest of a full bucket. After an error the result
+// ReplaySome replays, in order, the selected dead letters that exist now: a job that fails at once
+// must not be replayed forever. It skips the rest of a full bucket. After an error the result
 // covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
 	some DeadLetterFilter) (r Replayed, err error) {

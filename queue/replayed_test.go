@@ -11,9 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestAReplayKeepsTheKeyThatItsRunsCarried: a job without an Idempotency-Key goes to its target
-// with one made of its sequence. As a replay it had another sequence, and so another key: a charge
-// that had timed out was charged again.
+// A job without an Idempotency-Key has a key made of its sequence at its target. With the replay's
+// new sequence, a charge that had timed out was once charged again.
 func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -39,8 +38,7 @@ func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	}
 }
 
-// TestAReplayDoesNotWaitAgain: a Penstock-Not-Before that had been waited for was counted anew,
-// from the replay.
+// A Penstock-Not-Before must not count again from the replay.
 func TestAReplayDoesNotWaitAgain(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -63,8 +61,6 @@ func TestAReplayDoesNotWaitAgain(t *testing.T) {
 	}
 }
 
-// TestReplaysAtOnceCountEachLetterOnce: everyone who replayed a policy's letters at the same time
-// counted all of them.
 func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -95,7 +91,7 @@ func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	}
 }
 
-// TestADeadlineInTheYear1HasPassed: the zero time was taken for no deadline at all.
+// The zero time must not mean "no deadline" here.
 func TestADeadlineInTheYear1HasPassed(t *testing.T) {
 	a := job.ParseHeader(nats.Header{"Penstock-Deadline": {"0001-01-01T00:00:00Z"}}, time.Now())
 	if a.Malformed != nil || a.Deadline.IsZero() || a.Deadline.After(time.Now()) {

@@ -103,7 +103,7 @@ func (r *replies) deliver(subject string, a answered) {
 	}
 }
 
-// forget ignores a late reply. Afterwards its message is no longer read.
+// forget discards a late reply. Afterwards its message is no longer read.
 func (w *reply) forget() {
 	r := w.from
 	r.mu.Lock()

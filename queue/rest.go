@@ -12,7 +12,7 @@ import (
 
 // A backlog whose policy has no jobs rests: it keeps its consumer, which keeps former owners out,
 // but has no goroutine or timer. A subscription for one message to the policy's subject ends the
-// rest; the job comes by the next pull.
+// rest; the next pull delivers the job.
 //
 //	pulls ── a look finds no job ─► pulls, and listens ── the next one too ─► rests ─┐
 //	  ▲                                                                                │

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// openIdle opens a backlog without jobs, and has it rest.
+// openIdle opens a backlog without jobs, and lets it rest.
 func openIdle(t *testing.T, b *Broker) (l *opened, woken chan struct{}) {
 	t.Helper()
 	woken = make(chan struct{}, 1)
@@ -18,7 +18,6 @@ func openIdle(t *testing.T, b *Broker) (l *opened, woken chan struct{}) {
 	return l, woken
 }
 
-// rests waits until there have been no jobs for long enough.
 func rests(t *testing.T, l *opened) {
 	t.Helper()
 	for idle := false; !idle; {
@@ -46,8 +45,8 @@ func wakes(t *testing.T, woken chan struct{}) {
 	}
 }
 
-// TestABacklogWithoutJobsRestsUntilOneIsPublished, by a plain client: at once where it is opened
-// without jobs, and again some seconds after the last one.
+// The publisher is a plain client. A backlog that is opened without jobs rests at once, otherwise
+// some seconds after the last job.
 func TestABacklogWithoutJobsRestsUntilOneIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -80,7 +79,7 @@ func TestABacklogWithoutJobsRestsUntilOneIsPublished(t *testing.T) {
 	}
 }
 
-// TestABacklogThatHeardNothingOfItsJobsIsRoused: as when the servers between were apart.
+// Servers in between may have been disconnected.
 func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -106,8 +105,7 @@ func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
 }
 
-// What was published without a connection is found soon after it is back, and not with the next
-// regular look.
+// A publish during an outage is found soon after the reconnect, not at the next regular check.
 func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -125,14 +123,14 @@ func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 		select {
 		case <-woken:
 			roused = true
-		case <-time.After(5 * time.Second): // the first came before anybody looked
+		case <-time.After(5 * time.Second): // the first one preceded the check
 		case <-natstest.Context(t).Done():
 			t.Fatal("nothing wakes it")
 		}
 	}
 }
 
-// TestABacklogThatRestsIsEvictedAsAnyOther: its consumer stays, and a newer owner takes its place.
+// Its consumer stays, and a newer owner replaces it.
 func TestABacklogThatRestsIsEvictedAsAnyOther(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -151,7 +149,7 @@ func TestABacklogThatRestsIsEvictedAsAnyOther(t *testing.T) {
 	}
 }
 
-// The stream was empty when it was looked at.
+// The stream was empty at the check.
 func TestAJobThatComesBeforeTheBacklogListensKeepsItAwake(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -184,7 +182,6 @@ func TestAJobThatComesBeforeTheBacklogListensKeepsItAwake(t *testing.T) {
 	}
 }
 
-// TestAClosedBacklogDoesNotRest, even where it was just about to.
 func TestAClosedBacklogDoesNotRest(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)

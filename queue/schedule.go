@@ -59,7 +59,7 @@ type Schedule struct {
 	When   string
 	Zone   string // of a cron pattern; empty: UTC
 	Paused bool
-	Set    string // of configuration files; empty: none
+	Set    string // of configuration files, or empty
 	By     string // client; empty: a file, or unnamed
 
 	Header map[string][]string // of its jobs
@@ -75,7 +75,7 @@ type Tick struct {
 	Schedule
 	// ID is the same for the same time of a schedule.
 	ID string
-	// Next is the following tick; zero: none.
+	// Next is the following tick, or zero.
 	Next   time.Time
 	Stored time.Time
 	First  bool
@@ -320,7 +320,7 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 		return
 	}
 	tick := Tick{Schedule: s, ID: tickPrefix + s.Name + " " + s.When}
-	// by which the server distinguishes ticks
+	// distinguishes ticks for the server
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
 		tick.ID += " " + next
 		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {
@@ -341,7 +341,7 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 	}
 }
 
-// ReplaceSchedule stores a schedule if the stored one is still before (zero: none), or returns
+// ReplaceSchedule stores a schedule if the stored one is still before (zero: missing), or returns
 // [ErrConflict]. [ErrSchedule] is as for [Broker.PutSchedule]; [MaxSchedules] is not enforced.
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)

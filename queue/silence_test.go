@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// muffled is a dialer whose connections deliver nothing while the lock is held.
+// muffled is a dialer whose connections deliver no bytes while the lock is held.
 type muffled struct{ sync.RWMutex }
 
 func (m *muffled) Dial(network, address string) (net.Conn, error) {
@@ -34,9 +34,8 @@ func (c *muffledConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestASilentServerIsWaitedFor: a single server that says nothing for a while, because its disk is
-// slow or it collects garbage, has lost no pulls. Opening the backlog anew would have it deliver
-// everything again, while it is short of time.
+// A single server that is silent for some time, because its disk is slow or it collects garbage,
+// has lost no pulls. Reopening the backlog would make it deliver everything again while it is slow.
 func TestASilentServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
@@ -50,7 +49,7 @@ func TestASilentServerIsWaitedFor(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe"})
 	l.until(t, "the stored jobs have come", func() bool { return l.swept })
-	const silence = 2 * time.Second // more than is waited for in a cluster
+	const silence = 2 * time.Second // more than the patience in a cluster
 	line.Lock()
 	ctx, cancel := context.WithTimeout(t.Context(), silence)
 	defer cancel()

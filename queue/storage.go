@@ -110,8 +110,8 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 	return s, err
 }
 
-// Replaced reports whether a stream is gone or was created at another time. Lists of streams lack
-// those whose servers are down.
+// Replaced reports whether a stream is gone or was created at another time. Lists of streams omit
+// streams of servers that are down.
 func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bool {
 	info, err := b.js.StreamInfo(ctx, stream, "")
 	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
@@ -165,11 +165,11 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 }
 
 type share struct {
-	level int64   // bound of each stream without an own one; 0: none
+	level int64   // bound of each stream without its own, or 0
 	scale float64 // of own numbers
 }
 
-// bound returns the bound of a stream with an own number, 0 for none.
+// bound returns the bound of a stream with its own number, or 0.
 func (s share) bound(own int64) int64 {
 	switch {
 	case own == 0:
@@ -302,8 +302,8 @@ func divide(part int64, streams []*bounded) share {
 	return s
 }
 
-// rounded returns the largest power of two up to n, so that few bounds change while streams drain
-// and policies come and go.
+// rounded returns the largest power of two up to n: few bounds change while streams drain and
+// policies come and go.
 func rounded(n int64) int64 {
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
@@ -331,7 +331,7 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	return errors.Join(problems...)
 }
 
-// setBound sets a stream's bound in bytes (-1: none), unless it is gone.
+// setBound sets a stream's bound in bytes (-1: unlimited), unless it is gone.
 func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err error) {
 	defer annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
 	lock := strings.TrimPrefix(stream, b.names.upper+"_")
@@ -345,7 +345,7 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err 
 	})
 }
 
-// account returns the account's limits (0: none) and use, in bytes per replica.
+// account returns the account's limits (0: unlimited) and use, in bytes per replica.
 func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {

@@ -49,8 +49,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestDivideRarely: a store that is a little smaller than a moment ago, and one policy more, change
-// no bounds as a rule: each is an update of a stream.
+// A slightly smaller store, or one more policy, rarely changes bounds, because each change updates
+// a stream.
 func TestDivideRarely(t *testing.T) {
 	bounds := map[int64]bool{}
 	for lost := range int64(1000) {
@@ -78,14 +78,14 @@ func TestDivideRarely(t *testing.T) {
 	}
 }
 
-// limited is a broker over a server with room for so many bytes.
+// limited is a broker over a server with a limited store.
 func limited(t *testing.T, store int64) *Broker {
 	t.Helper()
 	return brokerOver(t, natstest.Connect(t, natstest.Start(t, embedded.Options{MaxStore: store})))
 }
 
-// fill publishes jobs of 64 KiB to one bucket until they are refused, and returns how many were
-// taken.
+// fill publishes jobs of 64 KiB to one bucket until they are refused, and returns the number of
+// accepted ones.
 func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
 	t.Helper()
 	p := b.NewProducer(ProducerOptions{})
@@ -100,8 +100,8 @@ func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
 	return
 }
 
-// TestJobsAndLettersLeaveRoomForRecords: policies and dead letters that fill up their part of the
-// store leave room for leases, checkpoints and attempts, and for the jobs of other policies.
+// Policies and dead letters that fill their part of the store leave room for leases, checkpoints
+// and attempts, and for other policies' jobs.
 func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	const size = 40 << 20
 	b := limited(t, size)
@@ -145,8 +145,8 @@ func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	}
 }
 
-// TestRationDeletesNoJob: a policy that comes lowers the share of one that has filled its own,
-// whose jobs stay; and what these take is not given away twice.
+// A new policy lowers the share of one that has filled its own. Its jobs stay, and their bytes are
+// not assigned twice.
 func TestRationDeletesNoJob(t *testing.T) {
 	b := limited(t, 32<<20)
 	apply(t, b, paced("first", 100_000, 1))
@@ -176,7 +176,7 @@ func TestRationDeletesNoJob(t *testing.T) {
 	}
 }
 
-// TestRationObeysPolicies: max_bytes bounds a policy, and what does not fit is cut down and told.
+// max_bytes bounds a policy, and numbers that do not fit are reduced with a warning.
 func TestRationObeysPolicies(t *testing.T) {
 	b := limited(t, 64<<20)
 	own := paced("own", 100_000, 1)
@@ -202,8 +202,8 @@ func TestRationObeysPolicies(t *testing.T) {
 	}
 }
 
-// TestAccountLimitsBelowTheNeedOfPolicies: limits of the account are compared with the most that
-// the policies may need, also those whose streams it does not allow.
+// The account's limits are compared with the most that the policies may need, including policies
+// whose streams it does not permit.
 func TestAccountLimitsBelowTheNeedOfPolicies(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true,
 		JetStream: true, JetStreamMaxStore: 1 << 60, StoreDir: t.TempDir()})
@@ -293,7 +293,7 @@ func TestLettersAreBounded(t *testing.T) {
 		fill.Used > fill.Max {
 		t.Errorf("they take %+v, %v", fill, err)
 	}
-	// The largest job's letter fits without its body where it would not with it.
+	// The largest job's letter fits only without its body.
 	config := b.deadConfig("stripe")
 	config.MaxBytes = 16 << 10
 	if err := b.js.UpdateStream(natstest.Context(t), config); err != nil {
@@ -316,8 +316,7 @@ func TestLettersAreBounded(t *testing.T) {
 	}
 }
 
-// TestALargeLetterKeepsItsBody: older letters make room for one that fits, also when they take less
-// than a good part.
+// Older letters make room for one that fits, even if they take less than the minimum part.
 func TestALargeLetterKeepsItsBody(t *testing.T) {
 	b := limited(t, 64<<20)
 	p := paced("stripe", 10, 1)
@@ -340,8 +339,7 @@ func TestALargeLetterKeepsItsBody(t *testing.T) {
 	}
 }
 
-// TestManyLettersAtOnce: those that find no room together take the bodies of none, and each that
-// went is counted.
+// Concurrent letters without room all keep their bodies, and each discarded one is counted.
 func TestManyLettersAtOnce(t *testing.T) {
 	b := limited(t, 64<<20)
 	p := paced("stripe", 10, 1)
@@ -349,7 +347,7 @@ func TestManyLettersAtOnce(t *testing.T) {
 	apply(t, b, p)
 	const letters = 200
 	var next, told atomic.Uint64
-	var lost atomic.Bool // an answer, which comes too late on a busy machine, and what it told
+	var lost atomic.Bool // a late answer on a busy machine
 	var burying sync.WaitGroup
 	for range 64 {
 		burying.Go(func() {

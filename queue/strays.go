@@ -15,7 +15,7 @@ const straysAtOnce = 512
 // partitions. A second filter would slow a consumer down: the owner of partition 0 reads and
 // deletes them by sequence.
 type strays struct {
-	filter string // empty: none are possible here
+	filter string // empty: this backlog has no strays
 	next   uint64 // smaller ones are known
 
 	mu     sync.Mutex
@@ -65,7 +65,7 @@ func (s *strays) finish(seq uint64) bool {
 	return s.known[seq]
 }
 
-// remove deletes finished strays; after a failure the next look does.
+// remove deletes finished strays; after a failure the next check repeats it.
 func (l *Backlog) remove(ctx context.Context) {
 	s := &l.strays
 	s.mu.Lock()

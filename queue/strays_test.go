@@ -11,9 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestInvalidSubjectsArriveMalformed: what plain clients may publish and no EncodeKey produces
-// comes as a malformed job of no bucket, and can be finished by its sequence without touching
-// others.
+// A subject of a plain client that EncodeKey does not produce arrives as a malformed job without a
+// bucket, and can be finished by its sequence without affecting others.
 func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
@@ -82,8 +81,8 @@ func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 	}
 }
 
-// TestStraysAreBuriedOnTheirOwn: jobs outside all partitions are handed over and deleted while the
-// backlog stays open, and before and after it is opened anew.
+// Jobs outside all partitions are handed over and deleted while the backlog stays open, and before
+// and after it is reopened.
 func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -112,13 +111,13 @@ func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 			a.Malformed != nil && len(a.Body) == 0 {
 			t.Errorf("got %+v", a)
 		}
-		if a.Seq != 5 { // it is finished only when the backlog has been opened again
+		if a.Seq != 5 { // finished only after the backlog has been reopened
 			l.Done(a.Seq)
 		}
 	}
 	confirm(t, l, 5)
 	again := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 4, Epoch: 1})
-	again.Done(5) // as an owner does that finished it in between
+	again.Done(5) // an owner finished it in between
 	if a := receive(t, again, 1)[0]; a.Seq != 5 || a.Malformed == nil {
 		t.Errorf("got %+v", a)
 	}

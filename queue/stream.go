@@ -65,13 +65,13 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 }
 
 // Apply creates the stream of a policy with a queue, changes its capacity or opens its door, at any
-// time and from any number of processes. It deletes no accepted job: to lower a capacity it closes
+// time and from any number of processes. It keeps all accepted jobs: to lower a capacity it closes
 // the door, waits until pending publishes are stored or refused, and then lowers and opens in one
 // update; if a bucket holds more, it opens the door and returns [*CapacityInUseError]. Meanwhile,
 // usually for less than 0.2 s, publishers get "no responders"; [Producer] and nats.go's publishers
 // try again. Other partitions or another kind of algorithm return an [*ImmutableError], an unknown
-// format [job.ErrVersion]. A process that dies may leave the door closed: call Apply when a process
-// begins to serve a policy, and periodically.
+// format [job.ErrVersion]. A process that crashes may leave the door closed: call Apply when a
+// process begins to serve a policy, and periodically.
 func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 	defer annotate(&err, "apply policy %s", p.Name)
 	p = p.WithDefaults()
@@ -109,7 +109,7 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 }
 
 // createBounded creates a policy's stream with the bound of the last [Broker.Ration]. Without one,
-// or without room, it divides the store now: streams created at the same time do not know of each
+// or without room, it divides the store now: streams created at the same time do not affect each
 // other.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {

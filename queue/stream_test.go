@@ -50,8 +50,8 @@ func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
 	}
 }
 
-// TestStreamsHaveDescriptions: who lists the streams of an account sees whose they are. Those of
-// an older Penstock, which said less, are not written for that.
+// Descriptions name Penstock in the account's list of streams. Existing streams are not updated
+// only for their description.
 func TestStreamsHaveDescriptions(t *testing.T) {
 	b := newBroker(t)
 	old, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")
@@ -134,7 +134,7 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 		{door("search", 1000, 4), "penstock.admitted.search.>"},
 	} {
 		apply(t, b, c.p)
-		apply(t, b, c.p) // nothing to do
+		apply(t, b, c.p) // no change
 		info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_"+c.p.Name, "")
 		if err != nil {
 			t.Fatal(err)
@@ -266,8 +266,7 @@ func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
 	}
 }
 
-// TestAClosedDoorIsReopened: the capacity fits, and then the server refuses the
-// change.
+// The capacity fits, and then the server refuses the change.
 func TestAClosedDoorIsReopened(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -278,8 +277,8 @@ func TestAClosedDoorIsReopened(t *testing.T) {
 	publish(t, b, "stripe", "a", 10)
 }
 
-// TestFewerJobsThanThereAreDeletesNone: the number of a policy's jobs is lowered below what waits,
-// raised again, and left to its default, beside a capacity that stays.
+// The number of a policy's jobs is lowered below the waiting ones, raised again, and set to its
+// default, with a constant capacity.
 func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 2, 2)
@@ -313,8 +312,8 @@ func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
 	}
 }
 
-// TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a
-// drainer takes jobs out, and then finds every acknowledged job either done or stored.
+// TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers and a drainer are
+// busy. Every acknowledged job is done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, embedded.Options{})
@@ -354,7 +353,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	}
 	for partition := range 2 {
 		wg.Go(func() {
-			// Finishing lags behind, so that buckets swing between full and half empty.
+			// Finishing lags behind: buckets alternate between full and half empty.
 			var held []uint64
 			for ctx.Err() == nil {
 				l := open(t, b,
@@ -363,7 +362,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 				for {
 					u, err := l.Next(ctx)
 					if err != nil {
-						break // broken, by a machine that is too busy, or the end: begin anew
+						break // broken by a busy machine, or finished: start over
 					}
 					for _, a := range u.Arrived {
 						held = append(held, a.Seq)
@@ -419,8 +418,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	}
 }
 
-// TestDirectPublishersMeetTheBound: a client that knows nothing of Penstock cannot overfill a
-// bucket.
+// A plain client cannot overfill a bucket.
 func TestDirectPublishersMeetTheBound(t *testing.T) {
 	s := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, s))
@@ -445,8 +443,7 @@ func TestDirectPublishersMeetTheBound(t *testing.T) {
 	}
 }
 
-// TestServerHeadersCannotLoseJobs: what makes messages vanish elsewhere is refused by these
-// streams.
+// These streams refuse headers by which messages could be lost.
 func TestServerHeadersCannotLoseJobs(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 150, 8))
@@ -488,7 +485,6 @@ func TestRetire(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 4)) // the name is free for other partitions
 }
 
-// TestApplyOpensADoorLeftClosed: a process died while it changed a stream.
 func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 2)
@@ -496,8 +492,7 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	if _, err := b.shut(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
 		t.Fatal(err)
 	}
-	// What somebody sends to the closed door is not stuck: the valve of partition 0 sees it, as
-	// malformed.
+	// A message to the closed door's subject becomes a malformed job of partition 0.
 	if _, err := request(t, b.nc, b.names.doorClosed("stripe"), "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -510,8 +505,8 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	publish(t, b, "stripe", "a", 1)
 }
 
-// TestTheFitIsCached: otherwise a thousand new streams would be looked at one by one
-// until all are listed again, and a policy that comes back would get no stream until then.
+// Otherwise a thousand new streams would be checked one by one until all are listed again, and a
+// policy that returns would have no stream until then.
 func TestTheFitIsCached(t *testing.T) {
 	b := newBroker(t)
 	p, wider := paced("stripe", 5, 1), paced("stripe", 6, 1)
@@ -527,7 +522,7 @@ func TestTheFitIsCached(t *testing.T) {
 		if err := b.Apply(natstest.Context(t), step); err != nil {
 			t.Fatal(err)
 		}
-		if i != 1 && i != 3 { // just changed: the next look sees it
+		if i != 1 && i != 3 { // just changed: the next check sees it
 			fit(fmt.Sprintf("step %d", i), i == 0, i == 2)
 		} else {
 			fit(fmt.Sprintf("step %d", i), false, false)

@@ -119,7 +119,7 @@ func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
-// Calls is the subject where a partition's owner hears callers: see [job.Call].
+// Calls is the subject of callers' questions to a partition's owner: see [job.Call].
 func (n Names) Calls(policy string, partition int) string {
 	return n.lower + ".call." + policy + "." + strconv.Itoa(partition)
 }

@@ -107,7 +107,6 @@ func TestParseConsumer(t *testing.T) {
 	}
 }
 
-// TestPartitionIsTheServers compares our hash with where the server really stores.
 func TestPartitionIsTheServers(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 8))
@@ -132,8 +131,8 @@ func TestPartitionIsTheServers(t *testing.T) {
 	}
 }
 
-// FuzzParseQueue feeds what any client may publish: either it is the form of one key, or it gets a
-// stand-in that is no key's and that can be used in subjects.
+// FuzzParseQueue parses subjects of any client: a valid one is the form of one key, another gets a
+// substitute that is no key's and is safe in subjects.
 func FuzzParseQueue(f *testing.F) {
 	names, err := NewNames("")
 	if err != nil {

@@ -30,17 +30,17 @@ func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 	}
 }
 
-// What a consumer counts when it is made may be gone before it is delivered.
+// Jobs that a new consumer counts may be gone before their delivery.
 func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	b := newBroker(t)
-	const jobs = 3 * jsapi.PullOpen // more than is under way at a time
+	const jobs = 3 * jsapi.PullOpen // more than are in flight at a time
 	apply(t, b, paced("stripe", jobs, 1))
 	flood(t, b, jobs)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	l.until(t, "waiting for some", func() bool {
 		return len(l.arrived) > 0 || l.broken != nil
 	})
-	// While nobody receives, no more are asked for.
+	// While the test does not receive, no more are pulled.
 	if purged, err := b.purge(natstest.Context(t), "PENSTOCK_stripe", "", 0); err != nil ||
 		purged == 0 {
 		t.Fatalf("purged %d, %v", purged, err)
@@ -50,7 +50,7 @@ func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// Strays are stored, too: what an owner held of them is not gone when the others have come.
+// Strays are stored too: an owner's known ones stay after the sweep.
 func TestASweepEndsAfterTheStrays(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 4))
@@ -63,8 +63,7 @@ func TestASweepEndsAfterTheStrays(t *testing.T) {
 	}
 }
 
-// A server that catches up delivers jobs that are gone: once the sweep is over, they are told from
-// others by asking.
+// A server that catches up delivers removed jobs: after the sweep, the leader is asked about them.
 func TestRemovedJobsDoNotComeAfterTheSweep(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
@@ -85,7 +84,6 @@ func TestRemovedJobsDoNotComeAfterTheSweep(t *testing.T) {
 	}
 }
 
-// keyIn finds a key of a partition of two.
 func keyIn(b *Broker, partition int) job.Key {
 	for _, key := range []job.Key{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		if job.Partition(b.names.Jobs("stripe", key), 2) == partition {
@@ -95,8 +93,8 @@ func keyIn(b *Broker, partition int) job.Key {
 	panic("no key")
 }
 
-// TestUntakenJobsBlockNoLookUp, as the first ones do that come while a backlog is still
-// being opened: nobody can take them before its opening has looked how far it is.
+// The first jobs arrive while a backlog is still being opened, and cannot be taken before the
+// opening has checked its progress.
 func TestUntakenJobsBlockNoLookUp(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))

@@ -64,7 +64,7 @@ func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	}
 	var noted notedTick
 	if json.Unmarshal(record.Value, &noted) != nil {
-		return "", nil // damaged: two jobs rather than none
+		return "", nil // damaged: two jobs rather than no job
 	}
 	if noted.V != job.FormatVersion {
 		return "", fmt.Errorf("%w: record %s", job.ErrVersion, record.Key)

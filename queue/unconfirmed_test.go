@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// A broken backlog does not wait for confirmations, but what is finished has been sent when it is
-// closed: also what had no place among those that wait for theirs.
+// A broken backlog does not wait for confirmations, but sends all acknowledgements when it is
+// closed, including those beyond the window.
 func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -37,8 +37,8 @@ func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	})
 }
 
-// The last job that is stored may be another partition's: then the leader is asked whether anything
-// of this one is missing.
+// The stream's last job may be another partition's: then the leader is asked for missing jobs of
+// this one.
 func TestASweepEndsWithTheLastJobInAnotherPartition(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 2))
@@ -50,7 +50,7 @@ func TestASweepEndsWithTheLastJobInAnotherPartition(t *testing.T) {
 	}
 }
 
-// An acknowledgement of what a consumer has not delivered would make it leave out all before.
+// Acknowledging an undelivered message would make the consumer skip all earlier ones.
 func TestAFinishedStrayIsDeletedAndNotAcknowledged(t *testing.T) {
 	l := &Backlog{acks: &acks{wake: make(chan struct{}, 1)},
 		strays: strays{known: map[uint64]bool{7: true}, wake: make(chan struct{}, 1)}}
@@ -62,7 +62,6 @@ func TestAFinishedStrayIsDeletedAndNotAcknowledged(t *testing.T) {
 	}
 }
 
-// The owner of one partition leaves the consumers of the others alone.
 func TestPartitionsAreOpenedSideBySide(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 2))
@@ -75,7 +74,7 @@ func TestPartitionsAreOpenedSideBySide(t *testing.T) {
 	receive(t, first, 1)
 }
 
-// What others may store in the account is not shared out.
+// Foreign streams reduce the store that is shared.
 func TestStreamsOfOthersLeaveLessToShare(t *testing.T) {
 	b := limited(t, 64<<20)
 	apply(t, b, paced("ours", 100_000, 1))

@@ -105,7 +105,7 @@ func TestValveInANewerFormat(t *testing.T) {
 	}
 }
 
-// TestValveStates: what operators ask travels whole, and what nobody can tell stays null.
+// States arrive completely, and unknown values stay null.
 func TestValveStates(t *testing.T) {
 	b := newBroker(t)
 	zero, position := int64(0), 3

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMemoryOfAWait: a thousand may wait at once.
+// A thousand submitters may wait at once.
 func TestMemoryOfAWait(t *testing.T) {
 	b := newBroker(t)
 	const waits, most = 100, 32 << 10

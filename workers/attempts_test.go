@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// attemptOf is job 7's record by the owner of an epoch that knows the given revision.
 func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
@@ -62,8 +61,7 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	}
 }
 
-// TestALateAttemptOfAFormerOwnerCounts: it wrote after its successor had read, but before its
-// successor wrote.
+// It wrote after its successor had read, but before its successor wrote.
 func TestALateAttemptOfAFormerOwnerCounts(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}

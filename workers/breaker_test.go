@@ -20,8 +20,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// One line is logged when a policy's target goes down and one when it recovers, however many
-// breakers open and close.
+// One line is logged when a policy's target goes down and one when it recovers, for any number of
+// breakers.
 func TestOutagesAreLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	var observed []int
@@ -64,7 +64,6 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// An outage is reported by a gauge, events and a log line, and no attempt counts.
 func TestLaw6AnOutageOfTheTargetIsNotFailing(t *testing.T) {
 	p := leaky("api", "200/s")
 	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(50 * ms),

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestAReceiverHasOneBucket: otherwise another spelling of the host would get another rate.
+// Another spelling of the host must not get another rate.
 func TestAReceiverHasOneBucket(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://shop.example/done":    "shop.example",
@@ -27,7 +27,7 @@ func TestAReceiverHasOneBucket(t *testing.T) {
 	}
 }
 
-// TestAJobWithoutACallbackCostsItsStartNothing: the loop asks on each start.
+// The loop makes callbacks at each start.
 func TestAJobWithoutACallbackCostsItsStartNothing(t *testing.T) {
 	header := map[string][]string{job.HeaderTag: {"campaign-7"}, "Content-Type": {"text/plain"}}
 	if n := testing.AllocsPerRun(100, func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// callers returns a client for permits, on a connection of its own.
+// callers returns a client for permits, on a separate connection.
 func (b *bench) callers() *permits.Client {
 	b.t.Helper()
 	c, err := permits.New(b.connect(), b.broker.Names())
@@ -24,8 +24,8 @@ func (b *bench) callers() *permits.Client {
 	return c
 }
 
-// TestCallersFindTheNextOwner when theirs crashes, and when it hands over, in every partition: no
-// call fails, and jobs go on beside them.
+// TestCallersFindTheNextOwner after a crash and after a handover, in every partition: no call
+// fails, and jobs continue.
 func TestCallersFindTheNextOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "100/s")
@@ -53,7 +53,7 @@ func TestCallersFindTheNextOwner(t *testing.T) {
 		})
 	}
 	b.until("calls begin", func() bool { return begun.Load() > callers })
-	cut() // nobody hands anything over
+	cut() // without a handover
 	stop := b.drain(Options{Lease: 4 * time.Second}, map[string]Handler{"api": ran.handle})
 	before := begun.Load()
 	b.until("they go on", func() bool { return begun.Load() > min(before+10, callers*each-20) })
@@ -65,8 +65,7 @@ func TestCallersFindTheNextOwner(t *testing.T) {
 	}
 }
 
-// TestALeaseCountsAtTheNextOwner, as the progress of its holder reaches it; and a job waits for a
-// place that a call has.
+// The holder's progress reaches the next owner, and a job waits for the call's place.
 func TestALeaseCountsAtTheNextOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "100/s")

@@ -38,7 +38,7 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone, plus its timeout, is how long a deleted policy is known.
+// rememberGone, plus its timeout, is how long a deleted policy is kept.
 const rememberGone = 10 * time.Minute
 
 func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {

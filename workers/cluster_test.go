@@ -101,7 +101,6 @@ func (b *bench) leader(stream string) string {
 	return info.Cluster.Leader
 }
 
-// stepDown moves the leadership of a stream to another server.
 func (b *bench) stepDown(stream string) {
 	b.t.Helper()
 	var before, now string
@@ -153,7 +152,7 @@ func newClusterBench(t *testing.T, urls string) *bench {
 }
 
 // TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, a
-// drainer leaves, and another one joins and vanishes.
+// drainer leaves, and another one joins and crashes.
 func TestLaw3ClusterLosesNothing(t *testing.T) {
 	const (
 		jobs  = 2500 // for each of two keys, at 100/s
@@ -227,7 +226,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	third, owns3, stop3 := drain("d3")
 	shares(owns1, owns3)
 	goesOn("a drainer joined")
-	third.Close() // it hands nothing over
+	third.Close() // without a handover
 	goesOn("a drainer vanished")
 	if err := stop3(); err == nil {
 		t.Error("a drainer without a connection ended in order")

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestDamagedRecordsAreSetAside: such a record used to stop its partition until somebody deleted it
-// by hand, and neither the log nor /readyz named it.
+// A damaged record once stopped its partition until an operator deleted it, and neither the log nor
+// /readyz named it.
 func TestDamagedRecordsAreSetAside(t *testing.T) {
 	t.Parallel()
 	const garbage = `{"v":1,"owner":"d4`
@@ -54,8 +54,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 	}
 }
 
-// TestARecordOfANewerFormatStopsItsPartition: including records that an owner would inherit. Notes
-// names the record while it exists.
+// This includes records that an owner would inherit. Notes names the record while it exists.
 func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 	t.Parallel()
 	for key, bucket := range map[string]string{"api.0": "PARTITIONS", "api.0.clocks": "PARTITIONS",

@@ -52,8 +52,8 @@ func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestDeadLettersAndRepeatsOfDeepJobs: a job that is cancelled or expires while
-// dropped from memory leaves the same records as any other.
+// A job that is cancelled or expires while dropped from memory leaves the same records as any
+// other.
 func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen

@@ -14,5 +14,6 @@
 // backlogs.go, pool.go (local workers), remote.go (remote workers), records.go, journal.go (records
 // of single jobs), bury.go and questions.go. lender.go runs jobs of other drainers' valves;
 // protocol.go is the protocol between the two (docs/workers-protocol.md). tell.go and notices.go
-// inform operators. Only drainer.go, stopping.go and watch.go depend on all parts.
+// write logs and events for operators. Only drainer.go, stopping.go and watch.go depend on all
+// parts.
 package workers

@@ -78,8 +78,8 @@ func (p performer) Start(r valve.Run) {
 	}
 }
 
-// New makes a drainer, which does nothing until [Drainer.Run]. The connection should reconnect
-// without limit (nats.MaxReconnects(-1)).
+// New makes a drainer, which is idle until [Drainer.Run]. The connection should reconnect without
+// limit (nats.MaxReconnects(-1)).
 func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	o.Lease = cmp.Or(o.Lease, installation.Lease(o.Replicas))
 	if o.Lease < time.Second {
@@ -164,7 +164,7 @@ func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
-// Health returns why this drainer starts nothing, or nil: there is no lease yet, or renewal fails.
+// Health returns why this drainer starts no jobs, or nil: it has no lease yet, or renewal fails.
 func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
@@ -307,13 +307,13 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 // Its priorities, highest first:
 //
 //  1. Due jobs start, and the lease is renewed. So a turn begins with the decisions for its
-//     instant, and nothing before them takes longer than receiveFor, however much arrives.
+//     instant, and nothing before them takes longer than receiveFor.
 //  2. Outcomes go before other events: they make room for the next start.
 //  3. Checkpoints and questions follow the starts of the turn; questions are answered in small
 //     steps (see [core.Core.Ponder]).
 //  4. Reports to people come last.
 //
-// Nothing in a turn blocks: anything slower than a computation has its own goroutine.
+// A turn never blocks: work slower than a computation has its own goroutine.
 func (d *Drainer) drain() (err error) {
 	if d.bell, err = alarm.New(); err != nil {
 		return err

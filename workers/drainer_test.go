@@ -130,7 +130,7 @@ func (b *bench) publish(policy, key string, from, n int) {
 	b.publishTo(policy, func(int) string { return key }, from, n)
 }
 
-// publishTo publishes n jobs, each to a key of its own.
+// publishTo publishes n jobs, each to a different key.
 func (b *bench) publishTo(policy string, key func(i int) string, from, n int) {
 	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
@@ -150,7 +150,6 @@ func (b *bench) publishTo(policy string, key func(i int) string, from, n int) {
 	}
 }
 
-// drain runs a drainer until stop is called, which waits for its end.
 func (b *bench) drain(o Options, handlers map[string]Handler) (stop func()) {
 	b.t.Helper()
 	_, stop = b.drainer(o, handlers)

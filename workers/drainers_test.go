@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestLeasesListPartitionsAndWorkers: as of the last renewal of their leases.
 func TestLeasesListPartitionsAndWorkers(t *testing.T) {
 	b := newBench(t, policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestAChangedJobOutlivesTheCrashOfItsOwner: a confirmed change holds at the next owner.
+// A confirmed change holds at the next owner.
 func TestAChangedJobOutlivesTheCrashOfItsOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")

@@ -44,7 +44,7 @@ func (e retryAfterError) Error() string {
 	return fmt.Sprintf("throttled, retry after %v: %v", e.after, e.error)
 }
 
-// RetryAfter returns an error for a throttling target: the whole bucket starts nothing for d, the
+// RetryAfter returns an error for a throttling target: the whole bucket starts no jobs for d, the
 // job returns to its head, and no attempt is counted. If d is 0 or less, the pause is the policy's
 // backoff, doubled for each time in a row. It never exceeds max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
@@ -68,7 +68,7 @@ func IsAgain(err error) (after time.Duration, snoozed bool) {
 	return e.after, snoozed
 }
 
-// ReadAgain returns the error for an answer's Penstock-Again header; nil: it has none.
+// ReadAgain returns the error for an answer's Penstock-Again header, or nil without one.
 func ReadAgain(h map[string][]string, now time.Time) error {
 	value := job.HeaderValue(h, job.HeaderAgain)
 	if value == "" {

@@ -44,9 +44,9 @@ type Job struct {
 // Tags returns the submitter's tags of the job, or nil.
 func (j Job) Tags() []string { return job.Tags(j.Header) }
 
-// CoolDown reports that the target allows nothing for d: the whole bucket starts nothing for d, at
-// most max_cooldown, even if this attempt succeeds. The longest of several calls counts. For a
-// refused job use [RetryAfter].
+// CoolDown reports that the target accepts no requests for d: the whole bucket starts no jobs for
+// d, at most max_cooldown, even if this attempt succeeds. The longest of several calls counts. For
+// a refused job use [RetryAfter].
 func (j Job) CoolDown(d time.Duration) {
 	j.settled.with(func(s *settled) { s.pause = max(s.pause, d) })
 }

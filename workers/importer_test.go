@@ -25,8 +25,7 @@ import (
 // deadline bounds waits, with time for a busy machine.
 const deadline = 2 * time.Minute
 
-// TestDrainerOutcomes: a handler's error decides what happens to the job, and an observer sees each
-// attempt and each end.
+// A handler's error decides the job's outcome, and an observer sees each attempt and each end.
 func TestDrainerOutcomes(t *testing.T) {
 	ctx, nc, end := serve(policy.Policy{
 		Name: "mail",

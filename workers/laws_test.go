@@ -22,8 +22,7 @@ import (
 // The seven laws of DESIGN.md on a real server, one test each. TestSimulationLaws checks them under
 // crashes and clock changes, over many more histories.
 
-// TestLaw1BoundHoldsForPlainClients publishes as any NATS client does, without and with a
-// drainer.
+// TestLaw1BoundHoldsForPlainClients, without and with a drainer.
 func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity, p.Concurrency = 150, 1
@@ -67,7 +66,6 @@ func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	}
 }
 
-// running asks the valve for the number of a bucket's running jobs.
 func (b *bench) running(policy string, key job.Key) int { return b.bucket(policy, key).Running }
 
 // bucket asks the valve for the state of a bucket; Running is -1 if it does not answer.
@@ -84,8 +82,7 @@ func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	return *answer.Bucket
 }
 
-// TestLaw2RateHoldsWhileDrainersComeGoAndCrash: with two and then three drainers, the owner's
-// connection is cut twice.
+// With two and then three drainers, the owner's connection is cut twice.
 func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	b := newBench(t, leaky("api", "100/s"))
 	const jobs = 700
@@ -104,8 +101,8 @@ func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	crew.allRan(jobs)
 }
 
-// TestLaw3NothingIsLostWhenTheServerRestarts keeps the server's directory and port, as an update of
-// an embedded server does.
+// TestLaw3NothingIsLostWhenTheServerRestarts on its directory and port, as an updated embedded
+// server does.
 func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	b := newRestartableBench(t, leaky("api", "200/s"))
 	const jobs = 600
@@ -132,8 +129,7 @@ func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	}
 }
 
-// TestLaw4OrderOfAcceptance: within a priority. A retried job is an exception, and does not
-// block others.
+// Within a priority. A retried job is an exception, and does not block others.
 func TestLaw4OrderOfAcceptance(t *testing.T) {
 	p := leaky("api", "500/s")
 	p.Retry = policy.Retry{Backoff: policy.Duration(50 * ms), MaxBackoff: policy.Duration(50 * ms)}
@@ -148,7 +144,7 @@ func TestLaw4OrderOfAcceptance(t *testing.T) {
 			return err
 		})
 	}
-	pause(true) // until the valve knows all jobs
+	pause(true) // until the valve holds all jobs
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {
 		if string(job.Body) == "50" && job.Attempt == 1 {
@@ -181,8 +177,7 @@ func TestLaw4OrderOfAcceptance(t *testing.T) {
 	}
 }
 
-// TestLaw5IsolationOfBuckets: one target hangs, one throttles, one fails and one is paused; the
-// fifth never waits for them.
+// One target hangs, one throttles, one fails and one is paused; the fifth never waits for them.
 func TestLaw5IsolationOfBuckets(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Workers, p.Timeout = 8, policy.Duration(time.Hour) // for a target to hang
@@ -225,8 +220,8 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 	}
 }
 
-// TestLaw6WaitingIsNotFailing: a job that is throttled repeatedly, then handed over while running,
-// is still at its first attempt.
+// A job that is throttled repeatedly, then handed over while running, is still at its first
+// attempt.
 func TestLaw6WaitingIsNotFailing(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 1}

@@ -221,7 +221,7 @@ func (l *lender) release(r *reservation) {
 	l.core.Release(r.worker)
 }
 
-// rename counts a job for another bucket, or for none.
+// rename counts a job for another bucket, or stops counting it.
 func (c *workforce) rename(from, to job.Key) {
 	if c.keys[from]--; c.keys[from] <= 0 {
 		delete(c.keys, from)

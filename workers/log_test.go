@@ -13,8 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestEachStartAndEndIsALineThatNamesTheJob: with the decoded key, and with an error only if there
-// is one.
+// The key is decoded, and an error is present only after a failure.
 func TestEachStartAndEndIsALineThatNamesTheJob(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Retry.Backoff = policy.Duration(time.Millisecond)

@@ -26,8 +26,8 @@ func TestAMalformedPatternPanics(t *testing.T) {
 	d.Handle("mail-[", func(context.Context, workers.Job) error { return nil })
 }
 
-// TestOneWorkerRunsManyPolicies, by patterns of their names, and takes turns by their weights while
-// its slots are scarce.
+// TestOneWorkerRunsManyPolicies, by patterns of their names, in turns by their weights while its
+// slots are scarce.
 func TestOneWorkerRunsManyPolicies(t *testing.T) {
 	urgent, bulk, other := workerstest.Policy("mail-urgent", "100000/s"),
 		workerstest.Policy("mail-bulk", "100000/s"), workerstest.Policy("other", "100000/s")
@@ -82,7 +82,7 @@ func TestOneWorkerRunsManyPolicies(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	// Four of urgent for one of bulk, and what is left of bulk in the end.
+	// Four of urgent for one of bulk, and the rest of bulk at the end.
 	want := "o" + strings.Repeat("buuuu", jobs/4) + strings.Repeat("b", jobs-jobs/4)
 	if order.String() != want {
 		t.Errorf("the order is\n%s, want\n%s", order.String(), want)

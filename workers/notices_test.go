@@ -35,7 +35,6 @@ func (l *logged) Write(p []byte) (int, error) {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// on is a sink of one type of events.
 func on(kind string, take func(queue.Event)) queue.Sink {
 	return queue.SinkFunc(func(e queue.Event) {
 		if e.Type == kind {
@@ -91,7 +90,7 @@ func TestAHandlerWithoutAQueuePolicyIsReported(t *testing.T) {
 			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
 				log.lines("level=WARN", "no queue", "policy=door") == 1
 		})
-		b.put(leaky("other", "10/s")) // another change logs nothing new
+		b.put(leaky("other", "10/s")) // another change logs no new line
 		b.put(leaky("api", "10/s"))
 		b.until("the return is told", func() bool {
 			return log.lines("level=INFO", "has a policy now", "policy=api") == 1
@@ -119,7 +118,7 @@ func TestADrainersUnknownPoliciesAreReported(t *testing.T) {
 	}
 }
 
-// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails many calls.
+// An outage of JetStream fails many calls.
 func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 	b := newBench(t)
 	log := &logged{t: t}

@@ -23,7 +23,7 @@ type Options struct {
 	// or 5.
 	Replicas int
 	// Lease is how long this process counts as alive after a renewal, and so roughly how long its
-	// partitions stand still after a crash: default 5 s, or 15 s with replicas; at least 1 s.
+	// partitions pause after a crash: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
 	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
 	// take half of it, each further one takes only 64 bytes and is read again before it starts.

@@ -63,8 +63,8 @@ func (b *bench) raw(subject, block, body string) {
 	}
 }
 
-// poison are headers that plain NATS clients may send, and that resemble the server's own when
-// bodies are read one by one. None may block the next job in its bucket.
+// poison lists headers that plain NATS clients may send, and that resemble the server's headers
+// when bodies are read one by one. None may block the next job in its bucket.
 var poison = map[string]nats.Header{
 	"time":      {"Nats-Time-Stamp": {"garbage"}},
 	"subject":   {"Nats-Subject": {"penstock.jobs.api.other"}},
@@ -75,8 +75,7 @@ var poison = map[string]nats.Header{
 	"sequence":  {"Nats-Sequence": {"1"}, "Nats-Stream": {"PENSTOCK_DEAD"}},
 }
 
-// TestNoHeaderOfAPublisherBlocksABucket: a message with "Nats-Time-Stamp: garbage" used to block
-// its bucket forever.
+// A message with "Nats-Time-Stamp: garbage" used to block its bucket forever.
 func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Partitions = 1
@@ -105,7 +104,7 @@ func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	}
 }
 
-// TestADeadlineFreesThePlaceOfPoison: such a job used to keep its place even past its deadline.
+// Such a job used to keep its place even past its deadline.
 func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")
@@ -152,8 +151,8 @@ func exceptGarbledHeaders(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// TestHeadersThatCannotBeReadMakeADeadLetter: in a stream of small jobs they used to run without
-// headers, and one whose body was read separately blocked its bucket.
+// In a stream of small jobs they used to run without headers, and one whose body was read
+// separately blocked its bucket.
 func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 	for _, lean := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lean %v", lean), func(t *testing.T) {
@@ -205,8 +204,7 @@ func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 	}
 }
 
-// TestAReplayedJobRunsWithTheKeyOfItsFirstRun: so a target that knows the key detects the
-// repetition.
+// A target that stores the key detects the repetition.
 func TestAReplayedJobRunsWithTheKeyOfItsFirstRun(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	var mu sync.Mutex

@@ -11,8 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// TestAStepOfPriorityIsWorthWaiting: jobs start in the order of storage time, advanced by the worth
-// of their priority.
+// Jobs start in the order of storage time, advanced by the worth of their priority.
 func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
 	t.Parallel()
 	const step, n = 2 * ms, 120
@@ -25,7 +24,7 @@ func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
 			return err
 		})
 	}
-	pause(true) // until the valve knows all jobs
+	pause(true) // until the valve holds all jobs
 	for i := range n {
 		b.send("api", "a", fmt.Sprint(i), "Penstock-Priority", fmt.Sprint(i*7%19-9))
 	}

@@ -189,7 +189,7 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	return m
 }
 
-// addReply adds a reply to its outcome, as far as there is room.
+// addReply adds a reply to its outcome, if there is room.
 func (c *calls) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
 	if r != nil {
 		reply := r.Within(c.nc.MaxPayload())

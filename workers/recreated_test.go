@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// TestAPolicyThatComesBackAtOnceRunsAllItsJobs: its new stream counts from 1 again, and the
-// drainers' state for old sequences must not affect new jobs.
+// Its new stream counts from 1 again, and the drainers' state for old sequences must not affect new
+// jobs.
 func TestAPolicyThatComesBackAtOnceRunsAllItsJobs(t *testing.T) {
 	t.Parallel()
 	p := policy.Policy{Name: "api",
@@ -48,7 +48,6 @@ func TestAPolicyThatComesBackAtOnceRunsAllItsJobs(t *testing.T) {
 	}
 }
 
-// A drainer ends in order even if the stream of a policy that it owns partitions of is gone.
 func TestADrainerEndsAlsoWhenAPolicysStreamIsGone(t *testing.T) {
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,

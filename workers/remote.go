@@ -27,7 +27,7 @@ type remote struct {
 	catalog    *catalog
 	workerless workerless
 	linger     time.Duration // for interrupted runs when the drainer stops
-	id         string        // in all reply subjects
+	id         string        // part of all reply subjects
 	sub        *nats.Subscription
 
 	// Used by the loop only.
@@ -52,7 +52,7 @@ type offer struct {
 }
 
 const (
-	// mostTries is how many workers decline an offer for all.
+	// mostTries is how many workers are asked for an offer.
 	mostTries = 4
 	// remembered is how long after its last reply a remote worker counts as present.
 	remembered = 10 * time.Second

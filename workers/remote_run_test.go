@@ -83,8 +83,7 @@ func (b *bench) runsElsewhere(attempt int) {
 	}
 }
 
-// TestRemoteWorkerLeavesBeforeItsJob: a job that reached no worker, as the server reports, counts
-// as no attempt.
+// A job that reached no worker, as the server reports, counts as no attempt.
 func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1
@@ -130,7 +129,7 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 			wait(t.Context(), 50*time.Millisecond)
 		}
 		answer <- s.outcome(job, "done")
-		answer <- s.outcome(job, "done") // repeated, as if the reply had been lost
+		answer <- s.outcome(job, "done") // repeated, as after a lost reply
 	})
 	b.valve(Options{})
 	for _, want := range []string{"ok", "gone"} {
@@ -239,8 +238,8 @@ func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRemoteGraceEndsWithStop stops a drainer whose remote job does not end in time: the worker
-// gets a stop, and no attempt counts.
+// A drainer stops while its remote job does not end in time: the worker gets a stop, and no attempt
+// counts.
 func TestRemoteGraceEndsWithStop(t *testing.T) {
 	for _, ends := range []string{"valve", "lender"} {
 		t.Run(ends, func(t *testing.T) {

@@ -167,7 +167,7 @@ func TestRemoteKeepsRateAndOrder(t *testing.T) {
 	}
 }
 
-// TestRemoteOneBucketDoesNotTakeAllWorkers has a target that hangs for one key.
+// One key's target hangs.
 func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers = 8
@@ -215,7 +215,7 @@ func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 		return nil
 	}})
 	b.valve(Options{})
-	t.Cleanup(release) // first, so that everything can stop
+	t.Cleanup(release) // registered first: the test must be able to stop
 	b.publish("mail", "hangs", 0, 20)
 	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
 	b.publish("mail", "fine", 0, 20)

@@ -17,9 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// TestABackupOfOneServerIsRestoredOntoThree, and a backup of these onto three others with empty
-// directories: each stream has the configured replicas, all jobs run in order, and a failed one is
-// at its second attempt.
+// And a backup of these onto three others with empty directories: each stream has the configured
+// replicas, all jobs run in order, and a failed one is at its second attempt.
 func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
 	const jobs = 100 // for each of two keys
 	p := leaky("api", "1000/s")

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// calls runs calls to NATS in a queue per policy and purpose, each with bounded concurrency, so
-// that a stream or KV bucket without a leader delays only its own. A failed call returns to the end
+// calls runs calls to NATS in a queue per policy and purpose, each with bounded concurrency: a
+// stream or KV bucket without a leader delays only its own calls. A failed call returns to the end
 // after a pause. It is safe for concurrent use.
 type calls struct {
 	*loop
@@ -136,7 +136,7 @@ func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry calls f until it succeeds or the context ends, and reports success. Repeated failures are
+// retry repeats f until it succeeds or the context ends, and reports success. Repeated failures are
 // logged unless what is empty.
 func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	told := false
@@ -163,7 +163,7 @@ func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	}
 }
 
-// struggles logs repeated failures, at most once in ten seconds, and once more when none is left.
+// struggles logs repeated failures, at most once in ten seconds, and once more after the last.
 type struggles struct {
 	lines *seldom.Log
 	log   *slog.Logger

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// callsBench counts concurrent calls.
 type callsBench struct {
 	*calls
 	mu    sync.Mutex
@@ -47,7 +46,6 @@ func (b *callsBench) call(p purpose, f func() error) {
 	})
 }
 
-// Unanswered calls, of any number of policies and purposes, do not block other policies.
 func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	b := newCallsBench()
 	answered, answer := context.WithCancel(t.Context())
@@ -127,7 +125,7 @@ func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 	}
 }
 
-// A letter that cannot be stored delays only its own job, however many there are.
+// Many letters that cannot be stored delay only their own jobs.
 func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 	c := newTestCalls()
 	var failing atomic.Int32

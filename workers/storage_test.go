@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// hog fills the store with a foreign stream until nothing more is accepted; release removes it.
+// hog fills the store with a foreign stream; release removes it.
 func (b *bench) hog() (release func()) {
 	b.t.Helper()
 	js, err := jetstream.New(b.nc)
@@ -43,8 +43,8 @@ func (b *bench) hog() (release func()) {
 	}
 }
 
-// TestALostLeaseIsReported: if the store has no room for a lease, the drainer's log,
-// observer and health report it, and report when there is room again.
+// If the store has no room for a lease, the drainer's log, observer and health report it, and the
+// recovery.
 func TestALostLeaseIsReported(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
@@ -86,7 +86,7 @@ func TestALostLeaseIsReported(t *testing.T) {
 	}
 }
 
-// TestALeaseIsLostWithoutAnError when no renewal is answered, or this process stood still.
+// No renewal is answered, or this process stood still.
 func TestALeaseIsLostWithoutAnError(t *testing.T) {
 	var log waittest.Log
 	l := newLoop(slog.New(slog.NewTextHandler(&log, nil)), queue.Sinks{})
@@ -100,8 +100,8 @@ func TestALeaseIsLostWithoutAnError(t *testing.T) {
 	}
 }
 
-// TestThreeNodesKeepRoomForLeases: on three nodes too, a policy that fills its part of the
-// account's storage leaves room for leases and for other jobs.
+// On three nodes too, a policy that fills its part of the account's storage leaves room for leases
+// and for other jobs.
 func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 	servers, urls := threeNodes(t)
 	const most = 96 << 20 // 32 MiB on each of the three

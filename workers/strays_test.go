@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// TestWildcardPublishesDelayNoOthers: repeated publishes with wildcards as tokens become dead
-// letters, and do not make the owner of partition 0 reopen its backlog.
+// Repeated publishes with wildcards as tokens become dead letters, and do not make the owner of
+// partition 0 reopen its backlog.
 func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
@@ -23,7 +23,7 @@ func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	for i := 0; job.Partition("penstock.jobs.api."+key, 4) != 0; i++ {
 		key = fmt.Sprint("a", i)
 	}
-	const jobs = 400 // 8 s: more than one look
+	const jobs = 400 // 8 s: more than one check
 	b.publish("api", key, 0, jobs)
 	var ran seen
 	var log waittest.Log

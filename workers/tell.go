@@ -28,7 +28,7 @@ func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) 
 
 func (t *teller) TellCancelled(j valve.Seen) {
 	t.tellJob(queue.EventCancelled, j)
-	if j.Reason != "" { // otherwise the canceller tells them
+	if j.Reason != "" { // otherwise the canceller publishes it
 		t.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
 			End: job.EndCancelled, Error: j.Reason})
 	}
@@ -148,7 +148,7 @@ type unreadable struct {
 const (
 	// asidePrefix begins the keys of damaged records, and of no partition's.
 	asidePrefix = "damaged."
-	// asideFor is how long they are kept, mostAside how many.
+	// asideFor is how long they are kept, mostAside their number.
 	asideFor    = 14 * 24 * time.Hour
 	mostAside   = 1000
 	damagedTold = 10

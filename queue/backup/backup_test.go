@@ -23,7 +23,7 @@ import (
 
 const jobs = 300
 
-// installed returns a broker of an installation in which jobs wait.
+// installed returns a broker of an installation with waiting jobs.
 func installed(t *testing.T, bytesEach int) *queue.Broker {
 	t.Helper()
 	b := brokertest.Open(t, natstest.New(t), policy.Policy{Name: "mail",
@@ -66,7 +66,7 @@ func write(t *testing.T, b *queue.Broker) ([]byte, backup.Contents) {
 	return out.Bytes(), c
 }
 
-// empty returns a broker where nothing is.
+// empty returns a broker of an empty server.
 func empty(t *testing.T, prefix string, o embedded.Options) *queue.Broker {
 	t.Helper()
 	b, err := queue.NewBroker(natstest.Connect(t, natstest.Start(t, o)),
@@ -77,7 +77,6 @@ func empty(t *testing.T, prefix string, o embedded.Options) *queue.Broker {
 	return b
 }
 
-// streams are those that a broker's account has, with how many messages each holds.
 func streams(t *testing.T, b *queue.Broker) map[string]jetstream.StreamInfo {
 	t.Helper()
 	js, err := jetstream.New(b.Conn())
@@ -145,7 +144,7 @@ func TestARestoreIsComplete(t *testing.T) {
 	}
 }
 
-// A backup that ended anywhere but at its end, or whose bytes are others, is none.
+// Truncated and corrupted backups are refused.
 func TestATruncatedBackupIsRefused(t *testing.T) {
 	file, _ := write(t, installed(t, 3000))
 	b := empty(t, "", embedded.Options{})
@@ -176,7 +175,6 @@ func TestATruncatedBackupIsRefused(t *testing.T) {
 	}
 }
 
-// What cannot be restored as a whole is not restored at all.
 func TestARestoreThatFailsLeavesNothing(t *testing.T) {
 	file, _ := write(t, installed(t, 30_000))
 	small := empty(t, "", embedded.Options{MaxStore: 1 << 19})
@@ -192,8 +190,7 @@ func TestARestoreThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// Schedules go on in a restored installation, with what was due before it was backed up and had
-// become no job.
+// Schedules continue, including ticks that were due before the backup without a job.
 func TestRestoredSchedulesTick(t *testing.T) {
 	before := installed(t, 10)
 	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)

@@ -19,11 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// unknown is how long servers of a cluster may not know each other's subscriptions.
+// unknown bounds the time until servers of a cluster know each other's subscriptions.
 const unknown = 5 * time.Second
 
-// Restore recreates an installation where none with its prefix exists, completely or not at all,
-// with the broker's number of replicas. No admitter or drainer may run there.
+// Restore recreates an installation, completely or not at all, with the broker's number of
+// replicas. No installation with its prefix may exist, and no admitter or drainer may run there.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {

@@ -41,8 +41,8 @@ type Options struct {
 	Dir string
 	// Listen is the "host:port" for clients; port 0: a free one; empty: no port.
 	Listen string
-	// Sync is the interval of syncs to disk: a power cut can lose so much. 0: 2 minutes, the
-	// server's default.
+	// Sync is the interval of syncs to disk, and so the most that a power cut can lose. 0: 2
+	// minutes, the server's default.
 	Sync time.Duration
 	// SyncAlways syncs every write before its acknowledgement, 20 to 40 times slower.
 	SyncAlways bool
@@ -50,9 +50,9 @@ type Options struct {
 	// can take twice as much. 0: half of the free disk space plus Dir's size. The stored data plus
 	// a seventh is always allowed.
 	MaxStore int64
-	// Users may connect to Listen; none: anyone may, with all permissions.
+	// Users may connect to Listen; without any, all clients may, with all permissions.
 	Users []User
-	// TLS is for Listen; nil: none. Its GetConfigForClient can follow changing files.
+	// TLS is for Listen; may be nil. Its GetConfigForClient can follow changing files.
 	TLS *tls.Config
 	// Prefix of subjects; default penstock.
 	Prefix string

@@ -89,7 +89,7 @@ func TestWithAPort(t *testing.T) {
 	}
 }
 
-// TestAKeptDirectory: what was stored is there again after a restart, with every sync option.
+// The stored data survive a restart with every sync option.
 func TestAKeptDirectory(t *testing.T) {
 	for _, o := range []Options{{}, {Sync: time.Second}, {SyncAlways: true}} {
 		o.Dir = filepath.Join(t.TempDir(), "made", "on", "demand")
@@ -167,7 +167,7 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 	}
 }
 
-// Outsiders do not fill the log, and cause no line that says that a promise is broken.
+// Clients can neither fill the log nor cause error lines.
 func TestFailedLoginsAreOneLine(t *testing.T) {
 	log := &waittest.Log{}
 	s := start(t, Options{Dir: t.TempDir(), Listen: "127.0.0.1:0",
@@ -193,8 +193,8 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestMaxStore: what may be stored is the account's limit, which any client can ask for; a bound
-// below what is stored already leaves room to drain it.
+// The bound is the account's limit, which clients can query; a bound below the stored data leaves
+// room to drain them.
 func TestMaxStore(t *testing.T) {
 	dir := t.TempDir()
 	limit := func(o Options) int64 {

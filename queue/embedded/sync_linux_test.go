@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// The disk is synced again and again, and a failure is logged.
+// A failed sync is logged.
 func TestTheDiskIsSynced(t *testing.T) {
 	log, dir := &waittest.Log{}, t.TempDir()
 	s := start(t, Options{Dir: dir, Sync: 10 * time.Millisecond,

@@ -17,7 +17,7 @@ type User struct {
 	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`
 	Role roles.Role `json:"role"`
-	// Policies are names, or "*"; none for drainers and admitters.
+	// Policies are names, or "*"; empty for drainers and admitters.
 	Policies []string `json:"policies"`
 	// Either a bcrypt hash, or the public key of a seed.
 	Password string `json:"password" secret:"true"`
@@ -97,7 +97,7 @@ func (s *Server) login() []nats.Option {
 	return []nats.Option{nats.UserInfo(self, s.password)}
 }
 
-// SetUsers replaces the users, unless there are none. It disconnects clients with fewer
+// SetUsers replaces the users, if the server has users. It disconnects clients with fewer
 // permissions.
 func (s *Server) SetUsers(users []User) error {
 	if s.password == "" || len(users) == 0 {

@@ -1,7 +1,7 @@
 package job
 
-// A call is a request for a start by a caller that waits in its bucket like a job, is not stored,
-// and makes the request itself: see docs/workers-protocol.md.
+// A call is a request for a start. Its caller waits in its bucket like a job, is not stored, and
+// makes the request itself: see docs/workers-protocol.md.
 
 // Call is a caller's part of a [Question] of OpCall or OpSettle.
 type Call struct {
@@ -13,8 +13,7 @@ type Call struct {
 	AgeMS      int64 `json:"age_ms,omitempty"`
 	WaitMS     int64 `json:"wait_ms,omitempty"`
 
-	// OpSettle: a Call… status, its cause, for how long the target wants no requests, and the
-	// costs.
+	// OpSettle: a Call… status, its cause, the pause that the target requests, and the costs.
 	Status       string           `json:"status,omitempty"`
 	Error        string           `json:"error,omitempty"`
 	RetryAfterMS int64            `json:"retry_after_ms,omitempty"`
@@ -24,11 +23,11 @@ type Call struct {
 // Values of [Call.Status].
 const (
 	CallProgress    = "progress" // renews the lease
-	CallPause       = "pause"    // as CallThrottled, but the call goes on
+	CallPause       = "pause"    // as CallThrottled, but the call continues
 	CallDone        = "done"
 	CallFailed      = "fail"        // perhaps by the call's fault
 	CallUnavailable = "unavailable" // the target is down
-	CallUnreached   = "unreached"   // the target is down and got nothing: no cost
+	CallUnreached   = "unreached"   // the target is down and did not get the call: no cost
 	CallThrottled   = "retry-after" // the target asked for a pause
 	CallReturned    = "returned"    // not begun
 	CallWithdrawn   = "withdraw"    // the caller waits no more
@@ -39,7 +38,7 @@ type Turn struct {
 	State string `json:"state"`
 	// TurnWaiting: until the expected turn; nil: unknown.
 	StartMS *int64 `json:"start_ms,omitempty"`
-	// TurnGo: time to the next message about the call; 0: none needed.
+	// TurnGo: time to the next message about the call; 0: no message is needed.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
 	// TurnRefused: a Refused… reason, and when to ask again. TurnWaiting: RefusedDown, or empty.
 	Reason  string `json:"reason,omitempty"`

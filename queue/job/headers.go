@@ -279,7 +279,7 @@ func cutUnique(value string) (name string, replaces bool) {
 	return strings.TrimSpace(name), found
 }
 
-// Unique returns a job's unique name ("": none), and whether it replaces the waiting job.
+// Unique returns a job's unique name, or "", and whether it replaces the waiting job.
 func Unique(h map[string][]string) (name string, replaces bool) {
 	return cutUnique(HeaderValue(h, HeaderUnique))
 }
@@ -353,7 +353,7 @@ func ParseInstant(value string, from time.Time, least time.Duration) (time.Time,
 		return time.Time{}, fmt.Errorf("%q: want RFC 3339 or a duration such as 90s or 2d", value)
 	}
 	if t.IsZero() {
-		t = t.Add(1) // zero means none
+		t = t.Add(1) // the zero time means no deadline
 	}
 	return t, nil
 }

@@ -1,5 +1,5 @@
-// Package job defines stored jobs: their keys and headers, their states at a valve, and their
-// ends. It knows no stream and does no I/O.
+// Package job defines stored jobs: their keys and headers, their states at a valve, and their ends.
+// It does no I/O.
 package job
 
 import (
@@ -24,8 +24,8 @@ type Arrived struct {
 	Size      int       // of the body, even if Body was left out
 
 	// Of the headers; see DESIGN.md "The stored job".
-	Deadline  time.Time        // zero: none
-	NotBefore time.Time        // zero: none
+	Deadline  time.Time        // may be zero
+	NotBefore time.Time        // may be zero
 	Cost      int64            // at least 1
 	Costs     map[string]int64 // by name
 	Priority  int              // higher goes first

@@ -21,7 +21,7 @@ const (
 	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
 
 	OpCall   = "call"   // may this call begin?
-	OpSettle = "settle" // how a call goes on, or ended
+	OpSettle = "settle" // progress or end of a call
 )
 
 // Orders of buckets, the largest first.
@@ -43,7 +43,7 @@ type Question struct {
 	V  int    `json:"v"` // set by AskValve
 	Op string `json:"op"`
 	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs;
-	// OpPurge: the last one to be dropped, or none
+	// OpPurge: the last one to be dropped, or empty
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// OpRoom, OpBucket, OpPurge, OpCall, OpSettle
 	Key Key `json:"key,omitempty"`
@@ -62,7 +62,7 @@ type Question struct {
 	Call    *Call           `json:"call,omitempty"`
 }
 
-// Edit changes a job that does not run. Zero fields change nothing.
+// Edit changes a job that does not run. Zero fields leave the job's unchanged.
 type Edit struct {
 	// Run ends the job's backoff or its wait for Penstock-Not-Before.
 	Run   bool `json:"run,omitempty"`
@@ -80,7 +80,7 @@ type Answer struct {
 	DelayMS int64 `json:"delay_ms"`
 	// OpRoom: to the start of a job accepted now; nil: unknown
 	StartMS *int64 `json:"start_ms,omitempty"`
-	// OpRoom: the job with the unique name; 0: none
+	// OpRoom: the job with the unique name, or 0
 	Waits uint64 `json:"waits,omitempty"`
 	// the question could not be answered
 	Error string `json:"error,omitempty"`
@@ -100,6 +100,6 @@ type Answer struct {
 	Turn   *Turn `json:"turn,omitempty"`
 	// OpCancel, OpPurge: jobs dropped
 	Removed int `json:"removed,omitempty"`
-	// OpPurge: it goes on; ask again with this number for the rest
+	// OpPurge: not finished; ask again with this number for the rest
 	More uint64 `json:"more,omitempty"`
 }

@@ -21,7 +21,7 @@ func IsWaiter(token string) bool {
 // MaxReply bounds the body of a [Reply], in bytes.
 const MaxReply = 1 << 20
 
-// KeptReply is how much of it a history keeps, in bytes.
+// KeptReply bounds the part of it that a history keeps, in bytes.
 const KeptReply = 1 << 10
 
 // MaxProgress bounds a report of progress, in bytes.

@@ -83,9 +83,9 @@ type LimitLeft struct {
 	Most int64  `json:"most"`
 }
 
-// Hold is what keeps a job from starting, or a bucket from starting its next job.
+// Hold is the cause that keeps a job, or a bucket's next job, from starting.
 type Hold struct {
-	// By is one of the BlockedBy constants; empty when nothing holds it, or nothing waits.
+	// By is one of the BlockedBy constants; empty if no cause holds it, or no job waits.
 	By    string     `json:"blocked_by,omitempty"`
 	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: unknown
 }
@@ -108,7 +108,7 @@ type State struct {
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 	Progress   string    `json:"progress,omitempty"`   // the latest report of its run
 	Hold
-	Edit *Edit `json:"edit,omitempty"` // its changes from the stored job; nil: none
+	Edit *Edit `json:"edit,omitempty"` // its changes from the stored job; may be nil
 }
 
 // ExpectedStart is the current estimate of a job's start.

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// remake deletes a table's stream, as an operator may, and makes it again.
+// remake deletes and recreates a table's stream.
 func remake(t *testing.T, table *Table) {
 	t.Helper()
 	if err := table.js.DeleteStream(natstest.Context(t), table.stream); err != nil {
@@ -53,7 +53,7 @@ func TestAWatchOutlivesItsTable(t *testing.T) {
 	})
 }
 
-// Any number of processes make a table at once, each with another first revision in mind.
+// Each process would choose another first revision.
 func TestTablesCreatedConcurrentlyAreEqual(t *testing.T) {
 	table := newTable(t)
 	for range 5 {

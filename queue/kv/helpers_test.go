@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// tableOver is a table over a connection, which is set up.
 func tableOver(t testing.TB, nc *nats.Conn) *Table {
 	t.Helper()
 	js, err := jsapi.New(nc)
@@ -24,7 +23,7 @@ func tableOver(t testing.TB, nc *nats.Conn) *Table {
 	return table
 }
 
-// newTable is a table on a server of its own.
+// newTable is a table on a separate server.
 func newTable(t testing.TB) *Table {
 	t.Helper()
 	return tableOver(t, natstest.New(t))

@@ -62,7 +62,7 @@ func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
 	return rest + uint64(len(read)), nil
 }
 
-// DeleteAll deletes each key that matches a filter, so that watches report it.
+// DeleteAll deletes each key that matches a filter; watches report it.
 func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 	records, err := t.List(ctx, filter)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// Records by the thousand are read by pages: a takeover must not ask once for each.
+// A takeover must not read thousands of records one by one.
 func TestAListAsksByPages(t *testing.T) {
 	ctx, table := natstest.Context(t), newTable(t)
 	const all = 3000
@@ -25,12 +25,12 @@ func TestAListAsksByPages(t *testing.T) {
 		names, err := table.Keys(ctx, "stripe.0.*")
 		return err == nil && len(names) == all
 	})
-	for i := range 10 { // beside the others, whose marker is found as well
+	for i := range 10 { // in addition to the others, whose marker is found as well
 		if err := table.Delete(ctx, key(i*100), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// It takes 8 questions, unless the server is too slow with some of the answers.
+	// It takes 8 requests, unless some answers are too slow.
 	waittest.Until(t, "a list is told for few questions", func() bool {
 		before := table.js.NATS.Stats().OutMsgs
 		records, err := table.List(ctx, "stripe.0.*")

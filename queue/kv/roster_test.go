@@ -16,14 +16,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// member is a roster that runs, and the number of processes that it last counted.
 type member struct {
 	*Roster
 	count atomic.Int64
 	leave func()
 }
 
-// enlist runs a roster until the test or leave ends it.
 func enlist(t *testing.T, table *Table) *member {
 	t.Helper()
 	m := &member{}
@@ -63,15 +61,15 @@ func TestRosterCountsTheLiving(t *testing.T) {
 	second.leave()
 	untilLive(t, 2, first, third)
 
-	crashing.Close() // its lease runs out
+	crashing.Close() // its lease expires
 	untilLive(t, 1, first)
 	if n := third.count.Load(); n != 2 {
 		t.Errorf("a process that is cut off counts %d, want the 2 that it knew last", n)
 	}
 }
 
-// A process that could not reach NATS does not take the others for dead when it is back: they are
-// counted until they have had the time to renew their leases.
+// A process that could not reach NATS counts the others until they have had the time to renew their
+// leases.
 func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
@@ -105,14 +103,14 @@ func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	}
 }
 
-// A process that could not renew its own lease knows nothing of the others' since: they get another
+// A process that could not renew its lease did not see the others' renewals: they get another
 // lease's time, once.
 func TestRosterGivesOthersTimeAfterItWasCutOff(t *testing.T) {
 	table := newTable(t)
 	if err := table.Set(natstest.Context(t), "other", nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	const lease = 100 * time.Millisecond // after which the other has not renewed its own
+	const lease = 100 * time.Millisecond // the other does not renew its lease afterwards
 	r := NewRoster(table, lease, func(int) {})
 	renew := func(within context.Context) {
 		<-time.After(2 * lease) // part of the script

@@ -135,9 +135,9 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 }
 
 // Update replaces a value by compare-and-set and returns its revision, or 0 if it deleted the key.
-// next gets the current record, without a Value if there is none, and is repeated after a conflict;
-// it returns the same value to change nothing, and nil to delete. read, which may be nil, is the
-// record as read before.
+// next gets the current record, without a Value if the key is missing, and is repeated after a
+// conflict; it returns the same value for no change, and nil to delete. read, which may be nil, is
+// the record as read before.
 func (t *Table) Update(ctx context.Context, key string, read *Record,
 	next func(Record) ([]byte, error)) (revision uint64, err error) {
 	for {

@@ -78,7 +78,6 @@ func TestTableCompareAndSet(t *testing.T) {
 	}
 }
 
-// TestOneOfManyWins: of concurrent writers with the same revision exactly one succeeds.
 func TestOneOfManyWins(t *testing.T) {
 	s := natstest.Start(t, embedded.Options{})
 	table := tableOver(t, natstest.Connect(t, s))
@@ -141,7 +140,6 @@ func TestTableList(t *testing.T) {
 	}
 }
 
-// follower keeps what a watch reports.
 type follower struct {
 	mu       sync.Mutex
 	values   map[string]string
@@ -227,9 +225,8 @@ func TestWatch(t *testing.T) {
 	waittest.Until(t, "the changes came", func() bool { return f.equals(want) })
 }
 
-// TestWatchMissesNothing: connections break and the server restarts while records change; in the
-// end the watcher knows what is stored, also of keys that were deleted and whose markers are gone
-// by then.
+// Connections break and the server restarts while records change. In the end the watcher has the
+// stored values, also of deleted keys whose markers are gone.
 func TestWatchMissesNothing(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
@@ -271,8 +268,7 @@ func TestWatchMissesNothing(t *testing.T) {
 	}
 
 	s.Shutdown()
-	// Changes that the watcher cannot see, and a deletion without a marker: as one whose time was
-	// up.
+	// Changes that the watcher cannot see, and a deletion without a marker, as after its expiry.
 	quiet := natstest.Start(t, embedded.Options{Dir: dir})
 	hidden := tableOver(t, natstest.Connect(t, quiet))
 	table = hidden
@@ -301,7 +297,6 @@ func TestWatchMissesNothing(t *testing.T) {
 	waittest.Until(t, "changes after a restart came", func() bool { return f.equals(want) })
 }
 
-// TestTombstonesExpire: deletions leave nothing behind for ever.
 func TestTombstonesExpire(t *testing.T) {
 	table := newTable(t)
 	if _, err := table.publish(natstest.Context(t), "a.1.1", nil, nil,

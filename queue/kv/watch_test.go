@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// What is written while a watch reads all values for the first time may come as it was or as it is,
-// and is there in any case.
+// A write during the first read may be reported before or after it, but is in the result.
 func TestAWatchMissesNoChangeWhileItSyncs(t *testing.T) {
 	const keys, watches = 500, 40
 	table := newTable(t)
@@ -52,7 +51,7 @@ func TestAWatchMissesNoChangeWhileItSyncs(t *testing.T) {
 	writers.Wait()
 }
 
-// A table may have any number of keys in the course of time.
+// A table may have any number of keys over time.
 func TestAWatchForgetsKeysThatWereDeletedLongAgo(t *testing.T) {
 	const each = time.Minute
 	reported := 0

@@ -29,13 +29,12 @@ var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, A
 type Permissions struct{ Publish, Subscribe []string }
 
 // Of returns a role's permissions for policies ("*": all) of the installation with a prefix.
-// Answers come to the user's own [Inbox]: in _INBOX.> it could read the answers to others, with
-// their jobs.
+// Answers come to the user's [Inbox]: in _INBOX.> it could read others' answers, with their jobs.
 //
 // Only trusted users may publish to a stream or to the server's API: the server answers at any
 // subject that a request names, so an acknowledgement could overwrite a policy. Admitters and
 // drainers refuse such subjects (queue.Names.IsReply). Producers that publish to penstock.jobs need
-// an account of their own: deploy/nats/roles.conf.
+// a separate account: deploy/nats/roles.conf.
 func Of(role Role, prefix, user string, policies []string) Permissions {
 	inbox := []string{Inbox(user) + ".>"}
 	each := func(words ...string) []string {

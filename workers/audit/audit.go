@@ -39,8 +39,8 @@ const mostBreaches = 1000
 
 // Options are the settings of an [Auditor]. The zero value works.
 type Options struct {
-	// Starts is the approximate number of starts to remember; default [DefaultStarts]. Beyond that,
-	// the longest idle buckets are forgotten.
+	// Starts is the approximate number of starts to keep; default [DefaultStarts]. Beyond that, the
+	// longest idle buckets are dropped.
 	Starts int
 	// Logger gets a warning for each broken limit; default [slog.Default].
 	Logger *slog.Logger
@@ -57,14 +57,14 @@ type Auditor struct {
 	broken []Breach
 }
 
-// New makes an auditor, which receives nothing until [Auditor.Run].
+// New makes an auditor, which is idle until [Auditor.Run].
 func New(broker *queue.Broker, o Options) *Auditor {
 	o.Starts, o.Logger = cmp.Or(o.Starts, DefaultStarts), cmp.Or(o.Logger, slog.Default())
 	return &Auditor{broker: broker, log: o.Logger, ready: make(chan struct{}),
 		judge: NewJudge(o.Starts)}
 }
 
-// Ready is closed once the auditor receives starts and knows the policies.
+// Ready is closed once the auditor receives starts and has the policies.
 func (a *Auditor) Ready() <-chan struct{} { return a.ready }
 
 // Run listens until ctx ends, and then returns nil. Call it once.
@@ -128,7 +128,7 @@ func (a *Auditor) Breaches() []Breach {
 	return slices.Clone(a.broken)
 }
 
-// Bucket returns the observations of a bucket, and of limits that count all keys, if any.
+// Bucket returns the observations of a bucket, and of its limits on all keys.
 func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

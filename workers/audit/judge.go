@@ -26,7 +26,7 @@ const (
 	mostRunning = 10_000
 )
 
-// Judge keeps the fullest windows of active buckets. It forgets the longest idle ones first.
+// Judge keeps the fullest windows of active buckets. It drops the longest idle ones first.
 type Judge struct {
 	most     int // approximately
 	policies map[string]*audited

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// scene is a judge of one policy with the drainers that report to it.
 type scene struct {
 	*Judge
 	policy policy.Policy
@@ -106,7 +105,7 @@ func TestStartsAfterAChangeAreNotJudgedUntilAllFollowIt(t *testing.T) {
 	slower := s.policy
 	slower.Outflow.Count = 1
 	s.Follow(policy.Entries{"api": {Policy: slower}}, began.Add(time.Second))
-	for i := range 20 { // by a drainer that does not know of it yet
+	for i := range 20 { // by a drainer that has not read it yet
 		if b := s.start("d", "k", time.Second+time.Duration(i)*100*time.Millisecond); len(b) > 0 {
 			t.Fatalf("too early: %v", b)
 		}

@@ -122,14 +122,14 @@ func (s spec) taken(last start) int64 {
 //	(S_j + last) − S_i − rate·(t_j − t_i) > most
 //
 // so among starts early enough, the one with the least S_i − rate·t_i begins the fullest window,
-// and no other needs to be remembered.
+// and the others can be dropped.
 type rateLaw struct {
 	spec
 	origin int64
-	sum    int64     // of forgotten starts
+	sum    int64     // of dropped starts
 	recent []counted // in order
 	near   int       // those at least a window before the last
-	far    lowest    // of forgotten starts
+	far    lowest    // of dropped starts
 	low    lowest    // also of near ones
 }
 

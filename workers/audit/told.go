@@ -47,7 +47,7 @@ type Standing struct {
 	Since time.Time `json:"since"`
 	// Worst are the fullest windows of the last hour or two, by limit and length.
 	Worst []Window `json:"worst"`
-	// Broken is how often a limit was broken since.
+	// Broken counts the breaches of a limit since then.
 	Broken uint64 `json:"broken"`
 	// Incomplete means that lost events could have added starts.
 	Incomplete bool `json:"incomplete,omitempty"`
@@ -70,7 +70,7 @@ func missing(lost time.Time, specs []spec, now time.Time) bool {
 	return !lost.IsZero() && now.Sub(lost) < period+longest
 }
 
-// Bucket returns the observations of a bucket, and of limits on all keys and shared ones, if any.
+// Bucket returns the observations of a bucket, and of its limits on all keys and shared ones.
 func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
 	a := j.policies[name]
 	if a == nil || a.buckets[key] == nil {

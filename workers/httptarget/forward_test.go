@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent: plain NATS publishers, and jobs accepted
-// before a change of the policy, bypass the check at the door.
+// Plain NATS publishers, and jobs accepted before a change of the policy, bypass the admitter's
+// check.
 func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	var served atomic.Int64
 	var method atomic.Value
@@ -54,7 +54,7 @@ func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	}
 }
 
-// TestATargetGetsTheTypeAndTheEncodingOfTheBody: it needs the encoding to read the body.
+// Targets need the encoding to read the body.
 func TestATargetGetsTheTypeAndTheEncodingOfTheBody(t *testing.T) {
 	got := make(chan http.Header, 1)
 	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
-// TestAnEmptyQuotaPausesTheBucket: the job with that response is done at its first
-// attempt, and the next job of its bucket starts when the limit permits.
+// The job with that response is done at its first attempt, and the next job of its bucket starts
+// when the limit permits.
 func TestAnEmptyQuotaPausesTheBucket(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit", `"default";r=0;t=1`)

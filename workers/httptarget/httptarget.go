@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// mostAnswer is how much of a body is read, for reuse of the connection.
+	// mostAnswer bounds the part of a body that is read, for reuse of the connection.
 	mostAnswer = 64 << 10
-	// mostDetail is how much of a body an error quotes.
+	// mostDetail bounds the part of a body that an error quotes.
 	mostDetail = 256
 	// keepIdle is shorter than servers usually keep a connection (5 s and more): a request on one
 	// being closed is a failed attempt.
@@ -124,8 +124,8 @@ type target struct {
 	base    *url.URL
 	policy  *policy.Target
 	secrets []*secret
-	key     *secret // nil: none
-	tokens  *tokens // nil: none
+	key     *secret // may be nil
+	tokens  *tokens // may be nil
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {

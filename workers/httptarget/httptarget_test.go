@@ -46,7 +46,6 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// verdict names the meaning of a handler's error.
 func verdict(err error) string {
 	pause, throttled := workers.IsRetryAfter(err)
 	wait, snoozed := workers.IsAgain(err)
@@ -65,7 +64,7 @@ func verdict(err error) string {
 	return "failed"
 }
 
-// TestAnAnswerAsksForItsJobAgain whatever its status.
+// TestAnAnswerAsksForItsJobAgain with any status.
 func TestAnAnswerAsksForItsJobAgain(t *testing.T) {
 	for value, want := range map[string]string{"10m": "again 10m0s", "1d": "again 24h0m0s",
 		"2001-01-31T12:00:00Z": "again 0s", "soon": "failed", "-1s": "failed"} {
@@ -112,8 +111,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestARefusalWhenNothingIsLeftIsAPause: including a 403 as GitHub's, which must not make a dead
-// letter.
+// This includes GitHub's 403, which must not make a dead letter.
 func TestARefusalWhenNothingIsLeftIsAPause(t *testing.T) {
 	for _, c := range []struct {
 		hints   *bool
@@ -322,7 +320,7 @@ func TestPoliciesWithoutTarget(t *testing.T) {
 	}
 }
 
-// TestRetryAfterADateGoesByTheTargetsClock: this host may be in another year.
+// This host's clock may be years off.
 func TestRetryAfterADateGoesByTheTargetsClock(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, off := range []time.Duration{0, -20 * 365 * 24 * time.Hour, time.Hour} {

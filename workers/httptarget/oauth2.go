@@ -39,7 +39,7 @@ type tokens struct {
 
 // token is usable until end, and renewed by one job from renewal on.
 type token struct {
-	value               string // of the header; empty: none
+	value               string // of the header, or empty
 	since, renewal, end time.Time
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// issuer is a token endpoint, and a target that knows its tokens.
+// issuer is a token endpoint, and a target that accepts its tokens.
 type issuer struct {
 	mu      sync.Mutex
 	secret  string
@@ -91,7 +91,7 @@ func (i *issuer) start(t *testing.T) (handle workers.Handler, file string) {
 	}), file
 }
 
-// put writes a file as a rotation does: another file of the name.
+// put replaces a file by another one, as a rotation does.
 func put(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestATokenIsSharedAndRenewedBeforeItExpires(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := i.count(); n > 2 { // 2: the machine stood still for a second
+	if n := i.count(); n > 2 { // 2 after a stall of the machine
 		t.Errorf("%d tokens were issued for %d jobs", n, jobs)
 	}
 	if i.asked.Get("scope") != "a b" || i.asked.Get("audience") != "billing" {
@@ -189,7 +189,7 @@ func TestAnEndpointThatHangsHoldsAJobForItsOwnTimeOnly(t *testing.T) {
 	}
 }
 
-// TestClientCertificates: the target takes those of one authority, which is replaced.
+// The target accepts certificates of one authority, which is replaced.
 func TestClientCertificates(t *testing.T) {
 	first, second := certtest.New(t), certtest.New(t)
 	var mu sync.Mutex

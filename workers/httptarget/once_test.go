@@ -80,8 +80,8 @@ func (f *fickle) serve(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestOneRequestPerStart: a connection that breaks before the response is a failed attempt.
-// net/http would resend an idempotent request on each kept connection.
+// A connection that breaks before the response is a failed attempt. net/http would resend an
+// idempotent request on each kept connection.
 func TestOneRequestPerStart(t *testing.T) {
 	const kept = 20
 	for _, method := range []string{"POST", "PUT", "GET", "HEAD", "OPTIONS", "TRACE", "DELETE"} {
@@ -117,7 +117,7 @@ func TestOneRequestPerStart(t *testing.T) {
 	}
 }
 
-// TestLengths: bodies have a length, and empty ones are sent as HTTP requires for the method.
+// Bodies have a length, and empty ones are sent as HTTP requires for the method.
 func TestLengths(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		var got *http.Request
@@ -170,7 +170,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestInvalidHTTPFields: they end a job at once, because a retry would not differ.
+// They end a job at once, because a retry would not differ.
 func TestInvalidHTTPFields(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })

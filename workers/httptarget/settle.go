@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// mostSettled is how much of a body is read to find a cost.
+// mostSettled bounds the part of a body that is searched for costs.
 const mostSettled = 8 << 20
 
 // settle reports actual costs, from Penstock's headers and the policy's places. If a value is

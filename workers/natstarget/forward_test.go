@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// TestNoJobCommandsTheStreamBehindItsTarget: a forwarded Nats-Rollup emptied the stream, and a job
-// with another's Nats-Msg-Id was dropped as its duplicate.
+// A forwarded Nats-Rollup once emptied the stream, and a job with another's Nats-Msg-Id was dropped
+// as its duplicate.
 func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	nc := connect(t)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(waittest.Patience()))
@@ -57,7 +57,7 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	}
 }
 
-// TestAPolicyMayForwardNothing: with an empty list, or with other names.
+// With an empty list, or with other names.
 func TestAPolicyMayForwardNothing(t *testing.T) {
 	nc := connect(t)
 	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{
@@ -72,8 +72,7 @@ func TestAPolicyMayForwardNothing(t *testing.T) {
 	}
 }
 
-// TestNoTargetIsPenstocksOwnSubject: such jobs could command valves or bypass other policies'
-// limits.
+// Such jobs could command valves or bypass other policies' limits.
 func TestNoTargetIsPenstocksOwnSubject(t *testing.T) {
 	for _, subject := range []string{"staging.valve.next.0", "staging.admitted.next.k"} {
 		p := policy.Policy{Name: "api",

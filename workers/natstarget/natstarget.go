@@ -3,9 +3,9 @@
 // Nats-Service-Error-Code) means the same as that status over HTTP; any other reply means done: see
 // docs/guide.md, "Targets".
 //
-// A reply may also be JetStream's, to a subject that a stream captures. So policies can be chained:
-// with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of that
-// bucket, with its forwarded headers. While that is full, the bucket of the job pauses for a
+// A reply may also be JetStream's, to a subject that a stream captures. Policies can therefore be
+// chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of
+// that bucket, with its forwarded headers. While that is full, the bucket of the job pauses for a
 // second, and no attempt counts. A message that is too large becomes a dead letter; any other
 // refusal is a failed attempt. All attempts of a job and of its replay have one Nats-Msg-Id, so
 // none is stored twice within the duplicate window.
@@ -35,7 +35,7 @@ import (
 const (
 	// absent is how long a bucket pauses without a listener, or while the next bucket is full.
 	absent = time.Second
-	// mostDetail is how much of a payload an error quotes.
+	// mostDetail bounds the part of a payload that an error quotes.
 	mostDetail = 256
 )
 
@@ -80,7 +80,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return judge(reply, redact.Values(job.Forwarded(j.Header))...)
 }
 
-// request makes a job's message. Method and path mean nothing to a service.
+// request makes a job's message. Services ignore method and path.
 func (t *target) request(j workers.Job) *nats.Msg {
 	m := nats.NewMsg(t.subject)
 	m.Data = j.Body

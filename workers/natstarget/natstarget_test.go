@@ -95,7 +95,6 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// kind names the meaning of a handler's error.
 func kind(err error) string {
 	switch {
 	case err == nil:
@@ -184,8 +183,7 @@ func TestNoReply(t *testing.T) {
 	}
 }
 
-// TestRefusedByAStream: a target may be another policy's queue. A job that JetStream refuses is not
-// done.
+// A target may be another policy's queue. A job that JetStream refuses is not done.
 func TestRefusedByAStream(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{
@@ -224,8 +222,8 @@ func TestRefusedByAStream(t *testing.T) {
 	}
 }
 
-// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost, and
-// no attempt counts.
+// Jobs of a fast policy become jobs of a slow one with a small queue. None is lost, and no attempt
+// counts.
 func TestChain(t *testing.T) {
 	nc := connect(t)
 	perSecond := func(n int64) algorithms.Rate {
@@ -277,7 +275,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestService uses a micro service that starts late and fails once.
+// The service starts late and fails once.
 func TestService(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{

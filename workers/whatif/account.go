@@ -85,7 +85,7 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 type Bin struct {
 	Requests, Refused int64
 	Started           int64         // units
-	Depth             int64         // the most jobs in all buckets
+	Depth             int64         // maximum over time of the jobs in all buckets
 	Wait              time.Duration // the longest of started jobs
 }
 

@@ -44,11 +44,11 @@ const (
 	origin = pace.Instant(time.Hour)
 	// memory bounds jobs in memory as in production.
 	memory = 512 << 20
-	// soon is when a valve gets another turn that it wants at once.
+	// soon is when a valve gets another turn that it requests at once.
 	soon = pace.Instant(time.Microsecond)
 )
 
-// body is the body of all jobs: traces have none.
+// body is the body of all jobs, because traces omit bodies.
 var body = []byte{}
 
 func newDrainer(w *world, began int64) *drainer {

@@ -26,7 +26,7 @@ type Request struct {
 	Key      job.Key
 	IP       string        // of the client; empty if unknown
 	Cost     int64         // at least 1
-	Deadline time.Duration // from At; 0: that of the [Options]
+	Deadline time.Duration // from At; 0: as in the [Options]
 	Priority int
 }
 
@@ -34,16 +34,16 @@ type Request struct {
 type Options struct {
 	Duration time.Duration // of each run
 	Workers  int           // of all drainers; 0: the policy's
-	Deadline time.Duration // default for jobs; 0: none
+	Deadline time.Duration // default for jobs; 0: unlimited
 	Window   time.Duration // for Figures.Worst; default 1s
-	Keys     int           // number of keys to report, by most requests; 0: none
-	Bins     int           // of the [Report], at most twice as many; 0: none
+	Keys     int           // number of keys to report, by most requests
+	Bins     int           // of the [Report], at most twice as many
 
 	memory int64 // of jobs in memory, in bytes; 0: as in production
 }
 
-// Play simulates requests, in order of time, until all accepted ones have ended or nothing more
-// happens. Shared limits are private here.
+// Play simulates requests, in order of time, until all accepted ones have ended or no event
+// follows. Shared limits are private here.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {

@@ -13,7 +13,6 @@ import (
 
 const begin = int64(1_900_000_000) * int64(time.Second)
 
-// at returns requests of one key at the given milliseconds after begin.
 func at(key job.Key, ms ...int64) (all []Request) {
 	for _, n := range ms {
 		all = append(all, Request{At: begin + n*int64(time.Millisecond), Key: key, Cost: 1})
@@ -39,7 +38,6 @@ func play(t *testing.T, p policy.Policy, o Options, requests []Request) *Report 
 	return r
 }
 
-// tale summarizes the report of a small case.
 func tale(r *Report) string {
 	text := fmt.Sprintf("%d of %d", r.Accepted, r.Requests)
 	for _, why := range []Reason{Capacity, Jobs, Limit, Deadline, Cost} {

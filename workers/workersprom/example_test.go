@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// A program with handlers exports the metrics of Penstock's own programs.
+// A program with handlers exports the same metrics as Penstock's own programs.
 func ExampleNew() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	sink, err := workersprom.New(registry)
@@ -20,7 +20,7 @@ func ExampleNew() {
 	}
 	options := workers.Options{Sink: sink} // for workers.New
 
-	// The drainer tells of a new policy, and of a start.
+	// The drainer reports a new policy, and a start.
 	options.Sink.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: 1})
 	options.Sink.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
 	families, err := registry.Gather()

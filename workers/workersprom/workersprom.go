@@ -1,12 +1,12 @@
-// Package workersprom exports a drainer's metrics to Prometheus under the names of Penstock's own
-// programs, so that the alerts of deploy/penstock-alerts.yaml also work for Go programs with
+// Package workersprom exports a drainer's metrics to Prometheus under the same names as Penstock's
+// programs. The alerts of deploy/penstock-alerts.yaml therefore also work for Go programs with
 // handlers:
 //
 //	sink, err := workersprom.New(prometheus.DefaultRegisterer)
 //	…
 //	drainer, err := workers.New(nc, workers.Options{Sink: sink})
 //
-// A separate package spares programs without Prometheus the dependency.
+// It is a separate package to keep Prometheus out of other programs.
 package workersprom
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// New registers a drainer's metrics and returns the sink that updates them. Each drainer needs
-// its own; metrics that are already registered are an error.
+// New registers a drainer's metrics and returns the sink that updates them. Each drainer needs a
+// separate sink and registerer; registering metrics twice is an error.
 //
 // Histograms have exemplars: the trace_id of a job with a sampled trace.
 //

@@ -123,8 +123,8 @@ func Pause(ctx context.Context, pause time.Duration) error {
 }
 
 // Ensure creates a stream, or updates its replicas and bounds. Its sequences, a table's revisions,
-// begin at the time in µs: those of a recreated stream exceed all former ones, as writes stay below
-// a million a second.
+// begin at the time in µs: a recreated stream's exceed all former ones, because writes stay below a
+// million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
@@ -153,7 +153,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	return c.UpdateStream(ctx, *have)
 }
 
-// CheckVersion refuses a stream of another format, or one that is not Penstock's.
+// CheckVersion refuses a stream of another format, or a foreign one.
 func CheckVersion(metadata map[string]string) error {
 	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
 		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestStoreFailuresAreTheServers pins the texts by which a full bucket and a full stream differ,
-// and the codes that nats.go does not name.
+// TestStoreFailuresAreTheServers pins the descriptions of a full bucket and a full stream, and the
+// codes that nats.go does not name.
 func TestStoreFailuresAreTheServers(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -66,7 +66,7 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 const mostGets = 128
 
 // Directs reads messages from any replica. Seq is 0 if the replica lags or the message is unusual.
-// It fails when nothing arrives for Conn.Timeout.
+// It fails without an answer for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	// nats.Conn.Request would take a job's header Status: 503 for "no responders".
 	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
@@ -128,8 +128,8 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 const batchBytes = 1 << 20
 
 // Batch reads up to n messages of a subject ("": all) in order from any replica, of about
-// [batchBytes], but at least one if any exists. It omits those that the replica lacks, and unusual
-// ones.
+// [batchBytes], but at least one if there is one. It omits missing messages of the replica, and
+// unusual ones.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -216,8 +216,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
 }
 
-// NextStored asks the leader for the first matching sequence at or after from; math.MaxUint64:
-// none.
+// NextStored asks the leader for the first matching sequence at or after from, or math.MaxUint64.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	if filter == "" {
 		filter = ">"

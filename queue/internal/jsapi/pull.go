@@ -15,7 +15,7 @@ const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
 
-	// Two pulls are open, so that the server always has one to serve.
+	// Two pulls are open: the server always has one to serve.
 	PullBatch = 2048
 	PullOpen  = 2 * PullBatch
 	// pullSlack is room for heartbeats.
@@ -46,7 +46,7 @@ type Delivery struct {
 }
 
 // Puller keeps pull requests open on one consumer and checks that no delivery is missing: nats.go
-// silently recovers from the breaks after which an owner must start over. It is for one goroutine.
+// silently recovers from breaks after which an owner must start over. It is for one goroutine.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
@@ -60,8 +60,8 @@ type Puller struct {
 	Received uint64 // consumer sequence; preset to continue a former puller
 	promised uint64 // by the last heartbeat
 
-	WakeIdle bool // Fetch returns an empty batch if nothing is pending
-	// After Patience without a word, by default 2.5 s, the consumer counts as gone. Most faults
+	WakeIdle bool // Fetch returns an empty batch if no message is pending
+	// After Patience without a message, by default 2.5 s, the consumer counts as gone. Most faults
 	// show sooner.
 	Patience time.Duration
 	idle     bool

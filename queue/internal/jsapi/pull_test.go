@@ -16,7 +16,7 @@ func TestHeartbeatShowsLostDeliveries(t *testing.T) {
 		return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {delivered}}}
 	}
 	p := &Puller{Received: 7}
-	for _, delivered := range []string{"7", "8"} { // the eighth may be under way
+	for _, delivered := range []string{"7", "8"} { // the eighth may be in flight
 		if err := p.takeStatus(beat(delivered)); err != nil {
 			t.Fatal(err)
 		}
@@ -48,11 +48,11 @@ func TestAGapInDeliveriesBreaks(t *testing.T) {
 	}
 }
 
-// TestSilenceBreaks: a consumer that says nothing at all, as after a fault that loses its pulls.
+// A consumer stops answering, as after a fault that loses its pulls.
 func TestSilenceBreaks(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t)
-	// Somebody who takes pull requests and never answers.
+	// A subscriber that takes pull requests and never answers.
 	if _, err := nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.S.C"); err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +69,7 @@ func TestSilenceBreaks(t *testing.T) {
 	}
 }
 
-// TestPullsThatEndTogetherAreRenewed: when the ends of all open pulls are found at once, and
-// nothing else, new ones must be opened before waiting.
+// If only the ends of all open pulls arrive, new ones must be opened before waiting.
 func TestPullsThatEndTogetherAreRenewed(t *testing.T) {
 	nc := natstest.New(t)
 	server, err := nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.S.C")
