@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// The entries have an author, and survive a restart and the policy's deletion.
 func TestEveryChangeIsInTheAuditList(t *testing.T) {
 	const token = "secret-of-ann"
 	dir := t.TempDir()

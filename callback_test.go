@@ -48,7 +48,6 @@ func receiving(t *testing.T) *receiver {
 	return r
 }
 
-// calling returns a policy with callbacks, and the policy that posts them.
 func calling(t *testing.T, capacity int64) []policy.Policy {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -62,7 +61,6 @@ func calling(t *testing.T, capacity int64) []policy.Policy {
 	return []policy.Policy{mail, calls}
 }
 
-// beside connects as another program.
 func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
 	t.Helper()
 	nc, err := p.Connect("beside")
@@ -142,7 +140,6 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	}
 }
 
-// A malformed job's callback header is still valid.
 func TestAMalformedJobIsReported(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
@@ -163,7 +160,6 @@ func TestAMalformedJobIsReported(t *testing.T) {
 	}
 }
 
-// TestForbiddenCallbackURLs are refused by the admitter, and by the drainer for plain publishes.
 func TestForbiddenCallbackURLs(t *testing.T) {
 	r := receiving(t)
 	policies := append(calling(t, 100), paced("mute", 1000, 10))

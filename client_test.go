@@ -68,7 +68,6 @@ func mailroom(t *testing.T) *penstock.Penstock {
 	return p
 }
 
-// cancelled cancels a job, once its drainer has received it.
 func cancelled(t *testing.T, by interface {
 	Cancel(ctx context.Context, id string) error
 }, id string) {
@@ -164,7 +163,6 @@ func TestAClientCancels(t *testing.T) {
 	}
 }
 
-// TestClientErrorsMatchThePackages by errors.Is and errors.As.
 func TestClientErrorsMatchThePackages(t *testing.T) {
 	p := mailroom(t)
 	gone, err := p.Submit(t.Context(), penstock.Job{Policy: "later", Key: "gone",
@@ -190,7 +188,7 @@ func TestClientErrorsMatchThePackages(t *testing.T) {
 			"of one gone": {Policy: "later", Key: "gone", IdempotencyKey: "gone"},
 		} {
 			if name == "NATS" && what == "large" {
-				continue // the server closes the connection
+				continue
 			}
 			_, here := p.Submit(t.Context(), j)
 			_, there := c.Submit(t.Context(), j)
@@ -221,7 +219,6 @@ func TestClientErrorsMatchThePackages(t *testing.T) {
 	}
 }
 
-// A foreign server is an error too.
 func TestAClientWithoutAServerReturnsAnError(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -67,8 +67,6 @@ func ExampleCodec() {
 	// Output: to ann
 }
 
-// TestPayloadsAreEncodedBetweenSubmitterAndHandler covers jobs and replies, all submitters, and
-// HTTP targets.
 func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 	codec, err := sealing([]byte(rand.Text()[:16]))
 	if err != nil {

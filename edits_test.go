@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// The change survives a restart.
 func TestAWaitingJobIsChanged(t *testing.T) {
 	slow := paced("slow", 1, 100)
 	slow.Outflow = algorithms.Rate{Count: 1, Per: 24 * 3600e9}

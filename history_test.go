@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// The history has the target's answer without credentials, dead jobs, and cancelled ones.
 func TestKeepDone(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) == "bad" {

@@ -74,7 +74,7 @@ func TestOpenLeavesNothingBehindWhenItFails(t *testing.T) {
 		t.Fatalf("two servers in one directory: %v", err)
 	}
 	other.Close()
-	open(t, o) // the port and the directory are free again
+	open(t, o)
 }
 
 func TestNoNATSAtTheURLIsAnErrorAtOnce(t *testing.T) {
@@ -114,7 +114,7 @@ func TestStartWithoutNATSAnswersChecksUntilItIsThere(t *testing.T) {
 	if err := receive(t, ended); err != nil {
 		t.Error(err)
 	}
-	p.Close() // before the server
+	p.Close()
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {
@@ -164,7 +164,6 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	}
 }
 
-// The warning goes to the default logger.
 func TestOpenWarnsOfATemporaryDirectory(t *testing.T) {
 	var log strings.Builder
 	before := slog.Default()

@@ -11,14 +11,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// paced is a policy with this outflow and capacity per key.
 func paced(name string, perSecond, capacity int64) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: capacity,
 			Outflow: algorithms.Rate{Count: perSecond, Per: time.Second}}}
 }
 
-// door is a policy that allows two requests a day per key.
 func door(name string) policy.Policy {
 	return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 2,
 		Window: policy.Duration(24 * time.Hour)}}
@@ -37,7 +35,6 @@ func open(t *testing.T, o penstock.Options) *penstock.Penstock {
 	return p
 }
 
-// run calls Run; stop ends it and returns its error.
 func run(t *testing.T, p *penstock.Penstock) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

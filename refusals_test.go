@@ -31,7 +31,6 @@ func hourly(capacity int64) policy.Policy {
 	return p
 }
 
-// refused is an API's answer to a job, accepted or not.
 type refused struct {
 	Status        int
 	Verdict       admission.Verdict
@@ -73,7 +72,6 @@ func post(t *testing.T, url, body string, header ...string) (*http.Response, []b
 	return response, answer
 }
 
-// doors are the ways to submit a job of bucket mail/a with a deadline.
 func doors(t *testing.T, p *penstock.Penstock) map[string]func(deadline time.Time) refused {
 	t.Helper()
 	api := httptest.NewServer(p.Handler())
@@ -188,7 +186,6 @@ func TestADeadlineIsAcceptedWhileTheStartIsUnknown(t *testing.T) {
 	}
 }
 
-// Retry times are distinct with a valve's answer and without one.
 func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 	const capacity = 6
 	for name, admitOnly := range map[string]bool{"a drainer": false, "nobody": true} {
@@ -236,7 +233,6 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 	}
 }
 
-// The list covers the last minute after the first request for it.
 func TestBucketsAreListedByRefusals(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(1)}, AdmitOnly: true})
 	run(t, p)

@@ -77,7 +77,7 @@ func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 		for _, header := range c.headers {
 			name, value, _ := strings.Cut(header, ": ")
 			m.Header.Set(name, value)
-			if name != "Penstock-Peek" && name != "Penstock-Refund" { // HTTP has methods
+			if name != "Penstock-Peek" && name != "Penstock-Refund" {
 				r.Header.Set(name, value)
 			}
 		}
@@ -96,7 +96,7 @@ func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 		for name, values := range w.Header() {
 			if !strings.Contains(strings.ToLower(name), "ratelimit") && name != "Content-Type" &&
 				name != "Retry-After" && name != "Idempotent-Replayed" {
-				continue // of the connection
+				continue
 			}
 			compared++
 			there := ""
@@ -119,7 +119,6 @@ func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 	}
 }
 
-// alike removes names of policies and instants.
 func alike(text string) string {
 	text = strings.ReplaceAll(text, "-nats", "-http")
 	if text, _, cut := strings.Cut(text, ";t="); cut {
@@ -131,7 +130,6 @@ func alike(text string) string {
 	return text
 }
 
-// fields returns the fields of an answer. Values of instants and durations are dropped.
 func fields(t *testing.T, body []byte) map[string]any {
 	t.Helper()
 	all := map[string]any{}

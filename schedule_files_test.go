@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// scheduleStream returns the stream of schedules and its state.
 func scheduleStream(t *testing.T, p *penstock.Penstock) (jetstream.Stream, *jetstream.StreamInfo) {
 	t.Helper()
 	nc, err := p.Connect("a look")
@@ -40,7 +39,6 @@ func scheduleStream(t *testing.T, p *penstock.Penstock) (jetstream.Stream, *jets
 	return stream, info
 }
 
-// listed lists the schedules of policy report: key, when, whether paused, and the set.
 func listed(t *testing.T, p *penstock.Penstock) string {
 	t.Helper()
 	var list struct {
@@ -95,7 +93,7 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	restart(everyHour("a"), everyHour("b"))
 	expect("c has left", changed)
 	_, after := scheduleStream(t, p)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the file no longer writes c
+	if n := after.State.LastSeq - before.State.LastSeq; n != 1 {
 		t.Errorf("%d messages are new", n)
 	}
 	a := everyHour("a")
@@ -152,7 +150,7 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 	all.Wait()
 	_, after := scheduleStream(t, first)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 21 { // and the record of the file
+	if n := after.State.LastSeq - before.State.LastSeq; n != 21 {
 		t.Errorf("%d messages for 20 schedules", n)
 	}
 	if got := listed(t, first); strings.Count(got, "default") != 20 {
@@ -174,12 +172,11 @@ func TestAHalfWrittenSetIsNotRepeated(t *testing.T) {
 	p.Close()
 	p = open(t, o)
 	_, after := scheduleStream(t, p)
-	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the record
+	if n := after.State.LastSeq - before.State.LastSeq; n != 1 {
 		t.Errorf("%d messages are new", n)
 	}
 }
 
-// TestAnInstantOfTheFileIsOneJob even if the file is read several times.
 func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	o := penstock.Options{Server: embedded.Options{Dir: t.TempDir()},

@@ -44,7 +44,6 @@ func ask(t *testing.T, p *penstock.Penstock, method, path, body string,
 	return w.Code, w.Body.String()
 }
 
-// scheduled holds the bodies of the jobs that ran, by id.
 type scheduled struct {
 	mu   sync.Mutex
 	jobs map[string]string
@@ -68,7 +67,6 @@ func (s *scheduled) count(body string) (n int) {
 	return n
 }
 
-// Two admitters receive the ticks, and the server restarts.
 func TestEachTickBecomesOneJob(t *testing.T) {
 	dir := t.TempDir()
 	ran := &scheduled{jobs: map[string]string{}}
@@ -128,7 +126,7 @@ func TestEachTickBecomesOneJob(t *testing.T) {
 		}
 		return fmt.Sprintf("%v", listed.Schedules)
 	}
-	if got := list(); got != "[{acme default @every 1s true}]" { // the other one has passed
+	if got := list(); got != "[{acme default @every 1s true}]" {
 		t.Errorf("listed %s", got)
 	}
 	for _, paused := range []string{"1", "0"} {
@@ -160,7 +158,6 @@ func TestEachTickBecomesOneJob(t *testing.T) {
 	}
 }
 
-// An admitter that crashes before it has acknowledged a tick leaves it to another.
 func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}
 	outcomes := make(chan string, 1000)
@@ -196,7 +193,6 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	}
 }
 
-// The tick is retried until the next one, and then reported as missed.
 func TestATickAtAFullBucketIsReported(t *testing.T) {
 	outcomes := make(chan string, 1000)
 	p := open(t, penstock.Options{AdmitOnly: true,
@@ -211,7 +207,7 @@ func TestATickAtAFullBucketIsReported(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	for _, want := range []string{"refused", "missed"} {
-		for receive(t, outcomes) != want { // other events of these ticks
+		for receive(t, outcomes) != want {
 		}
 	}
 }

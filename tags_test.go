@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// askAPI sends a request to the API, and decodes the answer.
 func askAPI(t *testing.T, p *penstock.Penstock, method, path string, into any) {
 	t.Helper()
 	status, answer := ask(t, p, method, path, "")
@@ -37,7 +36,6 @@ func tagged(t *testing.T, p *penstock.Penstock, name, key string, tags ...string
 	}
 }
 
-// TestTagsGoWithTheirJob to its handler, events, listings and its dead letter.
 func TestTagsGoWithTheirJob(t *testing.T) {
 	slow := paced("slow", 1, 10)
 	slow.Outflow.Per = 24 * time.Hour
@@ -115,7 +113,7 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i < 5 {
-			receive(t, running) // the first of its bucket
+			receive(t, running)
 		}
 	}
 	cancel := func(query string) (answer struct {
@@ -143,5 +141,5 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 		got.Next != nil {
 		t.Errorf("the policy: %+v", got)
 	}
-	depth(1 + jobs/2 + 2) // with the running ones
+	depth(1 + jobs/2 + 2)
 }

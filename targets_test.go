@@ -158,8 +158,6 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	}
 }
 
-// TestJobsOfATargetBehindOAuth2AndClientCertificates wait while no token is issued, and the secret
-// and the token are never visible.
 func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
 	const secret, token = "s-e-c-r-e-t", "t-o-k-e-n"
 	authority := certtest.New(t)

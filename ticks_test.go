@@ -47,7 +47,7 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 			first, js := startTicks(t, dir, "")
 			schedule(t, js, test.policy, time.Now().UTC().Add(4*time.Second).
 				Format("5 4 15 * * *"))
-			if err := first.Stop(); err != nil { // stores the next tick
+			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}
 			first, js = startTicks(t, dir, "held")
@@ -144,7 +144,6 @@ func startTicks(t *testing.T, dir, held string) (*proctest.Process, jetstream.Je
 	return p, js
 }
 
-// serveTicks runs a Penstock until it is killed or stopped.
 func serveTicks(dir string) {
 	waits, held, clock := paced("waits", 1, 10), paced("held", 100, 10), paced("clock", 100, 1000)
 	waits.DuplicateWindow = policy.Duration(time.Second)

@@ -111,7 +111,7 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 func TestAPermitIsForOneRequest(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
 	run(t, p)
-	type nth struct{} // request of its connection
+	type nth struct{}
 	var requests atomic.Int64
 	target := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
 		r *http.Request) {
@@ -146,7 +146,6 @@ func TestAPermitIsForOneRequest(t *testing.T) {
 	}
 }
 
-// waiting waits until this many calls wait in a bucket.
 func waiting(t *testing.T, p *penstock.Penstock, policy, key string, calls int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls wait", calls), func() bool {
@@ -231,7 +230,7 @@ func TestPermitsOverHTTP(t *testing.T) {
 		}
 		defer response.Body.Close()
 		var document map[string]any
-		_ = json.NewDecoder(response.Body).Decode(&document) // 204 has no document
+		_ = json.NewDecoder(response.Body).Decode(&document)
 		return response.StatusCode, document
 	}
 	status, first := ask(t.Context(), "POST", "wait=10s", "")

@@ -18,7 +18,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestOneJobOfANameWaits, also for concurrent submissions through several admitters.
 func TestOneJobOfANameWaits(t *testing.T) {
 	server, _ := brokertest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	slow := paced("slow", 1000, 100)

@@ -157,7 +157,6 @@ func TestProgressAndResultsAreShown(t *testing.T) {
 	}
 }
 
-// work runs a worker on a separate connection until the test ends.
 func work(t *testing.T, p *penstock.Penstock, policy string, handle workers.Handler) {
 	t.Helper()
 	nc, err := p.Connect("worker")

@@ -59,7 +59,7 @@ func newLossy(t *testing.T) *lossy {
 		return nil
 	})
 	l.stop = run(t, l.Penstock)
-	t.Cleanup(l.Close) // before the server
+	t.Cleanup(l.Close)
 	l.works()
 	receive(t, surveyed)
 	return l
@@ -70,7 +70,6 @@ func (l *lossy) start() {
 	l.server = natstest.Start(l.t, embedded.Options{Dir: l.dir, Listen: l.listen})
 }
 
-// wipe restarts the server with an empty store.
 func (l *lossy) wipe() {
 	l.t.Helper()
 	l.server.Shutdown()
@@ -141,7 +140,6 @@ func TestAnAdmitterHealsAnEmptyStore(t *testing.T) {
 	}
 }
 
-// Each stream may also be deleted alone.
 func TestAnAdmitterHealsDeletedStreams(t *testing.T) {
 	for _, stream := range []string{"KV_PENSTOCK_POLICIES", "KV_PENSTOCK_DRAINERS",
 		"KV_PENSTOCK_PARTITIONS", "KV_PENSTOCK_LOCKS", "PENSTOCK_SCHEDULES", "PENSTOCK_mail"} {

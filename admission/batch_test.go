@@ -38,7 +38,6 @@ func (h *house) batch(lines ...string) (verdicts []verdict) {
 	return verdicts
 }
 
-// Each job of a batch gets the verdict that it would get alone.
 func TestEachJobOfABatchHasItsOwnVerdict(t *testing.T) {
 	h := open(t, stripe, search, door)
 	mail := func(key, headers string) string {
@@ -66,7 +65,6 @@ func TestEachJobOfABatchHasItsOwnVerdict(t *testing.T) {
 	}
 }
 
-// Jobs of one bucket are stored in the order of the batch (law 4).
 func TestABatchIsStoredInItsOrder(t *testing.T) {
 	p := stripe
 	p.Name, p.Capacity, p.Partitions = "order", 10_000, 1
@@ -87,7 +85,6 @@ func TestABatchIsStoredInItsOrder(t *testing.T) {
 	}
 }
 
-// A batch asks no valve, so a slow drainer does not delay it.
 func TestABatchAsksNoValve(t *testing.T) {
 	h := open(t, stripe)
 	h.serveValves(stripe, func(q job.Question) job.Answer {

@@ -58,7 +58,6 @@ func perSecond(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCheckHTTP measures checks over loopback on persistent connections.
 func BenchmarkCheckHTTP(b *testing.B) {
 	wide := policy.Policy{Name: "wide",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 1_000_000,
@@ -83,7 +82,6 @@ var deep = policy.Policy{Name: "deep",
 	Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("1000/s"),
 		Capacity: 1_000_000}}
 
-// BenchmarkSubmitHTTP measures jobs of 100 bytes, each confirmed by JetStream, without a drainer.
 func BenchmarkSubmitHTTP(b *testing.B) {
 	h := open(b, deep)
 	body := strings.Repeat("x", 100)
@@ -123,7 +121,6 @@ func BenchmarkSubmitNATS(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkRefuseHTTP measures submissions to a full bucket.
 func BenchmarkRefuseHTTP(b *testing.B) {
 	h := open(b, stripe)
 	for range 3 {

@@ -55,7 +55,7 @@ func TestQuestionsAreCombined(t *testing.T) {
 			})
 		}
 		ask(0, 1)
-		synctest.Wait() // the first question is on its way
+		synctest.Wait()
 		for seq := range uint64(100) {
 			ask(0, seq+2)
 		}

@@ -16,7 +16,7 @@ import (
 // fakeQueue stores jobs in a map, bounded per key and with message ids as in a stream.
 type fakeQueue struct {
 	capacity int
-	fail     error // answers every publish
+	fail     error
 
 	mu        sync.Mutex
 	publishes int
@@ -105,7 +105,6 @@ func (f *fakeValves) questions(op string) int {
 	return n
 }
 
-// startsIn is a valve that starts every job after this many milliseconds.
 func startsIn(ms int64) func(int, job.Question) (job.Answer, error) {
 	return func(_ int, q job.Question) (job.Answer, error) {
 		a := job.Answer{DelayMS: ms}
@@ -116,7 +115,6 @@ func startsIn(ms int64) func(int, job.Question) (job.Answer, error) {
 	}
 }
 
-// tokens limits by a token bucket.
 type tokens struct {
 	fail error
 
@@ -163,7 +161,6 @@ func (l *tokens) net() int64 {
 	return l.taken
 }
 
-// newTokens is a NewLimit that ignores the policy's algorithm.
 func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
 	rule := algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
 	if p.Meter() {

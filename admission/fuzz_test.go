@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A header that the admitter accepts is valid for the valve, with the same meaning.
 func FuzzReadHeader(f *testing.F) {
 	for name, value := range map[string]string{
 		job.HeaderVersion: "1", job.HeaderDeadline: "1d12h",
@@ -60,7 +59,6 @@ func FuzzReadHeader(f *testing.F) {
 	})
 }
 
-// Values of a check's headers are within bounds.
 func FuzzReadCheckHeader(f *testing.F) {
 	for _, seed := range [][2]string{{"Penstock-Cost", "3"}, {"penstock-peek", "true"},
 		{"Penstock-Refund", "T"}, {"Penstock-IP", "::ffff:1.2.3.4"},

@@ -28,14 +28,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// house is an admitter on an embedded server, in the test's process.
 type house struct {
 	t         testing.TB
 	broker    *queue.Broker
 	service   *admission.Service
-	client    *nats.Conn // a user's
+	client    *nats.Conn
 	url       string
-	published *atomic.Int64 // publishes by the service
+	published *atomic.Int64
 }
 
 type counted struct {
@@ -114,7 +113,7 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 
 type reply struct {
 	status int
-	header http.Header // canonical names
+	header http.Header
 	body   string
 	fields map[string]any
 }

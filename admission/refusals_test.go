@@ -113,10 +113,10 @@ func TestRefusalIsRememberedForOneIntervalAtMost(t *testing.T) {
 			policy      string
 			hold, retry time.Duration
 		}{
-			{"stripe", 100 * time.Millisecond, 100 * time.Millisecond}, // no valve: one interval
+			{"stripe", 100 * time.Millisecond, 100 * time.Millisecond},
 			{"slow", time.Second, 2*time.Hour + 24*time.Minute},
 			{"total", 200 * time.Millisecond, 200 * time.Millisecond},
-			{"both", 100 * time.Millisecond, 100 * time.Millisecond}, // the slower of the two
+			{"both", 100 * time.Millisecond, 100 * time.Millisecond},
 		} {
 			if o := submit(t, s, c.policy); o.Verdict != Rejected || o.RetryAfter != c.retry {
 				t.Errorf("%s: %+v, want retry after %s", c.policy, o, c.retry)

@@ -18,7 +18,7 @@ func TestFixedWindowPassesTwiceTheLimitAcrossAnEdge(t *testing.T) {
 }
 
 func TestFixedWindowIsAlignedToTheClock(t *testing.T) {
-	now := time.Date(2026, 3, 4, 15, 20, 30, 0, time.UTC) // a Wednesday
+	now := time.Date(2026, 3, 4, 15, 20, 30, 0, time.UTC)
 	for _, test := range []struct {
 		window time.Duration
 		reset  time.Time

@@ -12,7 +12,6 @@ import (
 // Each fuzz target decodes a rule and a history of requests, replays the history, and checks the
 // rule's guarantees after every step.
 
-// TestHistories replays random histories through the fuzz targets.
 func TestHistories(t *testing.T) {
 	for name, playOne := range map[string]func(*testing.T, []byte){
 		"token bucket": playTokenBucket, "leaking bucket": playLeakingBucket,
@@ -217,7 +216,7 @@ func playSlidingCounter(t *testing.T, data []byte) {
 		if forward > window {
 			return -1
 		}
-		return 2*rule.Limit - scaled(rule.Limit, window-forward, window) // rounded up
+		return 2*rule.Limit - scaled(rule.Limit, window-forward, window)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// at parses a time of day, such as "1:00:30", on the day of the worked examples.
 func at(t *testing.T, clock string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse("2006-01-02 15:04:05.999999", "2026-03-02 "+clock)

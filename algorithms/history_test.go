@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// script reads numbers from a fuzz input, and zeros after its end.
 type script struct{ data []byte }
 
 func (s *script) done() bool { return len(s.data) == 0 }

@@ -21,7 +21,6 @@ func TestARefundReachesIntoTheWindowBefore(t *testing.T) {
 	}
 }
 
-// A bucket is never more than full, even if the clock steps back after the refund.
 func TestARefundOfWhatHasRefilledLeavesTheBucketAsNew(t *testing.T) {
 	rule := algorithms.TokenBucket{Capacity: 2, Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
 	s := timeline(t, rule, algorithms.TokenBucketState{},

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// everyRule runs a check for all rules, with a Most of 6.
 func everyRule(t *testing.T, check func(t *testing.T, c checks)) {
 	t.Run("token bucket", func(t *testing.T) {
 		check(t, checksOf(algorithms.TokenBucket{Capacity: 6, Refill: perSecond(7)}))
@@ -34,7 +33,6 @@ func everyRule(t *testing.T, check func(t *testing.T, c checks)) {
 	})
 }
 
-// checks is a rule and one state, with the type of the state erased.
 type checks struct {
 	take, takeUpTo func(now time.Time, n int64) algorithms.Decision
 	peek           func(now time.Time, n int64) algorithms.Decision
@@ -320,7 +318,7 @@ func TestValidate(t *testing.T) {
 	second := perSecond(1)
 	for _, test := range []struct {
 		rule interface{ Validate() error }
-		want []string // parts of the error; empty for a valid rule
+		want []string
 	}{
 		{algorithms.TokenBucket{Capacity: 1, Refill: second}, nil},
 		{algorithms.TokenBucket{},

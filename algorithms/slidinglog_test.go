@@ -75,7 +75,6 @@ func TestSlidingLogLeavesTheStateItWasGivenReadable(t *testing.T) {
 	}
 }
 
-// naiveLog is the straightforward sliding log: it keeps every time in the window, and counts.
 type naiveLog struct {
 	rule  algorithms.SlidingLog
 	times []int64
@@ -91,7 +90,6 @@ func (l *naiveLog) inWindow(t int64) int64 {
 	return int64(len(l.times))
 }
 
-// ask decides on n units together.
 func (l *naiveLog) ask(now time.Time, n int64) (allowed bool, remaining int64) {
 	t := now.UnixMicro()
 	allowed = l.inWindow(t)+n <= l.rule.Limit

@@ -33,11 +33,11 @@ import (
 type language struct {
 	name    string
 	ending  string
-	fence   string // of code in its README
+	fence   string
 	install func() (func(program string) (*exec.Cmd, error), error)
 }
 
-var scratch string // for packed and installed clients
+var scratch string
 
 func TestMain(m *testing.M) {
 	code := func() int {
@@ -164,7 +164,6 @@ func (l *language) command(t *testing.T, file string, args ...string) *exec.Cmd 
 
 const token = "may-everything"
 
-// open runs a server with an embedded NATS server that listens.
 func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url string) {
 	t.Helper()
 	return openWith(t, func(*penstock.Penstock) {}, penstock.Codec{}, policies...)
@@ -209,7 +208,6 @@ func bucket(name string, perSecond int64) policy.Policy {
 		Outflow: algorithms.Rate{Count: perSecond, Per: time.Second}, Capacity: 100}}
 }
 
-// TestClients runs a program of each language that uses every method, and compares its output.
 func TestClients(t *testing.T) {
 	const want = `submit mail:1 mail:1 True
 job acme/ü b.c {"to": "ann"} 2 a b
@@ -260,7 +258,6 @@ paused True
 	})
 }
 
-// TestReadmesRun runs the programs of the READMEs against an API that throttles at first.
 func TestReadmesRun(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		var mu sync.Mutex
@@ -313,7 +310,6 @@ func TestReadmesRun(t *testing.T) {
 	})
 }
 
-// TestTargets runs the handler of each language behind an HTTP target, whose requests are signed.
 func TestTargets(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		target := proctest.Start(t, l.program(t, "worker", "-", "-", "target"))

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// counted matches a block of code of docs/coming-from.md, with the number of its lines.
 var counted = regexp.MustCompile("(?s)(\\d+) lines[^\n]*:\n```(\\w+)\n(.*?)```")
 
 // surroundings completes the pages' blocks of Go code to programs.
@@ -74,7 +73,6 @@ async function paintCar(color: string) { console.log("painting", color); }
 `,
 }
 
-// TestComingFromRuns checks the line counts of docs/coming-from.md, and runs its code for Penstock.
 func TestComingFromRuns(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/coming-from.md")
@@ -119,7 +117,6 @@ func TestComingFromRuns(t *testing.T) {
 	}
 }
 
-// startGo runs a program of this module from its text.
 func startGo(t *testing.T, code string, args ...string) *proctest.Process {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,7 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// installation is a server whose jobs run in other processes.
 type installation struct {
 	t  *testing.T
 	p  *penstock.Penstock
@@ -49,7 +48,6 @@ func (i *installation) publish(key, payload string) {
 	}
 }
 
-// worker is a process, and the lines of its jobs.
 type worker struct {
 	*proctest.Process
 	i    *installation
@@ -89,7 +87,6 @@ func (w *worker) says(text string) {
 	})
 }
 
-// stop ends the worker by SIGTERM, and returns its lines.
 func (w *worker) stop() []string {
 	w.i.t.Helper()
 	if err := w.Stop(); err != nil {
@@ -113,7 +110,6 @@ func jobs() policy.Policy {
 	return p
 }
 
-// A submitter, a waiting one, and the history get progress and replies.
 func TestWorkersReportProgressAndReplies(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		p := jobs()
@@ -169,7 +165,6 @@ func TestWorkersReportProgressAndReplies(t *testing.T) {
 	})
 }
 
-// Each language decodes the other's jobs and replies.
 func TestCodecsInteroperate(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		of := jobs()
@@ -327,7 +322,7 @@ func TestWorkersStop(t *testing.T) {
 		i.empty()
 
 		i.publish("a", "stuck")
-		for range 2 { // the second gets what the first gives back
+		for range 2 {
 			w = i.work(l, i.p.NATSURL(), "jobs", "GRACE=0.2")
 			w.runs(1)
 			if ran := w.stop(); !strings.HasPrefix(ran[0], "a 1 jobs:2 ") {

@@ -232,7 +232,6 @@ func commandLine(t *testing.T, arguments ...string) *pflag.FlagSet {
 	return flags
 }
 
-// A drainer has only flags that apply to it.
 func TestDrainerFlags(t *testing.T) {
 	all, drainer := commandLine(t), pflag.NewFlagSet("drainer", pflag.ContinueOnError)
 	config.DrainerFlags(drainer)
@@ -288,7 +287,6 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	}
 }
 
-// Every setting can be given by its variable alone, also without a default.
 func TestEnvironmentAlone(t *testing.T) {
 	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
 	t.Setenv("PENSTOCK_NATS_URL", "env:4222")

@@ -28,7 +28,6 @@ over the file, a flag over both: ` + "`nats.url`" + ` is ` + "`PENSTOCK_NATS_URL
 
 `
 
-// sources are the types of packages and their comments, by package and name.
 type sources struct {
 	types map[string]ast.Expr
 	docs  map[string]string
@@ -88,7 +87,6 @@ func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	referencetest.Check(t, "../docs/reference/settings.md", page)
 }
 
-// rows describes the fields of a struct, recursively.
 func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 	fields := of.(*ast.StructType).Fields.List
 	names := s.names(pkg, of)
@@ -134,7 +132,6 @@ func (s sources) rows(prefix, pkg string, of ast.Expr) (rows string) {
 	return rows
 }
 
-// underlying returns the type of a name.
 func (s sources) underlying(pkg string, of ast.Expr) ast.Expr {
 	if other, ok := of.(*ast.SelectorExpr); ok {
 		pkg, of = fmt.Sprint(other.X), other.Sel
@@ -145,7 +142,6 @@ func (s sources) underlying(pkg string, of ast.Expr) ast.Expr {
 	return of
 }
 
-// resolve looks through names, pointers, lists and maps.
 func (s sources) resolve(pkg string, of ast.Expr) (inside ast.Expr, in, name string) {
 	switch e := of.(type) {
 	case *ast.StarExpr:
@@ -166,7 +162,6 @@ func (s sources) resolve(pkg string, of ast.Expr) (inside ast.Expr, in, name str
 	return of, pkg, ""
 }
 
-// names returns the keys of a struct's fields by their names in Go, including embedded structs.
 func (s sources) names(pkg string, of ast.Expr) map[string]string {
 	names := map[string]string{}
 	for _, f := range of.(*ast.StructType).Fields.List {
@@ -192,7 +187,6 @@ var (
 	goName  = regexp.MustCompile(`(^|[^-.\w])([A-Z]\w*[a-z]\w*)\b`)
 )
 
-// plain replaces Go's names of settings by their keys in a comment.
 func plain(comment string, names map[string]string) string {
 	text := goLinks.ReplaceAllString(strings.Join(strings.Fields(comment), " "), "")
 	return referencetest.Cell(goName.ReplaceAllStringFunc(text, func(match string) string {

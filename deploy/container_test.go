@@ -45,7 +45,6 @@ func dockerfile(t *testing.T, text []byte) {
 	}
 }
 
-// service is a service of compose.yaml.
 type service struct {
 	Image, Restart  string
 	Command         []string
@@ -121,7 +120,6 @@ func compose(t *testing.T, text []byte) {
 	}
 }
 
-// containerOf checks that a program takes its command line, and has the time to stop.
 func containerOf(t *testing.T, name string, s service) {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	if slices.Equal(s.Entrypoint, []string{"/usr/local/bin/drainer"}) {
@@ -164,7 +162,6 @@ func containerOf(t *testing.T, name string, s service) {
 	}
 }
 
-// serverVersion is the version of the NATS server in this module's tests.
 func serverVersion(t *testing.T) string {
 	module, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -217,7 +214,6 @@ func composedPrometheus(t *testing.T, text []byte) {
 	}
 }
 
-// provisioning checks files that Grafana reads when it starts.
 func provisioning(t *testing.T, text []byte) {
 	var c struct {
 		APIVersion  int `yaml:"apiVersion"`
@@ -247,7 +243,6 @@ func provisioning(t *testing.T, text []byte) {
 	}
 }
 
-// kubernetes checks the configuration that the pods of kubernetes/ get.
 func kubernetes(t *testing.T, text []byte) {
 	c := load(t, bytes.Replace(text, []byte("nats: {"), []byte("nats: {url: nats://nats, "), 1))
 	if c.NATS.Replicas != 3 || c.HTTP.Tokens == "" || c.HTTP.LameDuck == 0 {

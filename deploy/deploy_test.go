@@ -29,7 +29,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// checks load the files. A file without a check fails TestEveryFile.
 var checks = map[string]func(t *testing.T, text []byte){
 	"quickstart.yaml":           quickstart,
 	"production.yaml":           production,
@@ -59,7 +58,7 @@ var checks = map[string]func(t *testing.T, text []byte){
 func TestEveryFile(t *testing.T) {
 	err := fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
 		if entry != nil && name == "helm" {
-			return fs.SkipDir // internal/deploytest renders the chart
+			return fs.SkipDir
 		}
 		if err != nil || entry.IsDir() || strings.HasSuffix(name, "_test.go") {
 			return err
@@ -179,7 +178,6 @@ func natsServer(t *testing.T, _ []byte) {
 	}
 }
 
-// unit checks the lines of a systemd unit, and its program's command line.
 func unit(t *testing.T, text []byte) {
 	values := map[string]string{}
 	section := ""
@@ -268,12 +266,10 @@ func prometheus(t *testing.T, text []byte) {
 	}
 }
 
-// exposes reports whether there is a metric of a name, or a series of a histogram.
 func exposes(exposed, name string) bool {
 	return strings.Contains(exposed, "\n"+name+"{") || strings.Contains(exposed, "\n"+name+" ")
 }
 
-// exposition returns the metrics of a process with these parts.
 func exposition(t *testing.T, parts ...func(*telemetry.Registry)) string {
 	t.Helper()
 	r := telemetry.NewRegistry()
@@ -290,13 +286,11 @@ func exposition(t *testing.T, parts ...func(*telemetry.Registry)) string {
 	return "\n" + string(text)
 }
 
-// everyProcess registers the metrics of all processes, with a series of each.
 func everyProcess(r *telemetry.Registry) {
 	r.FileRead()("configuration", nil)
 	r.NATS(func() bool { return true })
 }
 
-// admits registers the metrics of an admitter, with a series of each.
 func admits(r *telemetry.Registry) {
 	store, admission := r.Store(), r.Admission()
 	store.Take(queue.Event{Type: queue.EventStoreUp, Value: 1})
@@ -323,7 +317,6 @@ func admits(r *telemetry.Registry) {
 	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
 }
 
-// drains registers the metrics of a drainer, with a series of each.
 func drains(r *telemetry.Registry) {
 	drain := r.Drain()
 	for _, e := range []queue.Event{

@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
-// rolesOf reads nats/roles.conf as a local server would.
 func rolesOf(t *testing.T) *server.Options {
 	t.Helper()
 	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "CALLER",

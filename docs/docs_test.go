@@ -45,11 +45,10 @@ func TestMain(m *testing.M) {
 		"github.com/nats-io/nats-server/v2")
 }
 
-// reader runs the commands of pages in a shell.
 type reader struct {
 	t     *testing.T
 	dir   string
-	here  *strings.Replacer // replaces a page's ports and places
+	here  *strings.Replacer
 	shell *proctest.Process
 	in    io.Writer
 	count int
@@ -100,7 +99,6 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// say runs a command in the shell and returns its output.
 func (r *reader) say(command string) string {
 	r.t.Helper()
 	r.count++
@@ -241,7 +239,6 @@ func (r *reader) block(page string, all []step) int {
 	return len(all)
 }
 
-// asks reports whether a command only reads.
 func asks(command string) bool {
 	return looks.MatchString(command) || strings.HasPrefix(command, "curl ") &&
 		!strings.Contains(command, " -X ") && !strings.Contains(command, " -d ")
@@ -284,7 +281,6 @@ var (
 		`^penstock (why|job|buckets|drainers|policies (ls|show)|dead (ls|show))`)
 )
 
-// plain returns a text without blanks, and with equal numbers.
 func plain(s string) string { return number.ReplaceAllString(blank.ReplaceAllString(s, ""), "0") }
 
 // matches compares a page with the output. The page may omit header fields of an answer.
@@ -318,7 +314,6 @@ func matches(want, got string) bool {
 	return rest == ""
 }
 
-// fields separates the header fields of an answer.
 func fields(answer string) (header []string, rest string) {
 	for line := range strings.Lines(answer) {
 		if field.MatchString(line) {
@@ -368,7 +363,6 @@ func TestSimulating(t *testing.T) {
 	}
 }
 
-// canvas returns the nth canvas of a report on white, drawn by Chromium, as a PNG.
 func canvas(t *testing.T, report []byte, nth int) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")

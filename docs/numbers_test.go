@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// No other test compares these bounds and defaults with the pages.
 func TestPagesHaveTheNumbersOfTheCode(t *testing.T) {
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
 	for page, sentences := range map[string][]string{

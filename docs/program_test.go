@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// around completes the README's program: it submits 40 jobs on request, and prints the calls.
 const around = `package main
 
 import (
@@ -59,7 +58,6 @@ func run(ctx context.Context, body []byte) error {
 }
 `
 
-// The program is killed while jobs wait, and started again.
 func TestTheProgramOfTheReadmeKeepsItsJobs(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// arguments parses a command line into options and the rest.
 func arguments(args []string, withValue string) (options map[string][]string, rest []string) {
 	options = map[string][]string{}
 	for i := 0; i < len(args); i++ {
@@ -42,7 +41,6 @@ func last(values []string, or string) string {
 	return values[len(values)-1]
 }
 
-// curl prints the status, header and body of an answer, as curl -i does.
 func curl(args []string) error {
 	options, urls := arguments(args, "-X -d -H -o --data-binary")
 	if len(urls) != 1 {
@@ -136,7 +134,6 @@ func natsCLI(args []string) error {
 	return fmt.Errorf("%s: the stand-in does not know that", rest[0])
 }
 
-// listen prints this many messages.
 func listen(nc *nats.Conn, subject, count string) error {
 	sub, err := nc.SubscribeSync(subject)
 	if err != nil {

@@ -32,7 +32,7 @@ type world struct {
 	p  *penstock.Penstock
 
 	mu  sync.Mutex
-	ran map[string][]string // bodies by key, in the order of their starts
+	ran map[string][]string
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(w.db.Close)
 	w.exec(outbox.Schema)
-	w.exec(outbox.Schema) // a second time, as by another start of a program
+	w.exec(outbox.Schema)
 	named := func(name, rate string, capacity int64) policy.Policy {
 		// One at a time, because concurrent handlers may record their jobs in either order.
 		return policy.Policy{Name: name, Concurrency: 1, Rule: policy.Rule{
@@ -68,7 +68,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// background calls run until the end of the test, or until stop is called.
 func (w *world) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -112,7 +111,6 @@ func (w *world) rows(condition string) (n int) {
 	return n
 }
 
-// hasRun waits until jobs of a key have run, and compares them with want.
 func (w *world) hasRun(key string, want ...string) {
 	w.t.Helper()
 	got := func() []string {
@@ -133,7 +131,6 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// TestJobsOfCommittedTransactionsRunOnceInOrder, by three concurrent relays.
 func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -172,7 +169,7 @@ func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 5 { // more than a relay reads at once
+	for range 5 {
 		w.insert(penstock.Job{Policy: "mail", Key: "large",
 			Body: []byte(strings.Repeat("x", admission.MaxBody))})
 	}
@@ -222,7 +219,6 @@ func TestARelayThatDiesAfterASubmissionMakesNoSecondJob(t *testing.T) {
 	}
 }
 
-// TestAFullQueueHoldsItsKeyUpAndNoOther, and its jobs stay in order.
 func TestAFullQueueHoldsItsKeyUpAndNoOther(t *testing.T) {
 	w := newWorld(t)
 	for i := range 12 {
@@ -265,12 +261,11 @@ func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
 	w.hasRun("", "0")
 }
 
-// The row is submitted again after a correction.
 func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
 		w.insert(penstock.Job{Policy: "mail", Body: fmt.Append(nil, i),
-			Cost: []int64{0, 5000, 0}[i]}) // more than the bucket's capacity
+			Cost: []int64{0, 5000, 0}[i]})
 	}
 	w.insert(penstock.Job{Policy: "mial", Key: "misspelt", Body: []byte("0")})
 	w.background((&outbox.Relay{DB: w.db, Jobs: w.p}).Run)

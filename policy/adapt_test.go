@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// TestAdaptNeedsAnOutflow: the learned rate is below it.
 func TestAdaptNeedsAnOutflow(t *testing.T) {
 	for text, bad := range map[string]bool{
 		`{"outflow":"10/s","adaptive_rate":{}}`:               false,

@@ -28,7 +28,6 @@ func ruleOf(p policy.Limit, total algorithms.Rate) interface{ Validate() error }
 	}
 }
 
-// Valid policies round-trip, and no rule refuses them.
 func FuzzParse(f *testing.F) {
 	written, err := json.Marshal(full())
 	if err != nil {

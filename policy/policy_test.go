@@ -38,7 +38,6 @@ func Example() {
 	// refill: belongs to token_bucket, not to leaking_bucket
 }
 
-// full has every field that its algorithm and queue allow.
 func full() policy.Policy {
 	return policy.Policy{
 		Name: "stripe", Rule: policy.Rule{Algorithm: policy.LeakingBucket,

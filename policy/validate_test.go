@@ -37,7 +37,7 @@ func TestValidate(t *testing.T) {
 	const subject = "target.nats.subject: "
 	for name, test := range map[string]struct {
 		policy policy.Policy
-		want   []string // all problems, in order; a prefix of each
+		want   []string
 	}{
 		"full": {full(), nil},
 		"empty": {policy.Policy{}, []string{

@@ -36,7 +36,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 	deadline := time.NewTimer(natstest.Patience)
 	defer deadline.Stop()
-	for range 2 { // the server does not answer
+	for range 2 {
 		select {
 		case m := <-requests:
 			if m.Subject != "$JS.ACK.S.C.1.7.0.0.0" {
@@ -47,7 +47,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 		}
 	}
 	m := <-requests
-	for range 2 { // and answers twice
+	for range 2 {
 		if err := m.Respond(nil); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestDoneBeforeArrival(t *testing.T) {
 func TestCloseFlushesAcknowledgements(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 50_000, 1))
-	const jobs, window = 2000, 500 // more than fit it
+	const jobs, window = 2000, 500
 	flood(t, b, jobs)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	l.acks.mu.Lock()
@@ -125,7 +125,7 @@ func TestCloseFlushesAcknowledgements(t *testing.T) {
 	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 0 {
 		t.Errorf("depth %d, %v", n, err)
 	}
-	confirm(t, l, jobs) // still available
+	confirm(t, l, jobs)
 	u, err := l.Next(natstest.Context(t))
 	if err == nil && u.Swept { // may come last, because ready channels are selected in no order
 		u, err = l.Next(natstest.Context(t))

@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// Revisions, and epochs made of them, stay comparable.
 func TestRevisionsContinueInARecreatedTable(t *testing.T) {
 	b := newBroker(t)
 	ctx, table := natstest.Context(t), b.Tables().Partitions

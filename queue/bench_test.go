@@ -171,7 +171,6 @@ func page(l Letters, after uint64) error {
 	return err
 }
 
-// stored is a broker whose policy holds b.N jobs in 1,000 buckets.
 func stored(b *testing.B, body []byte) *Broker {
 	b.Helper()
 	broker := newBroker(b)

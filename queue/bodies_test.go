@@ -49,7 +49,6 @@ func TestLeanBacklog(t *testing.T) {
 	}
 }
 
-// Later jobs come with bodies.
 func TestALargeBacklogComesWithoutBodies(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1_000_000, 1))
@@ -126,13 +125,12 @@ func TestBodiesAreReadTogether(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("read %v, want %v", got, want)
 	}
-	gone := len(wanted) - len(want) // each of which is requested again
+	gone := len(wanted) - len(want)
 	if n, _, err := requests.Pending(); err != nil || n > len(wanted)+gone {
 		t.Errorf("%d requests for %d jobs, %d of them gone: %v", n, len(wanted), gone, err)
 	}
 }
 
-// Jobs whose stream does not answer are not reported as gone.
 func TestBodiesOfUnknownJobsAreAnError(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 1))
@@ -174,13 +172,12 @@ func TestSlowReaderPausesPulling(t *testing.T) {
 	receive(t, l, jobs)
 }
 
-// A pull ends early when its bodies are large, and the next one continues.
 func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
-	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1}) // empty stream: with bodies
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	body := string(make([]byte, 1<<20))
-	const jobs = manyBytes>>20 - 1 // more than a pull brings, without a reason to reopen
+	const jobs = manyBytes>>20 - 1
 	for i := range jobs {
 		if _, err := request(t, b.nc, b.names.Jobs("stripe", job.Key(fmt.Sprint(i))), body,
 			nil); err != nil {

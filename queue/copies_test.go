@@ -23,7 +23,7 @@ func (c *cluster) copyOf(i int, stream string) (state server.StreamState) {
 	c.t.Helper()
 	z, err := c.servers[i].Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
-		return state // it has just returned
+		return state
 	}
 	for _, account := range z.AccountDetails {
 		for _, s := range account.Streams {
@@ -95,7 +95,7 @@ func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	asked := 0
 	if _, err := nc.Subscribe("$JS.API.CONSUMER.INFO.S.C", func(m *nats.Msg) {
 		switch asked++; asked {
-		case 1: // no answer
+		case 1:
 		case 2:
 			_ = m.Respond([]byte(`{"error": {"code": 503, "err_code": 10008}}`))
 		default:
@@ -172,7 +172,7 @@ func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 		return err == nil && info.State.Msgs == capacity-done
 	})
 	fill(done)
-	for _, back := range []bool{false, true} { // the state at which they stop is the third's
+	for _, back := range []bool{false, true} {
 		for i := range c.servers {
 			switch {
 			case i == killed:
@@ -186,7 +186,7 @@ func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 	c.start(killed)
 	full := server.StreamState{Msgs: capacity, LastSeq: capacity + done}
 	waittest.Until(t, "the third has caught up", same(killed, full))
-	var files string // as after a kill
+	var files string
 	waittest.Until(t, "its files are copied, and none went meanwhile", func() bool {
 		files = t.TempDir()
 		err := os.CopyFS(files, os.DirFS(c.options[killed].StoreDir))

@@ -121,7 +121,6 @@ func stable[T any](t *testing.T, data []byte) (value T, ok bool) {
 	return value, true
 }
 
-// Questions to valves, their answers, and events round-trip.
 func FuzzValveMessages(f *testing.F) {
 	ms, position := int64(7), 3
 	for _, seed := range []any{
@@ -169,7 +168,6 @@ func FuzzConsumerName(f *testing.F) {
 	})
 }
 
-// The server's headers of a stored message take precedence over its publisher's.
 func FuzzServersHeaders(f *testing.F) {
 	for _, seed := range []string{
 		"", "A: b\r\n", "Nats-Sequence: 8\r\nNats-Subject: penstock.queue.p.0.x\r\n",

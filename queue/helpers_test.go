@@ -28,7 +28,6 @@ func brokerOver(t testing.TB, nc *nats.Conn) *Broker {
 	return b
 }
 
-// newBroker is a broker over a separate server.
 func newBroker(t testing.TB) *Broker {
 	t.Helper()
 	return brokerOver(t, natstest.New(t))
@@ -52,7 +51,6 @@ func mustKey(t testing.TB, raw string) job.Key {
 	return k
 }
 
-// request publishes as a plain NATS client, and returns JetStream's answer.
 func request(t testing.TB, nc *nats.Conn, subject, body string,
 	header nats.Header) (jsapi.PubAck, error) {
 	t.Helper()
@@ -74,7 +72,6 @@ func publish(t testing.TB, b *Broker, policy string, k job.Key, n int) {
 	}
 }
 
-// flood publishes n empty jobs of one bucket, and waits until all are stored.
 func flood(t testing.TB, b *Broker, n int) {
 	t.Helper()
 	for range n {
@@ -88,7 +85,6 @@ func flood(t testing.TB, b *Broker, n int) {
 	})
 }
 
-// opened is a backlog with its unread updates.
 type opened struct {
 	*Backlog
 	arrived   []job.Arrived
@@ -110,14 +106,12 @@ func open(t testing.TB, b *Broker, o BacklogOptions) *opened {
 	return &opened{Backlog: l}
 }
 
-// abandon closes a backlog without waiting.
 func abandon(l *Backlog) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.Close(ctx)
 }
 
-// until reads updates until a condition holds.
 func (l *opened) until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
@@ -183,7 +177,6 @@ func bodyOf(t testing.TB, l *opened, seq uint64) job.Arrived {
 	return found[0]
 }
 
-// sweepOf receives until the sweep has ended, and returns the jobs so far.
 func sweepOf(t testing.TB, l *opened) []job.Arrived {
 	t.Helper()
 	l.until(t, "waiting for the sweep's end", func() bool { return l.swept || l.broken != nil })

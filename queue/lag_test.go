@@ -21,7 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// cluster is three servers in this process, which can stop and restart.
 type cluster struct {
 	t       testing.TB
 	options []*server.Options
@@ -150,7 +149,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		return err == nil
 	})
 	write("stripe", "new", 100, 300)
-	write("other", string(body), 0, 500) // something to catch up with
+	write("other", string(body), 0, 500)
 	fill("stays", many)
 	var info *jetstream.StreamInfo
 	answered := func(ask func() error) { // three servers on a busy machine may have no leader
@@ -202,7 +201,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 			t.Errorf("watched %d records, %d of them new; there are 300, and 200", synced, now)
 		}
 	}
-	abandoned, cancel := context.WithCancel(t.Context()) // such a backlog need not be waited for
+	abandoned, cancel := context.WithCancel(t.Context())
 	cancel()
 	for epoch, sweeps := uint64(1), 0; sweeps < 4; epoch++ {
 		l := &opened{}

@@ -22,7 +22,7 @@ type detour struct {
 	mu    sync.Mutex
 	last  net.Conn
 	held  bool
-	bytes []byte // written to the last connection since
+	bytes []byte
 }
 
 func (d *detour) Dial(network, address string) (net.Conn, error) {
@@ -44,7 +44,6 @@ func (d *detour) hold() {
 	d.held = true
 }
 
-// release delivers the held bytes.
 func (d *detour) release() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

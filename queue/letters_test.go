@@ -262,7 +262,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// The idempotency key of an accepted job must not make a replay a repeat.
 func TestReplayNotTheSameAsAnIdempotencyKey(t *testing.T) {
 	for _, key := range []string{"replay", "/replay", "%!replay", ".", ""} {
 		k, err := job.EncodeKey(key)
@@ -306,7 +305,6 @@ func TestReplayAll(t *testing.T) {
 	}
 }
 
-// Letters of other keys are not read, even if their name begins with the key's.
 func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
@@ -329,7 +327,7 @@ func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	if r != (Replayed{Replayed: 2}) || err != nil {
 		t.Errorf("replayed %+v, %v", r, err)
 	}
-	asked, _, err := consumers.Pending() // they came before the answer to their creation
+	asked, _, err := consumers.Pending()
 	if err != nil {
 		t.Fatal(err)
 	}

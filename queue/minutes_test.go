@@ -29,7 +29,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 		b.KeepMinutes()
 		now = now.Add(time.Duration(minutes) * time.Minute)
 	}
-	const many = 3 * gateFree // mostly not published, because there is no listener
+	const many = 3 * gateFree
 	for range many {
 		a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
 	}
@@ -45,7 +45,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	b.Count("mail", CountRefused, 3)
 	b.Count("mail", CountLateMS, 1500)
 	pass(1)
-	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"}) // of the current minute
+	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
 	a.KeepMinutes()
 	day, err := b.Day(ctx, "mail")
 	if err != nil {

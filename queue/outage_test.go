@@ -94,7 +94,6 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	}
 }
 
-// Once the outage is known, publishes fail at once, unsent.
 func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})

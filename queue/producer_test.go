@@ -176,7 +176,6 @@ func TestPublishToAFullStream(t *testing.T) {
 	}
 }
 
-// A door that is closed briefly is not a missing policy.
 func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 1)
@@ -238,7 +237,6 @@ func TestPublishIsRepeated(t *testing.T) {
 	}
 }
 
-// A server that restarts between publish and answer costs time, but neither jobs nor duplicates.
 func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 	t.Parallel()
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
@@ -274,7 +272,6 @@ func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 	}
 }
 
-// Publishes beyond the bound wait, until their deadline.
 func TestMaxInFlight(t *testing.T) {
 	b := newBroker(t)
 	p := b.NewProducer(ProducerOptions{})
@@ -302,7 +299,7 @@ func TestAGivenUpPublishIsNotRead(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				wait := p.Send(ctx, Submission{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i)),
 					Body: body})
-				runtime.Gosched() // it may just be published
+				runtime.Gosched()
 				cancel()
 				_, _ = wait(ctx) // either answer is right
 				body[0] = byte(n)

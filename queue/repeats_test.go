@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The answer depends on the end of the first job.
 func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -30,11 +29,11 @@ func TestARepeatGetsTheOutcomeOfItsJob(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		ended  *job.Ended // nil: the job waits, or has no record
+		ended  *job.Ended
 		gone   bool
-		how    job.End // of the refusal
-		letter uint64  // of the refusal
-		seq    uint64  // of the receipt; 0: the first's
+		how    job.End
+		letter uint64
+		seq    uint64
 	}{
 		{name: "waits"},
 		{name: "cancelled", ended: &job.Ended{How: job.EndCancelled}, gone: true,

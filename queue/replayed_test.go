@@ -38,7 +38,6 @@ func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	}
 }
 
-// A Penstock-Not-Before must not count again from the replay.
 func TestAReplayDoesNotWaitAgain(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -91,7 +90,6 @@ func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	}
 }
 
-// The zero time must not mean "no deadline" here.
 func TestADeadlineInTheYear1HasPassed(t *testing.T) {
 	a := job.ParseHeader(nats.Header{"Penstock-Deadline": {"0001-01-01T00:00:00Z"}}, time.Now())
 	if a.Malformed != nil || a.Deadline.IsZero() || a.Deadline.After(time.Now()) {

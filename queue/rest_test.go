@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// openIdle opens a backlog without jobs, and lets it rest.
 func openIdle(t *testing.T, b *Broker) (l *opened, woken chan struct{}) {
 	t.Helper()
 	woken = make(chan struct{}, 1)
@@ -56,7 +55,7 @@ func TestABacklogWithoutJobsRestsUntilOneIsPublished(t *testing.T) {
 		t.Error("it was not said that all has come")
 	}
 	if resumed, err := l.Resume(); !resumed || err != nil {
-		t.Fatal(resumed, err) // for nothing
+		t.Fatal(resumed, err)
 	}
 	rests(t, l)
 	for i := range 2 {
@@ -79,7 +78,6 @@ func TestABacklogWithoutJobsRestsUntilOneIsPublished(t *testing.T) {
 	}
 }
 
-// Servers in between may have been disconnected.
 func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -130,7 +128,6 @@ func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 	}
 }
 
-// Its consumer stays, and a newer owner replaces it.
 func TestABacklogThatRestsIsEvictedAsAnyOther(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)

@@ -49,7 +49,7 @@ func TestASilentServerIsWaitedFor(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 1))
 	l := open(t, b, BacklogOptions{Policy: "stripe"})
 	l.until(t, "the stored jobs have come", func() bool { return l.swept })
-	const silence = 2 * time.Second // more than the patience in a cluster
+	const silence = 2 * time.Second
 	line.Lock()
 	ctx, cancel := context.WithTimeout(t.Context(), silence)
 	defer cancel()

@@ -78,7 +78,6 @@ func TestDivideRarely(t *testing.T) {
 	}
 }
 
-// limited is a broker over a server with a limited store.
 func limited(t *testing.T, store int64) *Broker {
 	t.Helper()
 	return brokerOver(t, natstest.Connect(t, natstest.Start(t, embedded.Options{MaxStore: store})))
@@ -176,7 +175,6 @@ func TestRationDeletesNoJob(t *testing.T) {
 	}
 }
 
-// max_bytes bounds a policy, and numbers that do not fit are reduced with a warning.
 func TestRationObeysPolicies(t *testing.T) {
 	b := limited(t, 64<<20)
 	own := paced("own", 100_000, 1)
@@ -347,7 +345,7 @@ func TestManyLettersAtOnce(t *testing.T) {
 	apply(t, b, p)
 	const letters = 200
 	var next, told atomic.Uint64
-	var lost atomic.Bool // a late answer on a busy machine
+	var lost atomic.Bool
 	var burying sync.WaitGroup
 	for range 64 {
 		burying.Go(func() {

@@ -32,7 +32,7 @@ func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 			at := func(tail string) int {
 				for token := range strings.SplitSeq(tail, ".") {
 					if token == "*" || token == ">" {
-						return 0 // not transformed
+						return 0
 					}
 				}
 				return job.Partition("penstock.jobs.stripe."+tail, partitions)
@@ -117,7 +117,7 @@ func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 	}
 	confirm(t, l, 5)
 	again := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 4, Epoch: 1})
-	again.Done(5) // an owner finished it in between
+	again.Done(5)
 	if a := receive(t, again, 1)[0]; a.Seq != 5 || a.Malformed == nil {
 		t.Errorf("got %+v", a)
 	}

@@ -134,7 +134,7 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 		{door("search", 1000, 4), "penstock.admitted.search.>"},
 	} {
 		apply(t, b, c.p)
-		apply(t, b, c.p) // no change
+		apply(t, b, c.p)
 		info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_"+c.p.Name, "")
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +164,6 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 	}
 }
 
-// TestNoKeyTokenIsNoJob pins that penstock.jobs.<policy> alone belongs to no stream.
 func TestNoKeyTokenIsNoJob(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -266,11 +265,10 @@ func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
 	}
 }
 
-// The capacity fits, and then the server refuses the change.
 func TestAClosedDoorIsReopened(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
-	b.replicas = 3 // of one server
+	b.replicas = 3
 	if err := b.Apply(natstest.Context(t), paced("stripe", 5, 1)); err == nil {
 		t.Fatal("the server has changed the stream")
 	}
@@ -362,7 +360,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 				for {
 					u, err := l.Next(ctx)
 					if err != nil {
-						break // broken by a busy machine, or finished: start over
+						break
 					}
 					for _, a := range u.Arrived {
 						held = append(held, a.Seq)
@@ -418,7 +416,6 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	}
 }
 
-// A plain client cannot overfill a bucket.
 func TestDirectPublishersMeetTheBound(t *testing.T) {
 	s := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, s))
@@ -443,7 +440,6 @@ func TestDirectPublishersMeetTheBound(t *testing.T) {
 	}
 }
 
-// These streams refuse headers by which messages could be lost.
 func TestServerHeadersCannotLoseJobs(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 150, 8))
@@ -482,7 +478,7 @@ func TestRetire(t *testing.T) {
 			t.Fatalf("empty: %t, %v", gone, err)
 		}
 	}
-	apply(t, b, paced("stripe", 10, 4)) // the name is free for other partitions
+	apply(t, b, paced("stripe", 10, 4))
 }
 
 func TestApplyOpensADoorLeftClosed(t *testing.T) {

@@ -33,7 +33,7 @@ func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 // Jobs that a new consumer counts may be gone before their delivery.
 func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	b := newBroker(t)
-	const jobs = 3 * jsapi.PullOpen // more than are in flight at a time
+	const jobs = 3 * jsapi.PullOpen
 	apply(t, b, paced("stripe", jobs, 1))
 	flood(t, b, jobs)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
@@ -50,7 +50,6 @@ func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// Strays are stored too: an owner's known ones stay after the sweep.
 func TestASweepEndsAfterTheStrays(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 4))

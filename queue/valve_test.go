@@ -36,7 +36,7 @@ func TestAskValve(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := make(chan struct{})
-	go func() { // later, and from elsewhere
+	go func() {
 		defer close(answered)
 		for a := range questions {
 			switch a.q.Op {
@@ -105,7 +105,6 @@ func TestValveInANewerFormat(t *testing.T) {
 	}
 }
 
-// States arrive completely, and unknown values stay null.
 func TestValveStates(t *testing.T) {
 	b := newBroker(t)
 	zero, position := int64(0), 3

@@ -16,7 +16,6 @@ type machine struct {
 	bin, notes string
 }
 
-// fresh is a machine with Go and the shell only.
 func fresh(t *testing.T) machine {
 	m := machine{t: t, bin: t.TempDir(), notes: filepath.Join(t.TempDir(), "notes")}
 	m.tool("go", `echo "no-such-compiler"`)
@@ -26,7 +25,6 @@ func fresh(t *testing.T) machine {
 	return m
 }
 
-// tool adds a shell script as a tool.
 func (m machine) tool(name, script string) {
 	m.t.Helper()
 	if err := os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"),
@@ -47,13 +45,11 @@ func (m machine) link(name string) {
 	}
 }
 
-// packages adds a package manager.
 func (m machine) packages(manager string) {
 	m.t.Helper()
 	m.tool(manager, `echo "`+manager+` $*" >> `+m.notes)
 }
 
-// setup runs the script and returns its status, its output, and the installed packages.
 func (m machine) setup() (status int, said, installed string) {
 	m.t.Helper()
 	cmd := exec.Command("./setup")

@@ -12,9 +12,8 @@ import (
 
 const root = "github.com/penstock-mq/penstock"
 
-var modules = []string{"", "/cmd/penstock", "/outbox"} // below the root
+var modules = []string{"", "/cmd/penstock", "/outbox"}
 
-// checkout runs commands in a directory, with additional variables.
 type checkout struct {
 	t   *testing.T
 	dir string
@@ -32,7 +31,6 @@ func (c checkout) run(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// serve makes a module proxy for the modules of the tags, in files.
 func (c checkout) serve(version string) (proxy string) {
 	c.t.Helper()
 	proxy = c.t.TempDir()

@@ -15,8 +15,6 @@ func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	return &valve.Save{Ref: ref, Record: r, Revision: known}
 }
 
-// TestAnAttemptRecordIsFenced writes records of one job by two successive owners; the first one
-// continues.
 func TestAnAttemptRecordIsFenced(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}
@@ -43,7 +41,7 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	stands(1, 0, 10)
 	later := attemptOf(20, former.Revision, 2, 1)
 	write(later)
-	write(attemptOf(10, former.Revision, 2, 0)) // in flight when it was declared dead
+	write(attemptOf(10, former.Revision, 2, 0))
 	stands(2, 1, 20)
 	again := attemptOf(20, former.Revision, 2, 1) // repeated, because the reply was lost
 	write(again)
@@ -55,7 +53,7 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 		nil {
 		t.Fatal(err)
 	}
-	write(attemptOf(20, later.Revision, 3, 1)) // too late: the job is finished
+	write(attemptOf(20, later.Revision, 3, 1))
 	if r, err := b.broker.Tables().Attempts.Read(t.Context(), "api.0.7"); err == nil {
 		t.Errorf("a finished job has a record: %s", r.Value)
 	}

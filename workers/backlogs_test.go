@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// TestASlowOpeningGivesUpItsPlace: a stream without a leader delays no other policy for long.
 func TestASlowOpeningGivesUpItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bs := &backlogs{places: make(chan struct{}, 1)}
@@ -19,7 +18,7 @@ func TestASlowOpeningGivesUpItsPlace(t *testing.T) {
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		bs.enter(over)() // does not wait
+		bs.enter(over)()
 		slow()
 		next()
 		if n := len(bs.places); n != 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// callers returns a client for permits, on a separate connection.
 func (b *bench) callers() *permits.Client {
 	b.t.Helper()
 	c, err := permits.New(b.connect(), b.broker.Names())
@@ -53,7 +52,7 @@ func TestCallersFindTheNextOwner(t *testing.T) {
 		})
 	}
 	b.until("calls begin", func() bool { return begun.Load() > callers })
-	cut() // without a handover
+	cut()
 	stop := b.drain(Options{Lease: 4 * time.Second}, map[string]Handler{"api": ran.handle})
 	before := begun.Load()
 	b.until("they go on", func() bool { return begun.Load() > min(before+10, callers*each-20) })
@@ -65,7 +64,6 @@ func TestCallersFindTheNextOwner(t *testing.T) {
 	}
 }
 
-// The holder's progress reaches the next owner, and a job waits for the call's place.
 func TestALeaseCountsAtTheNextOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "100/s")

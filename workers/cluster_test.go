@@ -112,7 +112,7 @@ func (b *bench) stepDown(stream string) {
 		if now = b.leader(stream); now == before {
 			if _, err := b.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil,
 				2*time.Second); err != nil {
-				b.t.Logf("step down %s: %v", stream, err) // retried
+				b.t.Logf("step down %s: %v", stream, err)
 			}
 		}
 		return now != "" && now != before
@@ -131,7 +131,6 @@ func connectAs(t *testing.T, name, urls string) *nats.Conn {
 	return nc
 }
 
-// newClusterBench waits until JetStream of the cluster is available.
 func newClusterBench(t *testing.T, urls string) *bench {
 	t.Helper()
 	b := &bench{t: t, nc: connectAs(t, "test", urls)}
@@ -155,7 +154,7 @@ func newClusterBench(t *testing.T, urls string) *bench {
 // drainer leaves, and another one joins and crashes.
 func TestLaw3ClusterLosesNothing(t *testing.T) {
 	const (
-		jobs  = 2500 // for each of two keys, at 100/s
+		jobs  = 2500
 		lease = 4 * time.Second
 		// standstill is the longest pause of a bucket: 8 s for writes to stall when a leader is
 		// lost, plus the lease that expires before another drainer takes over.
@@ -185,7 +184,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 			cancel()
 			return <-done
 		})
-		t.Cleanup(func() { _ = stop() }) // the result matters where the test calls it
+		t.Cleanup(func() { _ = stop() })
 		return nc, owns, stop
 	}
 	shares := func(drainers ...*ownership) {
@@ -203,7 +202,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	}
 	_, owns1, stop1 := drain("d1")
 	_, owns2, stop2 := drain("d2")
-	for _, key := range []string{"a", "b"} { // in different partitions
+	for _, key := range []string{"a", "b"} {
 		b.publish("api", key, 0, jobs)
 	}
 	shares(owns1, owns2)
@@ -226,7 +225,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	third, owns3, stop3 := drain("d3")
 	shares(owns1, owns3)
 	goesOn("a drainer joined")
-	third.Close() // without a handover
+	third.Close()
 	goesOn("a drainer vanished")
 	if err := stop3(); err == nil {
 		t.Error("a drainer without a connection ended in order")

@@ -23,7 +23,7 @@ type crew struct {
 
 	mu      sync.Mutex
 	members map[int]*nats.Conn
-	last    int // the starter of the last job
+	last    int
 }
 
 func newCrew(b *bench) *crew {
@@ -81,7 +81,6 @@ func (c *crew) starts() (starts []time.Duration) {
 	return starts
 }
 
-// allRan checks that every job ran, and that jobs that ran once did so in order.
 func (c *crew) allRan(jobs int) {
 	c.b.t.Helper()
 	times := map[string]int{}

@@ -54,7 +54,6 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 	}
 }
 
-// This includes records that an owner would inherit. Notes names the record while it exists.
 func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 	t.Parallel()
 	for key, bucket := range map[string]string{"api.0": "PARTITIONS", "api.0.clocks": "PARTITIONS",

@@ -25,7 +25,6 @@ import (
 
 const ms, second = time.Millisecond, time.Second
 
-// deadline bounds waits, with time for a busy machine.
 var deadline = waittest.Patience()
 
 type bench struct {
@@ -130,7 +129,6 @@ func (b *bench) publish(policy, key string, from, n int) {
 	b.publishTo(policy, func(int) string { return key }, from, n)
 }
 
-// publishTo publishes n jobs, each to a different key.
 func (b *bench) publishTo(policy string, key func(i int) string, from, n int) {
 	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
@@ -338,7 +336,6 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// owner reads a partition's owner record; a missing one is empty.
 func (b *bench) owner(key string) (r record.Owner) {
 	b.t.Helper()
 	b.answered(func() error {

@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A confirmed change holds at the next owner.
 func TestAChangedJobOutlivesTheCrashOfItsOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")

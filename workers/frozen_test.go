@@ -156,7 +156,6 @@ type child struct {
 	lines chan string
 }
 
-// freezer starts the process to freeze, and kills it when the test ends.
 func (b *bench) freezer(lease time.Duration) *child {
 	b.t.Helper()
 	self, err := os.Executable()
@@ -185,9 +184,9 @@ func (b *bench) freezer(lease time.Duration) *child {
 		}
 	}()
 	b.t.Cleanup(func() {
-		_ = c.cmd.Process.Kill() // it may have ended
+		_ = c.cmd.Process.Kill()
 		<-read
-		_ = c.cmd.Wait() // killed
+		_ = c.cmd.Wait()
 	})
 	return c
 }

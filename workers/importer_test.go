@@ -22,10 +22,8 @@ import (
 
 // These tests use only the package's API, as importers do.
 
-// deadline bounds waits, with time for a busy machine.
 const deadline = 2 * time.Minute
 
-// A handler's error decides the job's outcome, and an observer sees each attempt and each end.
 func TestDrainerOutcomes(t *testing.T) {
 	ctx, nc, end := serve(policy.Policy{
 		Name: "mail",
@@ -35,7 +33,7 @@ func TestDrainerOutcomes(t *testing.T) {
 			MaxBackoff: policy.Duration(20 * time.Millisecond)},
 	})
 	defer end()
-	outcomes := map[string][]int{ // attempts of its job, by key
+	outcomes := map[string][]int{
 		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1},
 		"unavailable": {1, 2}, "fine": {1},
 	}

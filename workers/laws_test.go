@@ -22,7 +22,6 @@ import (
 // The seven laws of DESIGN.md on a real server, one test each. TestSimulationLaws checks them under
 // crashes and clock changes, over many more histories.
 
-// TestLaw1BoundHoldsForPlainClients, without and with a drainer.
 func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity, p.Concurrency = 150, 1
@@ -82,7 +81,6 @@ func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	return *answer.Bucket
 }
 
-// With two and then three drainers, the owner's connection is cut twice.
 func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	b := newBench(t, leaky("api", "100/s"))
 	const jobs = 700
@@ -101,8 +99,6 @@ func TestLaw2RateHoldsWhileDrainersComeGoAndCrash(t *testing.T) {
 	crew.allRan(jobs)
 }
 
-// TestLaw3NothingIsLostWhenTheServerRestarts on its directory and port, as an updated embedded
-// server does.
 func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	b := newRestartableBench(t, leaky("api", "200/s"))
 	const jobs = 600
@@ -129,7 +125,6 @@ func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	}
 }
 
-// Within a priority. A retried job is an exception, and does not block others.
 func TestLaw4OrderOfAcceptance(t *testing.T) {
 	p := leaky("api", "500/s")
 	p.Retry = policy.Retry{Backoff: policy.Duration(50 * ms), MaxBackoff: policy.Duration(50 * ms)}

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// The key is decoded, and an error is present only after a failure.
 func TestEachStartAndEndIsALineThatNamesTheJob(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Retry.Backoff = policy.Duration(time.Millisecond)

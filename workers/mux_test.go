@@ -26,8 +26,6 @@ func TestAMalformedPatternPanics(t *testing.T) {
 	d.Handle("mail-[", func(context.Context, workers.Job) error { return nil })
 }
 
-// TestOneWorkerRunsManyPolicies, by patterns of their names, in turns by their weights while its
-// slots are scarce.
 func TestOneWorkerRunsManyPolicies(t *testing.T) {
 	urgent, bulk, other := workerstest.Policy("mail-urgent", "100000/s"),
 		workerstest.Policy("mail-bulk", "100000/s"), workerstest.Policy("other", "100000/s")
@@ -44,7 +42,7 @@ func TestOneWorkerRunsManyPolicies(t *testing.T) {
 		return func(_ context.Context, j workers.Job) error {
 			if as == "o" {
 				close(started)
-				<-first // until both backlogs are here
+				<-first
 			}
 			mu.Lock()
 			defer mu.Unlock()

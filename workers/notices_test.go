@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// logged records a drainer's log and copies it to the test's output.
 type logged struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -90,7 +89,7 @@ func TestAHandlerWithoutAQueuePolicyIsReported(t *testing.T) {
 			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
 				log.lines("level=WARN", "no queue", "policy=door") == 1
 		})
-		b.put(leaky("other", "10/s")) // another change logs no new line
+		b.put(leaky("other", "10/s"))
 		b.put(leaky("api", "10/s"))
 		b.until("the return is told", func() bool {
 			return log.lines("level=INFO", "has a policy now", "policy=api") == 1
@@ -118,7 +117,6 @@ func TestADrainersUnknownPoliciesAreReported(t *testing.T) {
 	}
 }
 
-// An outage of JetStream fails many calls.
 func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 	b := newBench(t)
 	log := &logged{t: t}

@@ -33,7 +33,6 @@ func (b *bench) fillLean(policy string) {
 	}
 }
 
-// raw publishes a message with an arbitrary header block.
 func (b *bench) raw(subject, block, body string) {
 	b.t.Helper()
 	// A Msg cannot hold invalid headers, so write the protocol directly.

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// Jobs start in the order of storage time, advanced by the worth of their priority.
 func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
 	t.Parallel()
 	const step, n = 2 * ms, 120

@@ -34,7 +34,7 @@ func TestTheJobsOfOneQuestionAreBounded(t *testing.T) {
 	var err error
 	b.until("one about too many is answered", func() bool {
 		_, err = ask(100_000)
-		return !errors.Is(err, queue.ErrUnavailable) // as on a busy machine
+		return !errors.Is(err, queue.ErrUnavailable)
 	})
 	if err == nil ||
 		!strings.Contains(err.Error(), "at most 512 jobs can be asked for at once, not 100000") {
@@ -45,7 +45,6 @@ func TestTheJobsOfOneQuestionAreBounded(t *testing.T) {
 	}
 }
 
-// A submitter sees how many jobs of its bucket start before its own.
 func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lend runs a process with WorkerOnly, and returns when it has subscribed.
 func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
 	b.t.Helper()
 	ready := make(chan struct{})
@@ -22,7 +21,6 @@ func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
 	return stop
 }
 
-// valve runs a drainer without workers, and returns when it takes part.
 func (b *bench) valve(o Options) (stop func()) {
 	b.t.Helper()
 	ready := make(chan struct{})
@@ -41,14 +39,12 @@ func (b *bench) receive(what string, from <-chan struct{}) {
 	}
 }
 
-// scripted is a worker whose messages the test writes.
 type scripted struct {
 	b   *bench
 	nc  *nats.Conn
 	sub *nats.Subscription
 }
 
-// script starts a worker that calls offered for each offer.
 func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) *scripted {
 	b.t.Helper()
 	s := &scripted{b: b, nc: b.connect()}
@@ -64,7 +60,6 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 	return s
 }
 
-// claim claims a job and returns the valve's reply, or nil.
 func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	claim := nats.NewMsg(offer.Reply)
 	claim.Header.Set("Penstock-Status", "claim")
@@ -75,7 +70,6 @@ func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	return answer
 }
 
-// outcome sends a job's outcome until the valve replies, as workers do, and returns the reply.
 func (s *scripted) outcome(job *nats.Msg, status string) string {
 	m := nats.NewMsg(job.Reply)
 	m.Header.Set("Penstock-Status", status)
@@ -103,7 +97,6 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// starts is a log handler that records the instants of last checks with their jobs.
 type starts struct {
 	slog.Handler
 	mu   sync.Mutex

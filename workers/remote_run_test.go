@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// TestRemoteLateCountsNoAttempt covers a late claim and a late start.
 func TestRemoteLateCountsNoAttempt(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1
@@ -31,7 +30,7 @@ func TestRemoteLateCountsNoAttempt(t *testing.T) {
 			if answer := s.claim(offer); answer != nil {
 				answers <- answer.Header.Get("Penstock-Status")
 			}
-		case !told: // its claim may be late here too on a busy machine
+		case !told:
 			if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
 				told = true
 				answers <- "go"
@@ -72,7 +71,6 @@ func TestRemoteWorkerDiesWhileItRuns(t *testing.T) {
 	b.runsElsewhere(2)
 }
 
-// runsElsewhere lends a worker, which must run the only job as the given attempt.
 func (b *bench) runsElsewhere(attempt int) {
 	b.t.Helper()
 	var ran seen
@@ -83,7 +81,6 @@ func (b *bench) runsElsewhere(attempt int) {
 	}
 }
 
-// A job that reached no worker, as the server reports, counts as no attempt.
 func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1
@@ -92,7 +89,7 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	left := make(chan struct{})
 	b.script("api", func(s *scripted, offer *nats.Msg) {
 		claim := nats.NewMsg(offer.Reply)
-		claim.Reply = nats.NewInbox() // without listeners
+		claim.Reply = nats.NewInbox()
 		claim.Header.Set("Penstock-Status", "claim")
 		_ = s.nc.PublishMsg(claim)
 		_ = s.nc.Flush()
@@ -129,7 +126,7 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 			wait(t.Context(), 50*time.Millisecond)
 		}
 		answer <- s.outcome(job, "done")
-		answer <- s.outcome(job, "done") // repeated, as after a lost reply
+		answer <- s.outcome(job, "done")
 	})
 	b.valve(Options{})
 	for _, want := range []string{"ok", "gone"} {

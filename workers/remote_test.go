@@ -65,7 +65,7 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	b.valve(Options{})
 	b.publish("api", "a", 0, 100)
 	b.empty("api")
-	if got := ran.bodies("a"); !sameSet(got, numbers(100)) { // workers start concurrently
+	if got := ran.bodies("a"); !sameSet(got, numbers(100)) {
 		t.Errorf("ran %v", got)
 	}
 	if declined.Load() == 0 {

@@ -20,7 +20,7 @@ import (
 // And a backup of these onto three others with empty directories: each stream has the configured
 // replicas, all jobs run in order, and a failed one is at its second attempt.
 func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
-	const jobs = 100 // for each of two keys
+	const jobs = 100
 	p := leaky("api", "1000/s")
 	p.Partitions, p.Retry.Backoff = 1, policy.Duration(time.Hour)
 	one := newBench(t, p)
@@ -63,7 +63,6 @@ func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
 	}
 }
 
-// attempts returns the stored number of failed attempts of the first job of policy api.
 func (b *bench) attempts() int {
 	r, err := b.broker.Tables().Attempts.Read(b.t.Context(), "api.0.1")
 	var stored record.Attempt
@@ -87,7 +86,6 @@ func (b *bench) backup() []byte {
 	return file.Bytes()
 }
 
-// newRestored restores a backup onto three new servers.
 func newRestored(t *testing.T, file []byte) *bench {
 	t.Helper()
 	_, urls := threeNodes(t)

@@ -83,7 +83,7 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 		t.Helper()
 		waittest.Until(t, fmt.Sprintf("%d calls are under way, after %d", n, ended), func() bool {
 			b.calls.mu.Lock()
-			running := b.lines[p].running // those that have ended are taken note of
+			running := b.lines[p].running
 			b.calls.mu.Unlock()
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -125,7 +125,6 @@ func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 	}
 }
 
-// Many letters that cannot be stored delay only their own jobs.
 func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 	c := newTestCalls()
 	var failing atomic.Int32

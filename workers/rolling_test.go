@@ -19,7 +19,7 @@ import (
 // servers that have just returned. No process ends, so no job may run twice.
 func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	const (
-		jobs  = 20_000 // at first; 400/s of them start
+		jobs  = 20_000
 		lease = 15 * time.Second
 	)
 	var routes, urls []string

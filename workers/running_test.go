@@ -58,7 +58,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	b := newBench(t, p)
 	b.publish("api", "poison", 0, 1)
 	var calls atomic.Int32
-	var before string // the last owner that crashed, whose checkpoint lists the job too
+	var before string
 	for crash := range int32(valve.MostCrashes) {
 		cut := b.cutDrainer(func(ctx context.Context, _ Job) error {
 			calls.Add(1)
@@ -257,7 +257,7 @@ func TestLargeBodiesThroughADrainer(t *testing.T) {
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {
 		if job.Attempt == 1 && bytes.HasPrefix(job.Body, []byte("7x")) {
-			return errors.New("once more") // its body is read again
+			return errors.New("once more")
 		}
 		return ran.handle(ctx, job)
 	}})
@@ -273,7 +273,6 @@ func TestLargeBodiesThroughADrainer(t *testing.T) {
 	}
 }
 
-// The dead letter of a job delivered without its body still includes it.
 func TestDeadLettersOfLargeBodies(t *testing.T) {
 	b := newBench(t, leaky("api", "1/m"))
 	want := strings.Repeat("y", 64<<10)
@@ -316,7 +315,6 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// ours counts goroutines in this module's code, except tests.
 func ours() (n int) {
 	stacks := make([]byte, 4<<20)
 	for _, stack := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {

@@ -31,7 +31,7 @@ func (b *bench) hog() (release func()) {
 		jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
 		b.t.Fatal(err)
 	}
-	for size := 1 << 20; size > 16; { // to the last bytes
+	for size := 1 << 20; size > 16; {
 		if _, err := js.Publish(ctx, "hog", make([]byte, size)); err != nil {
 			size /= 2
 		}

@@ -23,7 +23,7 @@ func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	for i := 0; job.Partition("penstock.jobs.api."+key, 4) != 0; i++ {
 		key = fmt.Sprint("a", i)
 	}
-	const jobs = 400 // 8 s: more than one check
+	const jobs = 400
 	b.publish("api", key, 0, jobs)
 	var ran seen
 	var log waittest.Log

@@ -36,7 +36,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			end := sync.OnceFunc(func() { close(finish) })
 			defer end()
 			var drainers int
-			var by sync.Map // drainers by start
+			var by sync.Map
 			drain := func() {
 				drainers++
 				drainer := drainers
@@ -44,7 +44,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 				b.drain(Options{Lease: 15 * time.Second}, map[string]Handler{
 					"api": func(ctx context.Context, job Job) error {
 						by.Store(job.Started, drainer)
-						if string(job.Body) == "0" { // runs throughout
+						if string(job.Body) == "0" {
 							held <- struct{}{}
 							<-finish
 						}

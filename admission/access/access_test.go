@@ -34,7 +34,6 @@ func TestPatternsMatch(t *testing.T) {
 	}
 }
 
-// FuzzPatternsAreRegularExpressions compares match with the equivalent regular expression.
 func FuzzPatternsAreRegularExpressions(f *testing.F) {
 	f.Add("a*b*c", "axbxbxc")
 	f.Add("aba*aba", "aba")

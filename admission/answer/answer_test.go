@@ -274,7 +274,6 @@ Content-Type: application/problem+json
 	}
 }
 
-// notStarted returns the error of a service without policies.
 func notStarted() error {
 	_, err := admission.New(queue.Names{}, nil, nil, nil,
 		admission.Options{}).Check(context.Background(),

@@ -18,7 +18,6 @@ func write(t *testing.T, dir, name, text string) string {
 	return name
 }
 
-// All mistakes are reported at once, each with its line.
 func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                    {": domain: is missing"},
@@ -137,7 +136,6 @@ descriptors:
 	}
 }
 
-// No two descriptors share a counter unless the file says so.
 func TestCountersAreOneToOne(t *testing.T) {
 	c, err := envoy.Load([]string{write(t, t.TempDir(), "f.yaml", `
 domain: d

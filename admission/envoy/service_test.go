@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The windows of edge outlast a test run.
 const edge = `
 domain: edge
 descriptors:
@@ -35,7 +34,6 @@ descriptors:
 - {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000}}
 `
 
-// told records the decisions that a service reports.
 type told struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -147,7 +145,7 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(1, []int64{299}, of("tokens", "l"))
 	nothing := hits(0, back)
 	nothing.Refund = true
-	ask(1, []int64{299}, nothing) // no refund
+	ask(1, []int64{299}, nothing)
 	ask(math.MaxUint32, []int64{1000}, back)
 
 	ask(1, []int64{math.MaxUint32}, of("vip", "x"))

@@ -151,7 +151,6 @@ func TestABatchChecksTheRightsForEachJob(t *testing.T) {
 	}
 }
 
-// Jobs must not carry the token to their target.
 func TestTheTokenOfARequestStaysOutOfItsJob(t *testing.T) {
 	service := &fakeService{}
 	h := New(service, Options{Hosts: testHosts,

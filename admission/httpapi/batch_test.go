@@ -27,7 +27,6 @@ const threeJobs = `{"policy":"mail","key":"a b","body":{"n": 1}}
 {"policy":"mail","key":"c","base64":"AAE="}
 `
 
-// Each job of a batch, lines or a list, gets its own answer.
 func TestABatchIsLinesOrAList(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(threeJobs, "\n\n", "\n")), "\n")
 	for name, body := range map[string]string{
@@ -61,7 +60,6 @@ func TestABatchIsLinesOrAList(t *testing.T) {
 	}
 }
 
-// An unreadable job is refused by its number; the others are accepted.
 func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
 	good := `{"policy":"mail","key":"a"}`
 	for _, c := range []struct{ line, field string }{
@@ -155,7 +153,6 @@ var writtenJobs = append(strings.Split(threeJobs, "\n"),
 	`{"policy":"a""key":"b","body":1}`, `{"policy":"a","key":"b","body":1}}`,
 	"{\"policy\":\"a\",\u00a0\"key\":\"b\",\"body\":1}", `{"policy":"a","key":"b","body":null}`)
 
-// The fast reader gives the same result as encoding/json.
 func readsAsJSON(t *testing.T, text []byte) {
 	got, plain := plainJob(bytes.TrimSpace(text))
 	if !plain {

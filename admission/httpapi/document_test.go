@@ -24,7 +24,6 @@ func (i *installation) send(method, path, body string,
 	return response.StatusCode, response.Header.Get("ETag"), answer
 }
 
-// want sends a request and checks the status and parts of the answer.
 func (i *installation) want(status int, parts []string, method, path, body string,
 	fields ...string) (tag string) {
 	i.t.Helper()
@@ -91,10 +90,9 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	i.want(409, []string{`has retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
 	i.want(200, []string{`"retired":true`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
 	i.want(200, []string{`"retired":false`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
-	i.publish("stripe", "other", nil) // its door is open again
+	i.publish("stripe", "other", nil)
 }
 
-// retire closes a policy for new jobs.
 func (i *installation) retire(name string) {
 	i.t.Helper()
 	entry, err := store.New(i.broker, nil).Policy(i.t.Context(), name)
@@ -342,7 +340,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 	i.publish("stripe", key, nil)
 	i.want(409, []string{`holds 2 jobs`, `purge=1`}, "DELETE", path, "")
 	i.want(200, []string{`"retired":false`}, "GET", path, "")
-	i.publish("stripe", keyIn(t, 1), nil) // the door is open
+	i.publish("stripe", keyIn(t, 1), nil)
 
 	// The valves drop all jobs of their buckets except for the running one.
 	for number := range 4 {

@@ -17,13 +17,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// stream is an open answer of events.
 type stream struct {
 	t     *testing.T
 	lines *bufio.Scanner
 }
 
-// expect reads until a line begins with the words.
 func (s stream) expect(words string) (line string) {
 	s.t.Helper()
 	for s.lines.Scan() {
@@ -121,7 +119,6 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 	all.expect(`data: {"reason":"stopping"}`)
 }
 
-// A client's share of the streams is bounded; an operator still gets one.
 func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)

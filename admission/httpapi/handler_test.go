@@ -297,7 +297,7 @@ func TestBodiesStayWithinTheBudget(t *testing.T) {
 	budget := admission.NewBudget(13_000)
 	address := serve(t, &fakeService{}, Options{Budget: budget})
 	const request = "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\n"
-	for range 3 { // the budget is released
+	for range 3 {
 		response, body := send(t, address,
 			request+"Content-Length: 10000\r\n\r\n"+strings.Repeat("x", 10_000))
 		if response.StatusCode != 202 {
@@ -361,7 +361,6 @@ func TestCheckMethods(t *testing.T) {
 	}
 }
 
-// The client is the caller, or the address that a trusted proxy names.
 func TestClientsAreKnownByTheirAddress(t *testing.T) {
 	service := &fakeService{}
 	handler := New(service, Options{Hosts: testHosts, TrustedProxies: testProxies})

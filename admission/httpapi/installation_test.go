@@ -18,7 +18,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// installation is a server, a broker, and the management API over them.
 type installation struct {
 	t      *testing.T
 	broker *queue.Broker
@@ -77,7 +76,6 @@ func (i *installation) ask(method, path, body string) (int, string) {
 	return response.StatusCode, answer
 }
 
-// expect checks the status and parts of the answer.
 func (i *installation) expect(method, path, body string, status int, parts ...string) string {
 	i.t.Helper()
 	got, answer := i.ask(method, path, body)

@@ -189,7 +189,7 @@ func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
 		}
 		for _, seq := range q.Jobs {
 			if seq == 5 {
-				continue // not there yet
+				continue
 			}
 			state := job.Waiting
 			if seq == 9 {

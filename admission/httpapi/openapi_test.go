@@ -148,7 +148,6 @@ type schema struct {
 	Items      *schema
 }
 
-// flat returns the properties of a schema, including those of referenced ones.
 func (s schema) flat(all map[string]schema) map[string]schema {
 	properties := map[string]schema{}
 	if _, name, isRef := strings.Cut(s.Ref, "#/components/schemas/"); isRef {
@@ -161,7 +160,6 @@ func (s schema) flat(all map[string]schema) map[string]schema {
 	return properties
 }
 
-// compareFields compares the properties of a schema with the fields of a struct, recursively.
 func compareFields(t *testing.T, where string, s schema, of reflect.Type,
 	all map[string]schema) {
 
@@ -190,7 +188,6 @@ func compareFields(t *testing.T, where string, s schema, of reflect.Type,
 	}
 }
 
-// jsonFields returns the fields of a struct by their JSON names, including embedded ones.
 func jsonFields(of reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for field := range of.Fields() {

@@ -151,7 +151,6 @@ func TestManageOverrides(t *testing.T) {
 	i.expect("GET", "/v1/policies/stripe/keys/acme", "", 404)
 }
 
-// A Redis Cluster cannot hold every set of limits.
 func TestUnsupportedPoliciesAreRefused(t *testing.T) {
 	i := install(t,
 		manage.Options{Possible: func(_, p policy.Policy) []policy.Problem {

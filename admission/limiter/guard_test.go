@@ -28,7 +28,6 @@ const (
 	timeout = 2 * time.Second
 )
 
-// shared is a factory with its own Redis, and the recorded logs.
 type shared struct {
 	t       *testing.T
 	server  *redistest.Server
@@ -56,13 +55,11 @@ func (s *shared) isUp() bool {
 	return s.up
 }
 
-// share makes a factory over a responsive Redis, however busy the machine is.
 func share(t *testing.T, server *redistest.Server) *shared {
 	t.Helper()
 	return shareFor(t, server, server.Addr(), waittest.Patience())
 }
 
-// shareFor makes a factory over the Redis at an address, which may be slow.
 func shareFor(t *testing.T, server *redistest.Server, address string,
 	timeout time.Duration) *shared {
 	t.Helper()
@@ -138,7 +135,7 @@ func TestSeveralLimitsInRedis(t *testing.T) {
 
 type outage struct {
 	fail, mend func()
-	empty      bool // state was lost
+	empty      bool
 }
 
 func TestWithoutTheStore(t *testing.T) {
@@ -292,7 +289,7 @@ func TestOneStallIsNoOutage(t *testing.T) {
 	between.delayOnce(2 * timeout)
 	var wait sync.WaitGroup
 	for range 64 {
-		wait.Go(func() { _, _ = l.Take(t.Context(), k, 1) }) // some fail
+		wait.Go(func() { _, _ = l.Take(t.Context(), k, 1) })
 	}
 	wait.Wait()
 	if !s.isUp() {
@@ -304,7 +301,6 @@ func TestOneStallIsNoOutage(t *testing.T) {
 	})
 }
 
-// A key with a foreign value fails alone, without an outage.
 func TestOneBadKeyIsNoOutage(t *testing.T) {
 	server := redistest.Start(t)
 	s := share(t, server)
@@ -342,7 +338,6 @@ func TestLimitsThatAClusterCannotKeep(t *testing.T) {
 	}
 }
 
-// proxy is between a client and Redis, and can delay answers.
 type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex

@@ -24,7 +24,6 @@ func rate(text string) algorithms.Rate {
 	return r
 }
 
-// one is a policy of one algorithm, whose windows outlast a test run.
 func one(a policy.Algorithm, units int64) policy.Policy {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: a}}
 	switch a {
@@ -45,7 +44,6 @@ var algorithmNames = []policy.Algorithm{
 	policy.SlidingCounter,
 }
 
-// taking returns a function that takes n units and expects an answer.
 func taking(t *testing.T, l admission.Limiter,
 	from admission.Caller) func(n int64, want bool) admission.Checked {
 	return func(n int64, want bool) admission.Checked {

@@ -37,7 +37,7 @@ func TestAPolicyInShadowRefusesNothing(t *testing.T) {
 		}
 		want := 4
 		if a == policy.LeakingBucket {
-			want = 5 // delays the second
+			want = 5
 		}
 		if over != want {
 			t.Errorf("%s: %d of 6 would have been held back, want %d", a, over, want)

@@ -32,6 +32,6 @@ func TestThePauseBetweenNewPolicies(t *testing.T) {
 			t.Errorf("the next one after %v: %v", time.Since(began), err)
 		}
 		leave()
-		time.Sleep(time.Millisecond) // ends the timer
+		time.Sleep(time.Millisecond)
 	})
 }

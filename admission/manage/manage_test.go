@@ -124,7 +124,7 @@ func TestReplayAllInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Replayed == 0 {
-			s.options.BulkTimeout *= 2 // for slow machines
+			s.options.BulkTimeout *= 2
 		}
 		return err == nil && r.Complete
 	})

@@ -31,7 +31,7 @@ func TestAnswersGoToNoSubjectOfPenstockOrTheServer(t *testing.T) {
 	for range replies {
 		<-told
 	}
-	ask(t, r.client, "penstock.submit.mail.k", "") // behind all that was sent before
+	ask(t, r.client, "penstock.submit.mail.k", "")
 	if err := r.client.FlushTimeout(waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}

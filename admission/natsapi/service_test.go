@@ -48,7 +48,7 @@ func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error {
 type running struct {
 	client *nats.Conn
 	url    string
-	stop   func() // ends the service's context
+	stop   func()
 	ended  chan error
 }
 
@@ -243,7 +243,7 @@ func TestRequestsAreAnsweredAtTheSameTime(t *testing.T) {
 	meeting.Add(together)
 	r := start(t, fakeService{submit: func(admission.SubmitRequest) (admission.Outcome, error) {
 		meeting.Done()
-		meeting.Wait() // all requests are in progress at once
+		meeting.Wait()
 		return admission.Outcome{Verdict: admission.Queued, Job: "p:1"}, nil
 	}}, Options{})
 	var asking sync.WaitGroup

@@ -19,15 +19,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// attack is a request with a misbehaving upstream.
 type attack struct {
 	upstream http.HandlerFunc
-	timeout  time.Duration // of the route
-	goes     bool          // the caller leaves as soon as the upstream has the request
-	status   int           // for the caller; 0 without an answer
-	body     []byte        // for the caller
-	cut      bool          // before the body's end
-	ended    string        // the call
+	timeout  time.Duration
+	goes     bool // the caller leaves as soon as the upstream has the request
+	status   int  // for the caller; 0 without an answer
+	body     []byte
+	cut      bool
+	ended    string
 }
 
 var attacks = map[string]attack{
@@ -40,7 +39,7 @@ var attacks = map[string]attack{
 	"takes as long as it likes after its header": {upstream: func(w http.ResponseWriter,
 		r *http.Request) {
 		http.NewResponseController(w).Flush()
-		<-time.After(1200 * time.Millisecond) // more than the timeout
+		<-time.After(1200 * time.Millisecond)
 		fmt.Fprint(w, "late")
 	}, timeout: time.Second, status: 200, body: []byte("late"), ended: job.CallDone},
 	"hangs up": {upstream: func(http.ResponseWriter, *http.Request) {
@@ -77,7 +76,6 @@ func hangUpAfter(w http.ResponseWriter, part string) {
 	panic(http.ErrAbortHandler)
 }
 
-// broken answers with bytes that do not match their content coding.
 func broken(coding, body string) attack {
 	return attack{upstream: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -181,7 +179,6 @@ func TestAThrottleThatDoesNotEndIsAbsorbed(t *testing.T) {
 	}
 }
 
-// TestRoutesGoWithoutTheirCalls: waiting and started calls of a removed route continue.
 func TestRoutesGoWithoutTheirCalls(t *testing.T) {
 	next := make(chan struct{})
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -266,10 +263,10 @@ func TestACallerMayWaitForContinue(t *testing.T) {
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
-			conn.Write(bytes.Repeat([]byte("A"), c.length)) // the proxy may hang up meanwhile
+			conn.Write(bytes.Repeat([]byte("A"), c.length))
 		}()
 		response, err := http.ReadResponse(in, nil)
-		for err == nil && response.StatusCode == 100 { // the upstream's
+		for err == nil && response.StatusCode == 100 {
 			response, err = http.ReadResponse(in, nil)
 		}
 		if err != nil {
@@ -297,7 +294,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 	}, outbound.Options{Stall: time.Second}, outbound.Route{})
 	const large = 9 << 20 // more than is held
 	for _, c := range []struct {
-		before int // it stalls
+		before int
 		want   string
 	}{{5, "does not go on"}, {large - 5, fmt.Sprint(large, " <nil>")}} {
 		conn, in := w.dial()

@@ -279,7 +279,7 @@ func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
 // Stripe's SDKs do not mark retries.
 func TestARefusedRequestThatComesAgainGoesFirst(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "slow"})
-	w.ask("POST", "/", "x") // the only start
+	w.ask("POST", "/", "x")
 	for i, c := range []struct {
 		key  string
 		want int
@@ -443,7 +443,6 @@ func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
 	}
 }
 
-// Calls are refused while the upstream is down, except for probes.
 func TestCallsAreRefusedWhileTheUpstreamIsDown(t *testing.T) {
 	var up atomic.Bool
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -534,7 +533,6 @@ func TestTokensAreSettledByTheAnswer(t *testing.T) {
 	}
 }
 
-// Named costs are settled as for the targets of jobs.
 func TestOtherCostsAreSettledByTheAnswer(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Price", "3")
@@ -585,7 +583,6 @@ func frames(t *testing.T, packed bool, messages ...string) []byte {
 	return out.Bytes()
 }
 
-// upgrade is an upstream that accepts a WebSocket.
 func upgrade(t *testing.T, w http.ResponseWriter, talk func(*bufio.ReadWriter)) {
 	w.Header().Set("Connection", "Upgrade")
 	w.Header().Set("Upgrade", "websocket")
@@ -753,7 +750,7 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 	if body := text(t, r); body != "body" || r.Trailer.Get("X-Sum") != "7" {
 		t.Errorf("trailer: %q, %v", body, r.Trailer)
 	}
-	large := strings.Repeat("x", (8<<20)+12345) // more than is held
+	large := strings.Repeat("x", (8<<20)+12345)
 	r = w.ask("PUT", "/expect", large, "Expect: 100-continue")
 	if text(t, r) != fmt.Sprint(len(large)) {
 		t.Errorf("a large body: %d", r.StatusCode)
@@ -781,7 +778,7 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 	if w.ended() > 0 {
 		t.Error("settled while open")
 	}
-	w.stop() // it continues
+	w.stop()
 	fmt.Fprint(conn, "hello\n")
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != "echo hello\n" {
 		t.Errorf("%q, %v", rest, err)

@@ -48,7 +48,6 @@ policies:
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
 `
 
-// shared serves all tests.
 var shared *penstock.Penstock
 
 func TestMain(m *testing.M) {
@@ -83,20 +82,19 @@ func TestMain(m *testing.M) {
 type world struct {
 	t         *testing.T
 	upstream  *httptest.Server
-	transport *http.Transport // to upstreams
+	transport *http.Transport
 	proxy     *outbound.Proxy
 	url       string
 	client    *http.Client
 	stop      context.CancelFunc
-	key       string // of a separate bucket
+	key       string
 
 	mu    sync.Mutex
 	calls []permits.Request
 	late  map[string]bool // permits that expired on a busy machine
-	ends  []job.Call      // all other ends, including withdrawals
+	ends  []job.Call
 }
 
-// begin serves routes. Their default upstream is handle, and their default policy api.
 func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	routes ...outbound.Route) *world {
 
@@ -153,7 +151,6 @@ func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
 	return w
 }
 
-// acquire records the callers' requests, and leaves the proxy enough time to begin.
 func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit, error) {
 	w.mu.Lock()
 	w.calls = append(w.calls, r)
@@ -170,7 +167,6 @@ func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit
 	}
 }
 
-// listen records the callers' reports to the valve.
 func (w *world) listen() {
 	w.t.Helper()
 	nc, err := shared.Connect("test")
@@ -230,7 +226,6 @@ func (w *world) askWith(ctx context.Context, method, path, body string,
 	return response
 }
 
-// dial returns a connection for raw requests.
 func (w *world) dial() (net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
@@ -252,7 +247,6 @@ func (w *world) upgraded() (net.Conn, *bufio.Reader) {
 	return conn, in
 }
 
-// call waits for the n-th call, and returns its request.
 func (w *world) call(n int) permits.Request {
 	w.t.Helper()
 	waittest.Until(w.t, fmt.Sprintf("call %d is made", n), func() bool { return w.count() >= n })

@@ -59,7 +59,6 @@ func (l *Listener) next(t *testing.T) Event {
 	}
 }
 
-// tell starts n jobs, and waits until the last event was received.
 func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 	t.Helper()
 	w.mu.Lock()
@@ -196,7 +195,7 @@ func TestAClientListensWithinItsShare(t *testing.T) {
 	if err != nil {
 		t.Fatal("an operator is deaf:", err)
 	}
-	for range MaxListeners { // listeners are released once
+	for range MaxListeners {
 		l.Leave()
 		if l, err = w.Listen(operator, "", 0, all); err != nil {
 			t.Fatal(err)
@@ -259,7 +258,6 @@ func TestStatsCoverTheLastMinute(t *testing.T) {
 	}
 }
 
-// Each policy has figures while it exists, however many others were deleted.
 func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
 	w, _ := open(t)
 	now := time.Unix(1_800_000_000, 0)

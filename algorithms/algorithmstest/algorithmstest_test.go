@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
 )
 
-// mapStore is a minimal store: a map and a lock. Its keys never expire.
 type mapStore[S any] struct {
 	rule   algorithms.Rule[S]
 	now    func() time.Time

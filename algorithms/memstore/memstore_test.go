@@ -114,7 +114,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
 	s, clock := open(algorithms.FixedWindow{Limit: 1, Window: time.Second})
 	most := 0
-	for i := range 15_000 { // 50 a second, each kept for about a minute
+	for i := range 15_000 {
 		mustTake(t, s, fmt.Sprint(i), 1)
 		clock.move(20 * time.Millisecond)
 		most = max(most, s.Len())
@@ -336,7 +336,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 
 // BenchmarkTakeNewKeys uses a new key each time, while as many keys expire.
 func BenchmarkTakeNewKeys(b *testing.B) {
-	const second = 1000 // keys
+	const second = 1000
 	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)})
 	names := make([]string, 200*second)
 	for i := range names {

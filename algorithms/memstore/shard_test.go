@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// TestShardIsAMap compares a shard with a map while keys of all lengths come and go.
 func TestShardIsAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// BenchmarkTake runs 64 allowed callers, on a thousand keys and on one.
 func BenchmarkTake(b *testing.B) {
 	benchmark(b, "token bucket",
 		algorithms.TokenBucket{Capacity: 1_000_000_000, Refill: perSecond(1_000_000)})
@@ -66,7 +65,6 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 	}
 }
 
-// BenchmarkRefused repeats a refused request.
 func BenchmarkRefused(b *testing.B) {
 	s := New(newClient(b, server, Options{}), "policy",
 		algorithms.TokenBucket{Capacity: 1, Refill: perHour(1)})

@@ -34,7 +34,6 @@ func (c *Client) inFlight() int {
 	return c.flights
 }
 
-// freezeIdle freezes a server once no request is pending.
 func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
 	t.Helper()
 	waitFor(t, "nothing is under way", func() bool { return c.inFlight() == 0 })
@@ -74,7 +73,6 @@ func takeAside[S any](ctx context.Context, s *Store[S], key string, n int64) <-c
 	return c
 }
 
-// TestCallersShareCommands: requests that arrive while Redis is busy share a command.
 func TestCallersShareCommands(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{}), "policy",
@@ -111,7 +109,6 @@ func TestCallersShareCommands(t *testing.T) {
 	}
 }
 
-// TestKeysShareCommands: requests for different keys share a command, policies share a pipeline.
 func TestKeysShareCommands(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{})
@@ -349,7 +346,6 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestRequestsThatNeedNoCommand: expired requests, and those made impossible by a new rule.
 func TestRequestsThatNeedNoCommand(t *testing.T) {
 	c := newClient(t, server, Options{Timeout: time.Second})
 	store := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(1)})
@@ -381,7 +377,6 @@ func TestNewClientPanicsWithoutContextTimeouts(t *testing.T) {
 	NewClient(rdb, Options{})
 }
 
-// A call that a hung Redis runs late takes no units, because its callers were refused.
 func TestALateCallTakesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{Timeout: 100 * time.Millisecond})

@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
 )
 
-// conform runs the suite against a server whose scripts get the test's time.
 func conform[S any](rule algorithms.Rule[S]) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Parallel()

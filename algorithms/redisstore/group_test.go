@@ -28,7 +28,6 @@ func TestGroupConformance(t *testing.T) {
 	})
 }
 
-// twoLimits allows two an hour per key and limit an hour in total.
 func twoLimits(c *Client, limit int64) *Group {
 	return NewGroup(c, "policy",
 		NewMember(c, "policy", "each", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)}),

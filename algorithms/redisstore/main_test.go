@@ -15,7 +15,6 @@ import (
 // server is shared by all tests that do not harm it; they use separate prefixes.
 var server *redistest.Server
 
-// patient is a timeout that no test reaches.
 const patient = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -37,7 +36,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer server.Stop()
-	if err := os.Setenv("REDIS_ADDR", server.Addr()); err != nil { // for the example
+	if err := os.Setenv("REDIS_ADDR", server.Addr()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -46,7 +45,6 @@ func run(m *testing.M) int {
 
 var prefixes atomic.Int64
 
-// newClient returns a client with its own key prefix.
 func newClient(t testing.TB, s *redistest.Server, o Options) *Client {
 	t.Helper()
 	rdb := s.Client()

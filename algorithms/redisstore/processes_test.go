@@ -30,11 +30,10 @@ const (
 	processes     = 8
 	callersOfEach = 4
 	hammerLimit   = 1000
-	callsOfEach   = 60 // for twice the limit in total
+	callsOfEach   = 60
 	refillCalls   = 5 * callsOfEach
 )
 
-// year is a window longer than any test.
 const year = 366 * 24 * time.Hour
 
 type limiter interface {
@@ -96,7 +95,6 @@ func hammerChild() int {
 	return 0
 }
 
-// takeAll returns how many units several callers were granted.
 func takeAll(store limiter, rule string) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience())
 	defer cancel()
@@ -124,7 +122,6 @@ func takeAll(store limiter, rule string) (int64, error) {
 	return granted.Load(), errors.Join(errs...)
 }
 
-// hammer has processes take all they can of each rule, and returns the totals.
 func hammer(t *testing.T, rules ...string) (totals []int64) {
 	t.Helper()
 	program, err := os.Executable()
@@ -153,7 +150,7 @@ func hammer(t *testing.T, rules ...string) (totals []int64) {
 		}
 		children = append(children, c)
 	}
-	for _, c := range children { // start them all together
+	for _, c := range children {
 		if err := c.stdin.Close(); err != nil {
 			t.Error(err)
 		}

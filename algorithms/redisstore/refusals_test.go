@@ -64,12 +64,11 @@ func TestRecordedRefusalsAreAsked(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsCountDown: cached answers match Redis's, with waits that are never longer.
 func TestRememberedRefusalsCountDown(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(7)})
 	mustTake(t, s, "key", 8)
-	mustTake(t, s, "key", 5) // refused
+	mustTake(t, s, "key", 5)
 	for _, n := range []int64{5, 3, 10, 5} {
 		asked, err := s.Peek(t.Context(), "key", n)
 		if err != nil {
@@ -98,7 +97,6 @@ func TestRememberedRefusalsCountDown(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsEnd: a caller that returns after its retry-after passes.
 func TestRememberedRefusalsEnd(t *testing.T) {
 	c := newClient(t, server, Options{})
 	bucket := New(c, "bucket", algorithms.TokenBucket{Capacity: 1, Refill: perSecond(20)})
@@ -113,7 +111,7 @@ func TestRememberedRefusalsEnd(t *testing.T) {
 		} {
 			waitFor(t, name+" lets one pass", func() bool { return ask(t).Allowed })
 			refused := ask(t)
-			if refused.Allowed { // the test was slow
+			if refused.Allowed {
 				continue
 			}
 			<-time.After(refused.RetryAfter)
@@ -186,7 +184,7 @@ func TestRefusalsHaveALimit(t *testing.T) {
 	if n := held(); n > maxRefusals || n < maxRefusals*3/4 {
 		t.Errorf("%d refusals are remembered, want about %d", n, maxRefusals)
 	}
-	for i := range maxRefusals { // earlier entries are expired and go
+	for i := range maxRefusals {
 		key := fmt.Sprint("later ", i)
 		s.refusals.remember(key, refusal[algorithms.TokenBucketState]{mirror: m, sent: 2 * memory})
 		s.refusals.forget(key)

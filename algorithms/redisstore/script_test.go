@@ -78,7 +78,6 @@ return out`
 	}
 }
 
-// asked is a request of one call, and the rule's decision.
 type asked struct {
 	request *request
 	want    algorithms.Decision
@@ -89,7 +88,7 @@ func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time)
 	for range 1 + random.IntN(12) {
 		r := &request{done: make(chan struct{}, 1),
 			n: 1 + random.Int64N(rule.Most())>>random.IntN(40)}
-		if random.IntN(2) == 0 && len(all) > 0 { // a run of equal requests
+		if random.IntN(2) == 0 && len(all) > 0 {
 			r.kind, r.n = all[len(all)-1].request.kind, all[len(all)-1].request.n
 		} else {
 			r.kind = []kind{take, take, take, takeUpTo, peek, refund}[random.IntN(6)]

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// TestSlotsMatchRedis compares slots with a server's.
 func TestSlotsMatchRedis(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
@@ -70,7 +69,6 @@ func TestSlotsMatchRedis(t *testing.T) {
 	}
 }
 
-// TestGroupOnCluster: rules with equal keys share a slot; different keys are an error.
 func TestGroupOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()

@@ -74,7 +74,6 @@ func foreign[S any](c *Client, s *Store[S], values []string) func(t *testing.T) 
 	}
 }
 
-// refuses checks that every method's error names a key with a foreign value.
 func refuses[S any](t *testing.T, s *Store[S], name string) {
 	t.Helper()
 	errs := make(map[string]error)
@@ -89,7 +88,6 @@ func refuses[S any](t *testing.T, s *Store[S], name string) {
 	}
 }
 
-// TestForeignValuesHarmNoOthers: other keys in the same command are decided.
 func TestForeignValuesHarmNoOthers(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})
@@ -180,7 +178,6 @@ func expires[S any](c *Client, s *Store[S]) func(t *testing.T) {
 	}
 }
 
-// TestSetRule: states of other parameters are read as in memory.
 func TestSetRule(t *testing.T) {
 	odd := algorithms.Rate{Count: 7, Per: 3 * time.Second}
 	t.Run("token bucket", changes(
@@ -248,7 +245,6 @@ func changes[S any](rules ...algorithms.Rule[S]) func(t *testing.T) {
 	}
 }
 
-// ownRule is a rule without a script.
 type ownRule struct{ algorithms.TokenBucket }
 
 func TestInvalidRules(t *testing.T) {
@@ -271,7 +267,6 @@ func TestInvalidRules(t *testing.T) {
 	}
 }
 
-// TestServersClock: decisions use Redis's clock unless a test sets another.
 func TestServersClock(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 5, Refill: perSecond(100)})
@@ -389,7 +384,6 @@ func mixed(t *testing.T, c *Client) {
 	}
 }
 
-// TestMemoryAgrees: a store in memory and one in Redis make the same decisions.
 func TestMemoryAgrees(t *testing.T) {
 	rule := algorithms.SlidingCounter{Limit: 10, Window: year}
 	memory, store := memstore.New(rule), New(newClient(t, server, Options{}), "policy", rule)
@@ -407,7 +401,6 @@ func TestMemoryAgrees(t *testing.T) {
 	}
 }
 
-// TestStatesOfAFormerAlgorithm: a policy recreated with another algorithm starts over.
 func TestStatesOfAFormerAlgorithm(t *testing.T) {
 	c := newClient(t, server, Options{})
 	stores := map[string]interface {

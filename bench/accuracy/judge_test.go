@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// judged plays requests, given in hundredths of a window, under a limit.
 func judged(limit int64, hundredths ...int64) keyResult {
 	var times []int64
 	for _, h := range hundredths {
@@ -143,10 +142,10 @@ func TestFalseNegativesAndPositives(t *testing.T) {
 		hundredths      []int64
 		missed, accused bool
 	}{
-		{[]int64{90, 90, 105}, true, false},       // three in the last window, two estimated
-		{[]int64{0, 0, 120, 120}, false, true},    // two at most, three estimated
-		{[]int64{10, 10, 10}, false, false},       // above and seen
-		{[]int64{10, 80, 150}, false, false},      // neither
+		{[]int64{90, 90, 105}, true, false},    // three in the last window, two estimated
+		{[]int64{0, 0, 120, 120}, false, true}, // two at most, three estimated
+		{[]int64{10, 10, 10}, false, false},
+		{[]int64{10, 80, 150}, false, false},
 		{[]int64{10, 10, 290, 290}, false, false}, // an empty previous window
 	} {
 		if r := judged(2, c.hundredths...); r.missed(2) != c.missed || r.accused(2) != c.accused {

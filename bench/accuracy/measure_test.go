@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// small is a stream that takes a moment.
 var small = stream{requests: 50_000, windows: 50, keys: 1000, seed: 1}
 
 func TestSameSeedSameResult(t *testing.T) {
@@ -53,7 +52,6 @@ func TestTalliesAddUp(t *testing.T) {
 	}
 }
 
-// TestOnlyNearIsWrong pins what the explanation rests on: far from the limit no decision is wrong.
 func TestOnlyNearIsWrong(t *testing.T) {
 	var j judge
 	for _, kind := range allTraffic {

@@ -55,7 +55,7 @@ func TestOddLimitsPassNoMoreThanStated(t *testing.T) {
 }
 
 func TestMostCountsHalfOpenIntervals(t *testing.T) {
-	history := []passed{{30, 2}, {10, 3}, {20, 4}, {10, 1}} // in no order
+	history := []passed{{30, 2}, {10, 3}, {20, 4}, {10, 1}}
 	for _, c := range []struct {
 		length, want int64
 	}{{1, 4}, {10, 4}, {11, 8}, {20, 8}, {21, 10}, {1000, 10}} {
@@ -68,7 +68,6 @@ func TestMostCountsHalfOpenIntervals(t *testing.T) {
 	}
 }
 
-// TestMostAgainstABruteForceSearch begins an interval at every instant.
 func TestMostAgainstABruteForceSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
@@ -93,7 +92,6 @@ func TestMostAgainstABruteForceSearch(t *testing.T) {
 	}
 }
 
-// A bucket's units leave one by one, also if they were taken together.
 func TestDepartures(t *testing.T) {
 	k := &departing{rule: leakingBucket(4)}
 	history, wait := k.ask(nil, 0, 9)

@@ -23,7 +23,7 @@ func TestTheWorstSecondIsHalfOpen(t *testing.T) {
 	if most, _ := paper.WorstSecond(times(comb)); most != 100 {
 		t.Errorf("a perfect comb of 100 a second has %d in its worst second", most)
 	}
-	comb[200].at = comb[199].at // one of them comes early
+	comb[200].at = comb[199].at
 	if most, ends := paper.WorstSecond(times(comb)); most != 101 || ends != comb[200].at {
 		t.Errorf("%d up to %v, want 101 up to %v", most, ends, comb[200].at)
 	}

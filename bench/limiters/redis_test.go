@@ -85,7 +85,6 @@ func TestKeysAreWeighed(t *testing.T) {
 	}
 }
 
-// redis-benchmark sends Penstock's commands, and the test checks their effects.
 func TestARecordingIsReplayed(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 200 * time.Millisecond}} // callers must wait for each other

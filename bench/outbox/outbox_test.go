@@ -41,7 +41,6 @@ func database(b *testing.B) *pgxpool.Pool {
 	return db
 }
 
-// transactions commits rows of the caller with insert's additions.
 func transactions(b *testing.B, db *pgxpool.Pool, insert func(context.Context, pgx.Tx) error) {
 	b.SetParallelism(8)
 	b.RunParallel(func(pb *testing.PB) {

@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// A client uses one stream after another, and reports refusals.
 func TestAClientAsksOverGRPC(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.yaml")
 	if err := os.WriteFile(file, []byte("domain: bench\ndescriptors:\n"+

@@ -15,7 +15,6 @@ func httpServer(s *httptest.Server) server {
 	return server{"http": s.Listener.Addr().String()}
 }
 
-// A client reads answers of each form completely, and continues.
 func TestAClientReadsWholeAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got, err := io.ReadAll(r.Body)

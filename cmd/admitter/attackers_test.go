@@ -85,7 +85,6 @@ func TestDNSRebindingIsRefused(t *testing.T) {
 	}
 }
 
-// Drainers reach more of the network than clients that write policies through the API may.
 func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	var inside atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

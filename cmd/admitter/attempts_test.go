@@ -197,7 +197,6 @@ func page(header ...string) attempt {
 		status: 403}
 }
 
-// Each attempt is refused, reveals no data of others and has no effect.
 func TestAttemptsToReachInsideFail(t *testing.T) {
 	var asked atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -111,7 +111,7 @@ policies:
 	if _, err := os.Stat(none); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", none, err)
 	}
-	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file) // no process runs
+	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file)
 }
 
 func (p *process) sends(method, path, body string, status int, header ...string) {

@@ -78,7 +78,7 @@ func TestGatewaysAreAnswered(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	limits(t, dir, "a.yaml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n")
-	p := launch(t, "--lame-duck", "5m", // outlasts the test
+	p := launch(t, "--lame-duck", "5m",
 		"--config", configure(t, "envoy: {listen: '127.0.0.1:0', files: ['"+dir+"']}\n"))
 	g := p.gateway()
 	for i := range 3 {

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// Metrics and bucket states report the remaining units of global and shared limits.
 func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

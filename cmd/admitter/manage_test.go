@@ -157,7 +157,6 @@ func TestManage(t *testing.T) {
 	p.stop()
 }
 
-// Waiting jobs follow the new target and retries.
 func TestChangesReachWaitingJobs(t *testing.T) {
 	var atOld, atNew atomic.Int64
 	counting := func(calls *atomic.Int64, status int) string {
@@ -220,7 +219,6 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 	p.stop()
 }
 
-// TestAPolicyIsDeletedWithItsJobs in all states: waiting, backing off and running.
 func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 	t.Parallel()
 	running, finish := make(chan struct{}, 10), make(chan struct{})

@@ -28,7 +28,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	}
 	p := launch(t, "--config", configure(t, closedPolicies), "--nats-users", users.file,
 		"--nats-listen", "0.0.0.0:0").ready()
-	p.posts("/v1/jobs/mail/k", "x", 202) // the process itself needs no certificate
+	p.posts("/v1/jobs/mail/k", "x", 202)
 
 	address := strings.TrimPrefix(p.nats, "tls://0.0.0.0")
 	if address == p.nats {
@@ -110,7 +110,6 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	}
 }
 
-// plainly returns the first bytes of a server without TLS.
 func plainly(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -129,6 +128,6 @@ func plainly(t *testing.T, address string) string {
 	if _, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	rest, _ := io.ReadAll(said) // the server closes the connection
+	rest, _ := io.ReadAll(said)
 	return info + string(rest)
 }

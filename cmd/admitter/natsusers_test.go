@@ -61,7 +61,6 @@ func (u *natsUsers) write() {
 	}
 }
 
-// as connects as a user with its own inbox.
 func (u *natsUsers) as(url, name string) *nats.Conn {
 	u.t.Helper()
 	option, err := nats.NkeyOptionFromSeed(u.seed(name))
@@ -84,7 +83,6 @@ policies:
   - {name: polite, algorithm: token_bucket, capacity: 100, refill: 100/s}
 `
 
-// denied reports whether the server refused the connection's last operation.
 func denied(nc *nats.Conn) bool {
 	_ = nc.FlushTimeout(waittest.Patience())
 	err := nc.LastError()
@@ -148,7 +146,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var valve string // the drainer's id, from its offers
+	var valve string
 	for done := 0; done < 3; {
 		offer, err := offers.NextMsg(waittest.Patience())
 		if err != nil {
@@ -223,18 +221,18 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 	var attacks []attack
 	for _, user := range []string{"shop", "gate", "look", "runner", "ops"} {
 		for _, subject := range []string{
-			"penstock.queue.mail.0.k",                     // into the stream, past the door
-			victim,                                        // another's policy
-			"penstock.submit.stripe.k",                    //
-			"penstock.job.stripe.1",                       //
-			"penstock.bucket.stripe.k",                    //
-			"penstock.admitted.mail.k",                    // the admitter's alone
-			"penstock.dead.mail.k",                        // a forged dead letter
-			"penstock.event.mail.k",                       // a forged event
-			"penstock.valve.mail.0",                       // cancels and purges
-			"penstock.valve.stripe.0",                     //
-			"penstock.work.mail",                          // a forged offer
-			"penstock.answer.stripe.x.r1",                 // the outcome of another's job
+			"penstock.queue.mail.0.k",
+			victim,
+			"penstock.submit.stripe.k", //
+			"penstock.job.stripe.1",    //
+			"penstock.bucket.stripe.k", //
+			"penstock.admitted.mail.k", // the admitter's alone
+			"penstock.dead.mail.k",     // a forged dead letter
+			"penstock.event.mail.k",    // a forged event
+			"penstock.valve.mail.0",    // cancels and purges
+			"penstock.valve.stripe.0",  //
+			"penstock.work.mail",
+			"penstock.answer.stripe.x.r1",
 			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, for a waiting submitter
 			"$JS.API.STREAM.PURGE.PENSTOCK_mail",          //
 			"$JS.API.STREAM.DELETE.PENSTOCK_stripe",
@@ -248,10 +246,10 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 			"$JS.API.CONSUMER.DELETE.PENSTOCK_mail.valve-0-1",
 			"$JS.API.CONSUMER.MSG.NEXT.PENSTOCK_mail.valve-0-1",
 			"$JS.ACK.PENSTOCK_mail.valve-0-1.1.1.1.1.0",
-			"$KV.PENSTOCK_POLICIES.mail", // rewrite a policy
+			"$KV.PENSTOCK_POLICIES.mail",
 			"$KV.PENSTOCK_PARTITIONS.mail.0",
 			"$SYS.REQ.SERVER.PING",
-			"_INBOX.victim.1", // forged answers
+			"_INBOX.victim.1",
 		} {
 			attacks = append(attacks, attack{user, "publish", subject})
 		}

@@ -36,7 +36,6 @@ func elsewhere(t *testing.T, natsAddress, more string) (file, httpAddress string
 	return file, httpAddress
 }
 
-// serving waits until a process answers HTTP, ready or not.
 func (p *process) serving(address string) *process {
 	p.t.Helper()
 	p.http = address
@@ -139,7 +138,6 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	}
 }
 
-// An unreadable cache does not prevent the start.
 func TestChecksWithoutACacheGoByTheFile(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "policies.json")

@@ -24,7 +24,6 @@ type process struct {
 	http, nats string
 }
 
-// configure writes a configuration file with free ports.
 func configure(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,7 +72,6 @@ func (p *process) terminate() int {
 	return p.end()
 }
 
-// stop ends the process by a signal, and expects a clean exit.
 func (p *process) stop() {
 	p.t.Helper()
 	if status := p.terminate(); status != 0 {
@@ -141,7 +139,6 @@ func within(t *testing.T, patience time.Duration, what string, holds func() bool
 	}
 }
 
-// says waits for a line of the metrics.
 func (p *process) says(line string) {
 	p.t.Helper()
 	eventually(p.t, "no metric "+line, func() bool {

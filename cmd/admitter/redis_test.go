@@ -53,7 +53,6 @@ func TestProductionNamesTheRightsInRedis(t *testing.T) {
 	}
 }
 
-// dial returns the admitter's client and its store.
 func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Client) {
 	t.Helper()
 	rdb, err := openRedis(c)
@@ -69,7 +68,6 @@ func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Clie
 		Prefix: c.Prefix, Timeout: waittest.Patience()})
 }
 
-// expectRefused checks that decisions fail with an error that contains why.
 func expectRefused(t *testing.T, c config.Redis, why string) {
 	t.Helper()
 	rdb, client := dial(t, c)
@@ -90,7 +88,6 @@ func newBucket(c *redisstore.Client) *redisstore.Store[algorithms.TokenBucketSta
 	return redisstore.New(c, "bucket", algorithms.TokenBucket{Capacity: 10, Refill: hourly})
 }
 
-// useAll calls all methods of each kind of store.
 func useAll(t *testing.T, c *redisstore.Client) {
 	t.Helper()
 	log := algorithms.SlidingLog{Limit: 10, Window: hourly.Per}
@@ -132,7 +129,6 @@ const (
 	password = "open sesame"
 )
 
-// protect permits only a user with the rules, and returns a connection with full access.
 func protect(t *testing.T, s *redistest.Server, rules string) *redis.Conn {
 	t.Helper()
 	rdb := s.Client()
@@ -397,7 +393,6 @@ func TestRedisCluster(t *testing.T) {
 	}
 }
 
-// authority issues certificates; its own is in a file.
 type authority struct {
 	dir, file string
 	cert      *x509.Certificate
@@ -428,7 +423,6 @@ func (a *authority) issue(t *testing.T, name, host string) (cert, key string) {
 	return a.sign(t, template)
 }
 
-// sign completes a certificate; the first is the authority's own.
 func (a *authority) sign(t *testing.T, template *x509.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)

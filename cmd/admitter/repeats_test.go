@@ -36,11 +36,10 @@ func (p *process) send(method, path, body string, header ...string) answered {
 	return t
 }
 
-// bank is a target that records requests, and can decline them.
 type bank struct {
 	mu       sync.Mutex
 	declines bool
-	keys     map[string][]string // Idempotency-Keys by body
+	keys     map[string][]string
 }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -207,7 +206,6 @@ policies:
 	}
 }
 
-// depth returns a policy's number of jobs in the bucket "tenant".
 func depth(t *testing.T, p *process, policy string) int {
 	t.Helper()
 	_, body := p.get("/v1/buckets/" + policy + "/tenant")

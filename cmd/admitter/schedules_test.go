@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// TestSchedulesOfTheFileAreFollowed, also after a kill.
 func TestSchedulesOfTheFileAreFollowed(t *testing.T) {
 	t.Parallel()
 	const mail = "policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 50}]\n"

@@ -114,7 +114,7 @@ func TestRequestsUnderWayAreAnsweredAtTheEnd(t *testing.T) {
 		return err != nil
 	})
 	fmt.Fprint(conn, "pay")
-	if _, err := in.ReadString('\n'); err != nil { // the empty line after 100
+	if _, err := in.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "202") {

@@ -42,7 +42,6 @@ func (a *arrivals) count() int {
 	return len(a.at)
 }
 
-// logs waits until the log has a text n times.
 func (p *process) logs(n int, text string) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("the log does not say %d times: %s", n, text), func() bool {
@@ -59,7 +58,7 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			name = "a drainer"
 		}
 		t.Run(name, func(t *testing.T) {
-			const jobs, longest = 300, 50 * time.Second // the lease is longer
+			const jobs, longest = 300, 50 * time.Second
 			a := target(t)
 			text := func(level, outflow, more string) string {
 				return fmt.Sprintf("log: {level: %s}\ndrain: {lease: 60s}\ngrace: 30s\npolicies:\n"+
@@ -201,7 +200,6 @@ func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 	p.stop()
 }
 
-// stuck is a configuration with a job that runs until release is called.
 func stuck(t *testing.T, more string) (text string, started <-chan struct{}, release func()) {
 	t.Helper()
 	released, arrived := make(chan struct{}), make(chan struct{}, 10)
@@ -334,7 +332,6 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 	}
 }
 
-// TestQuickstart runs the configuration of make run.
 func TestQuickstart(t *testing.T) {
 	echo := proctest.FreeAddress(t)
 	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(

@@ -103,7 +103,7 @@ policies:
 					t.Errorf("does not say %q", want)
 				}
 			}
-			var plain int // lines that are not the log's
+			var plain int
 			for line := range strings.Lines(text) {
 				if strings.HasPrefix(line, "admitter: ") {
 					plain++
@@ -190,7 +190,6 @@ policies:
 	}
 }
 
-// The error has the found and the required version, from both programs.
 func TestAnOldNATSServerIsNamed(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -216,7 +215,6 @@ func TestAnOldNATSServerIsNamed(t *testing.T) {
 	}
 }
 
-// older returns the address of a server that announces another version.
 func older(t *testing.T, server, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -238,7 +236,7 @@ func older(t *testing.T, server, version string) string {
 			}
 			go func() {
 				defer behind.Close()
-				_, _ = io.Copy(behind, client) // until one of them leaves
+				_, _ = io.Copy(behind, client)
 			}()
 			go func() {
 				defer client.Close()

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collected is an OTLP collector, with its spans by the first word of their names.
 type collected struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -44,7 +43,6 @@ func (c *collected) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The trace spans the client, the submission, the wait, each attempt and the target.
 func TestAJobIsOneTrace(t *testing.T) {
 	c := &collected{t: t, by: map[string][]*spans.Span{}}
 	otlp := httptest.NewServer(c)
@@ -160,7 +158,6 @@ func TestACallIsPartOfItsCallersTrace(t *testing.T) {
 	}
 }
 
-// Unsupported exporters are an error at the start.
 func TestUnsupportedTraceExportersAreRefused(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "zipkin",
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} {

@@ -61,16 +61,15 @@ func releaseBefore(t *testing.T) string {
 	return bin
 }
 
-// rolled is an installation with processes of both releases.
 type rolled struct {
 	t        *testing.T
 	file     string
 	url      string
-	old, now string // the directories of the programs
+	old, now string
 	drainers []*process
 
 	mu       sync.Mutex
-	admitter *process // receives submissions
+	admitter *process
 	accepted []string
 	arrived  map[string]int
 }
@@ -89,7 +88,6 @@ func (r *rolled) drainer(dir string) *process {
 	return p
 }
 
-// serve moves submissions to a new admitter, and stops the one before.
 func (r *rolled) serve(dir string) {
 	r.t.Helper()
 	p := r.start(dir, "admitter")
@@ -114,14 +112,12 @@ func (r *rolled) count() int {
 	return len(r.arrived)
 }
 
-// moves waits for as many starts as all buckets may make in some seconds.
 func (r *rolled) moves() {
 	r.t.Helper()
 	before := r.count()
 	eventually(r.t, "jobs start", func() bool { return r.count() >= before+rollKeys*rollRate })
 }
 
-// submit repeats a job until it is accepted.
 func (r *rolled) submit(n int) {
 	name := fmt.Sprint("job-", n)
 	for {
@@ -153,7 +149,7 @@ func (r *rolled) submit(n int) {
 
 const (
 	rollKeys = 4
-	rollRate = 20 // of a bucket, in a second
+	rollRate = 20
 )
 
 var startLine = regexp.MustCompile(
@@ -184,7 +180,7 @@ policies:
 		ticks := time.NewTicker(time.Second / (rollKeys * rollRate))
 		defer ticks.Stop()
 		for n := range 1 << 20 {
-			if n >= 2*rollKeys*rollRate { // these wait from the beginning
+			if n >= 2*rollKeys*rollRate {
 				<-ticks.C
 			}
 			select {
@@ -264,7 +260,6 @@ policies:
 	}
 }
 
-// inAnyWindow is the most starts in any window of a length.
 func inAnyWindow(at []time.Time, length time.Duration) (most int) {
 	slices.SortFunc(at, time.Time.Compare)
 	from := 0

@@ -45,7 +45,7 @@ func TestAFileOfJobsIsSubmittedAndBadLinesAreNamed(t *testing.T) {
 		`{"text":"hello"}`,
 		`{"text":"` + strings.Repeat("x", lineBytes) + `"}`,
 		`{"text":"` + strings.Repeat("y", 1<<20+1) + `"}`,
-		`{"base64":"aGk="}`, // and no end of line
+		`{"base64":"aGk="}`,
 	}, "\n"))
 	r := i.feed("", "submit", "mail", "--file", file)
 	if r.status != 2 || !strings.HasPrefix(r.out, "13 lines: 3 accepted, 9 bad, in ") {
@@ -151,7 +151,7 @@ func TestLinesOfABucketKeepTheirOrder(t *testing.T) {
 				t.Error(err)
 			}
 			lines++
-			if full[one.Key] { // there is room for one
+			if full[one.Key] {
 				fmt.Fprintln(w, `{"status":429,"retry_after_ms":1}`)
 				continue
 			}

@@ -145,7 +145,6 @@ func TestATokenIsSent(t *testing.T) {
 	}
 }
 
-// A GET with Retry-After is repeated in time; other methods are not.
 func TestAGetIsSentAgainWhileItCannotBeAnswered(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,21 +24,18 @@ import (
 
 func TestMain(m *testing.M) { proctest.Main(m, ".", "../admitter") }
 
-// installation is an admitter and a client program.
 type installation struct {
 	t      *testing.T
 	server string
-	nats   string // of its admitter
+	nats   string
 	env    []string
 }
 
-// install starts an admitter with policies, by default with a drainer.
 func install(t *testing.T, policies string, args ...string) *installation {
 	t.Helper()
 	return installWith(t, "", policies, args...)
 }
 
-// installWith is install with more settings of http.
 func installWith(t *testing.T, httpMore, policies string, args ...string) *installation {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.yaml")
@@ -57,7 +54,6 @@ func installWith(t *testing.T, httpMore, policies string, args ...string) *insta
 	return &installation{t: t, server: "http://" + words["http"], nats: words["nats"]}
 }
 
-// at is a client of a server.
 func at(t *testing.T, server string) *installation {
 	return &installation{t: t, server: server}
 }
@@ -84,7 +80,6 @@ func (i *installation) feed(input string, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// run expects an exit status, and returns the output.
 func (i *installation) run(status int, args ...string) string {
 	i.t.Helper()
 	r := i.feed("", args...)
@@ -94,7 +89,6 @@ func (i *installation) run(status int, args ...string) string {
 	return r.out + r.err
 }
 
-// says expects a status and all of the words.
 func (i *installation) says(status int, args []string, words ...string) {
 	i.t.Helper()
 	out := i.run(status, args...)
@@ -105,7 +99,6 @@ func (i *installation) says(status int, args []string, words ...string) {
 	}
 }
 
-// until repeats a command until it prints some words.
 func (i *installation) until(words string, args ...string) {
 	i.t.Helper()
 	waittest.Until(i.t, fmt.Sprintf("penstock %q says %q", args, words), func() bool {
@@ -113,7 +106,6 @@ func (i *installation) until(words string, args ...string) {
 	})
 }
 
-// document decodes the output of a command with --json.
 func (i *installation) document(status int, into any, args ...string) {
 	i.t.Helper()
 	r := i.feed("", append(args, "--json")...)
@@ -123,7 +115,6 @@ func (i *installation) document(status int, into any, args ...string) {
 	}
 }
 
-// target is an HTTP target that answers with a status and records bodies.
 type target struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -489,12 +480,10 @@ func TestAShellCompletesCommandsAndPolicies(t *testing.T) {
 	i.says(0, words("--help"), "Exit status:", "PENSTOCK_TOKEN")
 }
 
-// client asks the server from the test's own process.
 func (i *installation) client() *client {
 	return &client{server: i.server, timeout: proctest.Patience, http: http.DefaultClient}
 }
 
-// flaky is a server that breaks off each stream of events.
 func flaky(t *testing.T,
 	tell func(n int, last string, say func(format string, args ...any))) (url string) {
 	asked := 0
@@ -508,7 +497,6 @@ func flaky(t *testing.T,
 	return s.URL
 }
 
-// The limits of a file that policies share are applied, and one drainer owns them.
 func TestPoliciesAreAppliedWithTheirSharedLimits(t *testing.T) {
 	i := install(t, "  - {name: other, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n",
 		"--drain")

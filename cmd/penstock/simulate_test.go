@@ -21,7 +21,6 @@ func written(t *testing.T, name, text string) string {
 
 var drawn = regexp.MustCompile(`<canvas [^>]*style="display: block`)
 
-// charts returns the number of charts that a browser draws.
 func charts(t *testing.T, page string) int {
 	t.Helper()
 	dom, err := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox",
@@ -37,7 +36,7 @@ const fiveAtOnce = "time,key\n1893456000,a\n1893456000,a\n1893456000,a\n18934560
 	"1893456000,a\nyesterday,a\n"
 
 func TestATraceIsPlayed(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1") // no server is needed
+	i := at(t, "http://127.0.0.1:1")
 	now := written(t, "now.yaml", `http: {listen: "127.0.0.1:0"}
 policies:
   - {name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}

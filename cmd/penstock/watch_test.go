@@ -108,7 +108,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 		newTarget(t, 200).URL+`}}}
   - {name: signup, algorithm: fixed_window, limit: 1, window: 1d}
 `, "--drain")
-	i.run(0, words("top --once")...) // counting starts here
+	i.run(0, words("top --once")...)
 	for range 4 {
 		i.run(0, words("submit mail x --key big")...)
 	}

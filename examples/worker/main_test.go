@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// A job that always fails becomes a dead letter.
 func TestWorker(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc, policy.Policy{Name: "mail",

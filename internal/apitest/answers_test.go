@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock"
 )
 
-// TestEveryAnswerIsAsDescribed makes a running server give each answer of the description.
 func TestEveryAnswerIsAsDescribed(t *testing.T) {
 	d := open(t)
 	all := &seen{answers: map[string]map[string]bool{}}
@@ -131,7 +130,7 @@ func (s *server) jobs() {
 	s.ask("POST", "/v1/jobs:batch", "", 400)
 	s.until("/v1/jobs/fast:1", `"running"`)
 	s.ask("GET", "/v1/jobs/fast:1", "", 200)
-	s.ask("GET", "/v1/jobs/fast:2", "", 200) // is dead
+	s.ask("GET", "/v1/jobs/fast:2", "", 200)
 	s.ask("GET", "/v1/jobs/slow:3", "", 200)
 	s.ask("GET", "/v1/jobs/slow:3?body=1", "", 200)
 	s.ask("GET", "/v1/jobs/slow/a/b?limit=1", "", 200)
@@ -154,7 +153,7 @@ func (s *server) jobs() {
 	s.ask("PATCH", "/v1/jobs/slow:99?run=1", "", 404)
 	s.ask("PATCH", "/v1/jobs/fast:1?run=1", "", 409)
 	s.ask("DELETE", "/v1/jobs/slow:3", "", 200)
-	s.ask("GET", "/v1/jobs/slow:3", "", 200) // was cancelled
+	s.ask("GET", "/v1/jobs/slow:3", "", 200)
 	s.ask("DELETE", "/v1/jobs/fast:1", "", 409)
 	s.ask("DELETE", "/v1/jobs/fast:99", "", 404)
 }
@@ -162,7 +161,7 @@ func (s *server) jobs() {
 func (s *server) checks() {
 	for _, method := range []string{"GET", "POST"} {
 		s.ask(method, "/v1/check/signup/a?cost=3", "", 200)
-		s.ask(method, "/v1/check/signup/a?cost=8", "", 0) // is too much for the second
+		s.ask(method, "/v1/check/signup/a?cost=8", "", 0)
 		s.ask(method, "/v1/check/fast/a", "", 409)
 		s.ask(method, "/v1/check/many/a?cost=2", "", 200)
 		s.ask(method, "/v1/check/signup/a?cost=11", "", 400)
@@ -286,7 +285,7 @@ func (s *server) deadLetters() {
 func (s *server) happenings() {
 	s.ask("GET", "/v1/stats", "", 200)
 	published := make(chan struct{})
-	go func() { // until a stream receives one
+	go func() {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -315,7 +314,6 @@ func (s *server) happenings() {
 	s.ask("GET", "/openapi.yaml", "", 200)
 }
 
-// deletion deletes the policy of a running job.
 func (s *server) deletion() {
 	s.ask("DELETE", "/v1/policies/slow", "", 409)
 	s.ask("DELETE", "/v1/policies/slow", "", 412, `If-Match: "1"`)
@@ -324,7 +322,6 @@ func (s *server) deletion() {
 	s.ask("DELETE", "/v1/policies/none", "", 404)
 }
 
-// wrong sends each operation an invalid request.
 func (s *server) wrong() {
 	for _, p := range s.d.paths {
 		for method, o := range p.item.GetOperations().FromOldest() {
@@ -350,7 +347,7 @@ func (s *server) unavailable() {
 	for _, p := range s.d.paths {
 		for method, o := range p.item.GetOperations().FromOldest() {
 			if _, described := response(o, 503); described == nil ||
-				o.OperationId == "listenToEvents" { // later ones
+				o.OperationId == "listenToEvents" {
 				continue
 			}
 			method = strings.ToUpper(method)
@@ -364,7 +361,6 @@ func (s *server) unavailable() {
 	}
 }
 
-// check validates a document against a schema of the description.
 func (d *description) check(t *testing.T, name, text string) {
 	t.Helper()
 	var value any

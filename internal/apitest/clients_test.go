@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/oapi-codegen/runtime" // for the generated client
+	_ "github.com/oapi-codegen/runtime"
 
 	"github.com/penstock-mq/penstock"
 )
@@ -63,7 +63,6 @@ func clientsServer(t *testing.T) (url string) {
 	return s.url
 }
 
-// said checks the client's output of each call.
 func said(t *testing.T, out string) {
 	t.Helper()
 	const want = `put 201 leaking_bucket

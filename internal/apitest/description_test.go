@@ -31,7 +31,6 @@ type description struct {
 	paths     []path
 }
 
-// path is one path of the description; the first matching one applies.
 type path struct {
 	template string
 	pattern  *regexp.Regexp
@@ -78,7 +77,6 @@ func open(t *testing.T) *description {
 	return d
 }
 
-// find returns the operation of a request, or nil.
 func (d *description) find(method, escaped string) (template string, o *v3.Operation) {
 	for _, p := range d.paths {
 		if !p.pattern.MatchString(escaped) {
@@ -92,7 +90,6 @@ func (d *description) find(method, escaped string) (template string, o *v3.Opera
 	return template, nil
 }
 
-// response returns the description of a status, and the matching entry: "200", "4XX".
 func response(o *v3.Operation, status int) (as string, r *v3.Response) {
 	code := strconv.Itoa(status)
 	for _, as := range []string{code, code[:1] + "XX"} {
@@ -106,7 +103,6 @@ func response(o *v3.Operation, status int) (as string, r *v3.Response) {
 var transport = []string{"Date", "Content-Length", "Content-Type", "Connection",
 	"Transfer-Encoding", "Vary"}
 
-// hold validates an answer, and returns the matching entry of the operation.
 func (d *description) hold(t *testing.T, template string, o *v3.Operation, r *http.Response,
 	body []byte) string {
 
@@ -148,7 +144,6 @@ func (d *description) hold(t *testing.T, template string, o *v3.Operation, r *ht
 	return as
 }
 
-// request makes a request for a path of the description, with valid values for its parameters.
 func request(t *testing.T, method, template string) *http.Request {
 	t.Helper()
 	url := "http://localhost:8080" + strings.NewReplacer("{id}", "1", "{job}", "p:1", "{", "",
@@ -178,7 +173,6 @@ var strictly = []config.Option{config.WithStrictMode(), config.WithFormatAsserti
 		"$.body.unanswered.*", "$.body.depths.*", "$.body.late_ms.*",
 		"$.body.buckets[*].late_ms.*")}
 
-// strict validates single documents.
 func strict() schema_validation.SchemaValidator {
 	return schema_validation.NewSchemaValidator(strictly...)
 }
@@ -235,7 +229,6 @@ func TestExamplesAreOfTheirSchemas(t *testing.T) {
 	}
 }
 
-// seen holds the validated answers of each operation.
 type seen struct {
 	mu      sync.Mutex
 	answers map[string]map[string]bool

@@ -122,7 +122,6 @@ func bodies(all *orderedmap.Map[string, *v3.MediaType]) (text string) {
 	return strings.TrimSuffix(text, "; ")
 }
 
-// fields returns the rows of an object's fields, recursively.
 func fields(prefix string, s *base.Schema) (rows string) {
 	for _, part := range s.AllOf {
 		if !part.IsReference() {

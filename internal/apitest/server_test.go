@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// server validates its answers against the description.
 type server struct {
 	t    *testing.T
 	d    *description
@@ -28,7 +27,7 @@ type server struct {
 }
 
 const (
-	allowed = "may-everything" // a token
+	allowed = "may-everything"
 	nothing = "may-nothing"
 )
 
@@ -138,7 +137,6 @@ func (s *server) send(method, path, body string, headers ...string) (*http.Respo
 	return response, answer
 }
 
-// event validates the data of the first event of a stream.
 func (s *server) event(response *http.Response) []byte {
 	s.t.Helper()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
@@ -151,11 +149,10 @@ func (s *server) event(response *http.Response) []byte {
 	return nil
 }
 
-// unfit sends an operation an invalid request.
 func (s *server) unfit(method, path string) {
 	s.t.Helper()
 	s.ask(method, path, "", 401, "Authorization: Bearer wrong")
-	if path != "/v1/client" { // open to all clients
+	if path != "/v1/client" {
 		s.ask(method, path, "", 403, "Authorization: Bearer "+nothing)
 	}
 	s.ask(method, path, "", 421, "Host: elsewhere.test")
@@ -172,7 +169,6 @@ func (s *server) wrongMethod(path string) {
 	}
 }
 
-// until repeats a request until an answer has a text.
 func (s *server) until(path, text string) (answer string) {
 	s.t.Helper()
 	waittest.Until(s.t, "GET "+path+" says "+text, func() bool {

@@ -51,7 +51,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 	referencetest.Check(t, "../../clients/python/penstock/api.py", p.text)
 }
 
-// python collects classes: a TypedDict for each object of a schema.
 type python struct{ text string }
 
 func isObject(s *base.Schema) bool { return s.Properties != nil || len(s.AllOf) > 0 }
@@ -169,7 +168,6 @@ func (p *python) kind(name string, proxy *base.SchemaProxy) string {
 	return strings.Join(words, " | ")
 }
 
-// camel turns a field's name into a part of a class's name.
 func camel(name string) (text string) {
 	for _, word := range strings.Split(strings.ReplaceAll(name, "-", "_"), "_") {
 		text += sentence(word)

@@ -60,7 +60,6 @@ func again(h *history, by string) {
 	h.runs = append(h.runs, run{"steady/k1/9", "steady:10", 2, at + ms, at + 2*ms, 200})
 }
 
-// The judge reports each violation, under the right law.
 func TestEachViolationIsNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name, law string

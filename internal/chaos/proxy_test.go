@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// echo is a link to an echo server.
 func echo(t *testing.T) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,7 +28,7 @@ func echo(t *testing.T) *link {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c) // until the other side ends it
+				_, _ = io.Copy(c, c)
 			}()
 		}
 	}()

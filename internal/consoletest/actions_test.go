@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// bucket is a part of a bucket's state.
 type bucket struct {
 	Depth     int
 	BlockedBy string `json:"blocked_by"`
@@ -45,7 +44,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.sees("A pace of its own for acme")
 	b.types("5/y")
 	b.press("Set it")
-	b.expect("status of 400") // the page asks for a confirmation
+	b.expect("status of 400")
 	b.sees("want a rate per s, m, h, d, w")
 	b.selectAll()
 	b.types("5/s")

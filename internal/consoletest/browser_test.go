@@ -68,7 +68,6 @@ func start(m *testing.M) int {
 	return m.Run()
 }
 
-// look describes the presentation of a page.
 type look struct {
 	width, height int64
 	theme         string
@@ -88,11 +87,11 @@ func (l look) String() string { return fmt.Sprintf("%dx%d-%s", l.width, l.height
 type tab struct {
 	*testing.T
 	ctx  context.Context
-	base string // of the admitter
+	base string
 
 	mu       sync.Mutex
 	problems []string
-	expected []string // statuses and words of problems that a test provokes
+	expected []string
 }
 
 func visit(t *testing.T, base string, l look) *tab {
@@ -121,7 +120,6 @@ func visit(t *testing.T, base string, l look) *tab {
 	return b
 }
 
-// expect lists problems that the test provokes.
 func (b *tab) expect(words ...string) { b.expected = append(b.expected, words...) }
 
 func (b *tab) heard(event any) {
@@ -167,7 +165,6 @@ func (b *tab) open(view string) {
 	b.do(chromedp.Navigate(b.base + "/console/#/" + view))
 }
 
-// value evaluates an expression in the page.
 func value[T any](b *tab, expression string) T {
 	b.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -179,7 +176,6 @@ func value[T any](b *tab, expression string) T {
 
 func (b *tab) text() string { return value[string](b, "document.body.innerText") }
 
-// holds waits until an expression is true.
 func (b *tab) holds(expression string) {
 	b.Helper()
 	defer func() {
@@ -190,7 +186,6 @@ func (b *tab) holds(expression string) {
 	waittest.Until(b.T, expression, func() bool { return value[bool](b, "!!("+expression+")") })
 }
 
-// sees waits until all texts are visible.
 func (b *tab) sees(texts ...string) {
 	b.Helper()
 	quoted, err := json.Marshal(texts)
@@ -228,7 +223,6 @@ func (b *tab) press(name string) {
 	})
 }
 
-// types sends keys to the focused field.
 func (b *tab) types(text string) { b.Helper(); b.do(chromedp.KeyEvent(text)) }
 
 func (b *tab) selectAll() {
@@ -236,7 +230,6 @@ func (b *tab) selectAll() {
 	b.do(chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 }
 
-// shoot takes a screenshot if pictures are requested.
 func (b *tab) shoot(name string) {
 	b.Helper()
 	if *shots == "" {

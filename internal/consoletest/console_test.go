@@ -21,7 +21,6 @@ import (
 //go:embed legible.js
 var legible string
 
-// axe returns axe-core, which npm fetches once.
 var axe = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "penstock-axe")
 	if err != nil {
@@ -59,7 +58,6 @@ func (b *tab) legible() {
 // longer is more jobs than quick's policy mail starts while a slow browser loads.
 const longer = 4000
 
-// quick is an installation with a deep policy, a quick one, and a door policy.
 func quick(t *testing.T) *world {
 	return settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":5000}`,

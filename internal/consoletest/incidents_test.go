@@ -48,7 +48,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 			`billing {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
 			`reports {"algorithm":"leaking_bucket","outflow":"2/s","capacity":300}`)},
 		map[string]workers.Handler{"mail": done, "imports": done, "billing": done})
-	w.ask("GET", "/v1/stats", "", nil) // starts the counting
+	w.ask("GET", "/v1/stats", "", nil)
 	w.ask("PATCH", "/v1/policies/billing", `{"outflow":"20/h"}`, nil)
 	w.submit("billing", "acme", 300, "x")
 	w.submit("stripe", "acme", 60, "x")
@@ -86,7 +86,6 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	b.sees("It is empty", "done")
 }
 
-// reads waits until a text is visible, with any numbers.
 func (b *tab) reads(incident, text string) {
 	b.Helper()
 	like := numbers.ReplaceAllString(regexp.QuoteMeta(text), `\d[\d,.]*`)
@@ -99,7 +98,6 @@ func (b *tab) reads(incident, text string) {
 	waittest.Until(b.T, text, func() bool { return is.MatchString(b.text()) })
 }
 
-// pictures takes the pictures of the documentation.
 func pictures(t *testing.T, w *world) {
 	if *shots == "" {
 		return

@@ -67,7 +67,6 @@ func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("mail")`)
 }
 
-// wire forwards to an address, until it is cut.
 type wire struct {
 	address string
 	mu      sync.Mutex
@@ -100,7 +99,6 @@ func lay(t *testing.T, to string) *wire {
 	return w
 }
 
-// join adds a connection, unless the wire is cut.
 func (w *wire) join(in, out net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +128,7 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	wire.set(true)
 	b.sees("lost at", "trying again", "the admitter does not answer. What is shown is of")
 	b.legible()
-	w.submit("mail", "acme", 333, "x") // the page misses these
+	w.submit("mail", "acme", 333, "x")
 	w.ask("POST", "/v1/pause/mail/acme", "", nil)
 	wire.set(false)
 	b.sees("Connected again. The connection was lost for", "It is paused", "live")
@@ -138,7 +136,6 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("does not answer")`)
 }
 
-// The overview also requests the latest buckets.
 func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
@@ -160,7 +157,6 @@ func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	b.sees("mail/small holds 1 job", "the target asked for a pause")
 }
 
-// The overview reports a target once that is down for 41 late buckets.
 func TestOneCauseIsOneLine(t *testing.T) {
 	const buckets = 41
 	w := settle(t, penstock.Options{Policies: policies(t,
@@ -211,7 +207,6 @@ func TestABucketShowsOnlyReceivedStarts(t *testing.T) {
 	b.holds(`document.querySelector(".gap.before").getAttribute("width") > 500`)
 }
 
-// TestABadAddressIsReported on the page, not in the browser's log.
 func TestABadAddressIsReported(t *testing.T) {
 	b := visit(t, quick(t).base, desk)
 	b.open("bucket/mail/%ff")
@@ -220,7 +215,6 @@ func TestABadAddressIsReported(t *testing.T) {
 	b.sees("Deepest buckets")
 }
 
-// The list of policies is read once, however often the console needs it.
 func TestTheListOfPoliciesIsReadOnce(t *testing.T) {
 	b := visit(t, quick(t).base, desk)
 	b.open("")
@@ -233,7 +227,6 @@ func TestTheListOfPoliciesIsReadOnce(t *testing.T) {
 	}
 }
 
-// The console requests and shows one page of buckets.
 func TestAHundredThousandBucketsAreNotAHundredThousandRows(t *testing.T) {
 	w := quick(t)
 	w.ask("POST", "/v1/pause/batch", "", nil)

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// refusing is an installation in which jobs of the policy bad become dead letters.
 func refusing(t *testing.T) *world {
 	return settle(t, penstock.Options{Policies: policies(t,
 		`bad {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500}`,
@@ -24,7 +23,6 @@ func refusing(t *testing.T) *world {
 			}})
 }
 
-// letters waits until a policy has n dead letters.
 func (w *world) letters(policy string, n int) {
 	w.Helper()
 	waittest.Until(w.T, "the dead letters are there", func() bool {
@@ -85,7 +83,6 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("still:2\t")`)
 }
 
-// TestTheHistoryShowsHowJobsEnded, of a bucket, of its policy and of a job.
 func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
@@ -103,7 +100,7 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 			return w.ask("GET", "/v1/history/mail", "", &page) == 200 && len(page.Jobs) == n
 		})
 	}
-	ended(1) // first, so it is on the last page
+	ended(1)
 	w.submit("mail", "acme", 60, "ann")
 	ended(61)
 	for _, l := range []look{desk, phone} {
@@ -125,7 +122,6 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	}
 }
 
-// The worker runs in another process than the drainer.
 func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},
@@ -206,7 +202,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 			b := visit(t, w.base, l)
 			b.open("dead")
 			b.sees("Jobs that will not be tried again", "Oldest", "4")
-			b.holds(`document.querySelectorAll("tbody tr").length === 1`) // the list is not updated
+			b.holds(`document.querySelectorAll("tbody tr").length === 1`)
 			b.legible()
 			b.shoot("dead-policies-" + l.String())
 			b.press("bad")
@@ -251,7 +247,6 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w.letters("bad", 0)
 }
 
-// A field keeps its text and the focus while the view is redrawn.
 func TestTheConsoleKeepsInputOverARefresh(t *testing.T) {
 	w := quick(t)
 	b := visit(t, w.base, desk)

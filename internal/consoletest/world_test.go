@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// world is an installation, with a client besides the browser.
 type world struct {
 	*testing.T
 	*penstock.Penstock
@@ -25,7 +24,6 @@ type world struct {
 	token string
 }
 
-// policies parses policies in the form of a configuration file.
 func policies(t *testing.T, lines ...string) (all []policy.Policy) {
 	t.Helper()
 	for _, line := range lines {
@@ -40,7 +38,6 @@ func policies(t *testing.T, lines ...string) (all []policy.Policy) {
 	return all
 }
 
-// settle runs an installation until the test ends, with handlers by policy.
 func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handler) *world {
 	t.Helper()
 	if o.URL == "" && o.Server.Dir == "" {
@@ -73,7 +70,6 @@ func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handle
 	return &world{T: t, Penstock: p, base: "http://" + p.HTTPAddr().String()}
 }
 
-// ask sends a request, and decodes the answer unless document is nil.
 func (w *world) ask(method, path, body string, document any) (status int) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
@@ -100,7 +96,6 @@ func (w *world) ask(method, path, body string, document any) (status int) {
 	return response.StatusCode
 }
 
-// submit publishes n jobs of a key with the same body.
 func (w *world) submit(policy, key string, n int, body string) {
 	w.Helper()
 	for done := 0; done < n; done += 10_000 {

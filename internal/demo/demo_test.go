@@ -93,7 +93,7 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *scene)
-		broken string // part of the only complaint; empty: no complaint
+		broken string
 	}{
 		{"all well", func(*scene) {}, ""},
 		{"too many held", func(s *scene) { s.mostHeld = capacity + 1 }, "law 1"},
@@ -128,7 +128,7 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 				s.api.arrivals[100].at}}
 		}, ""},
 		{"a job that the kill held up", func(s *scene) {
-			s.api.arrivals[481].job = s.api.arrivals[469].job // the first after the takeover
+			s.api.arrivals[481].job = s.api.arrivals[469].job
 			s.api.arrivals = slices.Delete(s.api.arrivals, 469, 470)
 		}, ""},
 		{"a counted attempt", func(s *scene) { s.api.arrivals[3].attempt = 2 }, "law 6"},
@@ -155,7 +155,6 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 	}
 }
 
-// swap exchanges the requests of two jobs.
 func (s *scene) swap(i, j int) {
 	a := s.api.arrivals
 	a[i].job, a[j].job = a[j].job, a[i].job

@@ -61,7 +61,6 @@ func byName(t *testing.T, documents ...string) map[string]any {
 	return found
 }
 
-// render returns the output of `helm template RELEASE deploy/helm/penstock` by document.
 func render(t *testing.T, release string, values map[string]any) []string {
 	t.Helper()
 	chart, err := loader.Load("../../deploy/helm/penstock")
@@ -82,7 +81,6 @@ func render(t *testing.T, release string, values map[string]any) []string {
 	return strings.Split(files["penstock/templates/penstock.yaml"], "\n---\n")
 }
 
-// With its defaults, the chart equals kustomize's base.
 func TestTheChartIsTheBase(t *testing.T) {
 	base, err := build(t).AsYaml()
 	if err != nil {
@@ -99,7 +97,6 @@ func TestTheChartIsTheBase(t *testing.T) {
 	}
 }
 
-// TestTheChartFollowsItsValues: another release's names, and changed or disabled settings.
 func TestTheChartFollowsItsValues(t *testing.T) {
 	documents := render(t, "other", map[string]any{"networkPolicy": false, "secret": "keys",
 		"image":   map[string]any{"repository": "example.com/p", "tag": "v2"},

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// build returns the objects of kubectl apply --kustomize, decoded strictly.
 func build(t *testing.T) resmap.ResMap {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
@@ -29,7 +28,6 @@ func build(t *testing.T) resmap.ResMap {
 	return all
 }
 
-// objects decodes the objects of a kind by name, and rejects unknown fields.
 func objects[T any](t *testing.T, all resmap.ResMap, kind string) map[string]*T {
 	t.Helper()
 	found := map[string]*T{}

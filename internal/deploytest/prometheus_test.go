@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse parses an expression after it has replaced Grafana's variables.
 func parse(t *testing.T, where, expr string) {
 	t.Helper()
 	expr = regexp.MustCompile(`\$__rate_interval`).ReplaceAllString(expr, "1m")

@@ -27,7 +27,7 @@ import (
 // the proxy and for permits over HTTP. Each caller finds the next owner within its wait, and law 2
 // holds over calls and jobs together.
 func TestCallsOutliveTheirOwner(t *testing.T) {
-	const callers, each = 3, 40 // of each kind
+	const callers, each = 3, 40
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
 	proxy := proctest.FreeAddress(t)
@@ -93,7 +93,6 @@ outbound:
 	}
 }
 
-// send sends a request, and decodes a successful answer unless document is nil.
 func send(ctx context.Context, method, url string, document any) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -133,7 +132,7 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 		}
 		response, err := client.Do(r)
 		if err != nil {
-			return 0, "" // given up
+			return 0, ""
 		}
 		defer response.Body.Close()
 		text, _ := io.ReadAll(response.Body)
@@ -179,18 +178,18 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 			settled(acquired(free), `{"status":"done"}`)
 		case 2:
 			settled(acquired(free), `{"status":429,"retry_after_ms":5,"used":{"tokens":1}}`)
-		case 3: // never settled
+		case 3:
 			acquired(free)
 		case 4:
 			settled(acquired("/v1/permits/leased/a?wait=2m"), `{"status":"fail"}`)
-		case 5: // the caller leaves, while it waits or just as it begins
+		case 5:
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7)*time.Millisecond)
 			defer cancel()
 			ask(ctx, http.MethodPost, "/v1/permits/leased/a?wait=1m", "")
 		case 6:
 			ask(t.Context(), http.MethodPost, "/v1/permits/hourly/a?wait=10ms", "")
 			ask(t.Context(), http.MethodPost, free, `{"cost":100000}`)
-		case 7: // a permit for an unknown call
+		case 7:
 			ask(t.Context(), http.MethodPut, "/v1/permits/leased/a?permit="+strconv.Itoa(i),
 				`{"status":"progress"}`)
 		case 8:
@@ -236,7 +235,7 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 		wait.Wait()
 		c.until("no bucket has calls", idle)
 	}
-	play(0, 100) // connections and series that stay
+	play(0, 100)
 	goroutines, series := scraped()
 	if goroutines == 0 || series == 0 {
 		t.Fatalf("%d goroutines, %d series", goroutines, series)

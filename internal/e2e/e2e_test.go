@@ -90,7 +90,6 @@ func resumed(starts []start, at time.Duration) time.Duration {
 	return 1<<63 - 1
 }
 
-// exceeds checks law 2 with the default peak.
 func exceeds(starts []start, rate, burst float64) string {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
@@ -114,7 +113,6 @@ func mostIn(starts []start, window time.Duration) (most int) {
 	return most
 }
 
-// Law 1 holds without an admitter or a drainer.
 func TestLaw1DirectPublishersAreBoundedByTheServer(t *testing.T) {
 	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 150}`)
 	c.admitter()
@@ -140,7 +138,7 @@ func TestLaw3RollingRestartLosesAndRepeatsNothing(t *testing.T) {
 	c.until("jobs ran", func() bool { return c.record.started() >= 100 })
 	admitter.stop(t)
 	c.admitter()
-	goOn := func(began int) { // by 100, or to the end, where processes begin slowly
+	goOn := func(began int) {
 		t.Helper()
 		c.until("jobs go on", func() bool { return c.record.started() >= min(began+100, jobs) })
 	}

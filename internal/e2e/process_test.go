@@ -91,7 +91,6 @@ func drain(url string) error {
 	return err
 }
 
-// monotonic reads the clock that all processes of a host share.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -102,7 +101,6 @@ func monotonic() time.Duration {
 
 const lease = 5 * time.Second
 
-// start is a drainer's record of a start.
 type start struct {
 	at      time.Duration
 	job     string
@@ -180,7 +178,6 @@ func spawnAdmitter(t *testing.T, name string, args ...string) *process {
 	return spawn(t, name, exec.Command(proctest.Program("admitter"), args...))
 }
 
-// stop ends a process with SIGTERM.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.Stop(); err != nil {
@@ -255,7 +252,6 @@ func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration)
 	return c.publishTo(nc, slices.Repeat([]string{key}, n), takes)
 }
 
-// publishTo is publish with a job for each key.
 func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (accepted int) {
 	c.t.Helper()
 	js, err := nc.JetStream(nats.MaxWait(waittest.Patience()))

@@ -69,7 +69,6 @@ func TestQuestionsCostNoDrainerItsLease(t *testing.T) {
 	}
 }
 
-// listed requests up to limit buckets of policy "api", and returns their number.
 func (c *cluster) listed(limit int) int {
 	c.t.Helper()
 	response, err := http.Get(fmt.Sprintf("http://%s/v1/buckets/api?limit=%d", c.http, limit))
@@ -88,7 +87,6 @@ func (c *cluster) listed(limit int) int {
 	return len(list.Buckets)
 }
 
-// owner returns the drainer that owns the only partition of policy "api".
 func (c *cluster) owner(nc *nats.Conn) string {
 	c.t.Helper()
 	var record struct {

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// A target counts the requests of two busy policies together, while drainers join and are killed.
 func TestPoliciesShareALimit(t *testing.T) {
 	const jobs = 120
 	target := &limited{jobs: map[string]bool{}}

@@ -51,7 +51,6 @@ func (l *limited) done() int {
 	return len(l.jobs)
 }
 
-// violations counts the arrivals beyond a window's limit.
 func (l *limited) violations(window time.Duration, most int, units func(arrival) int) (n int) {
 	first, held := 0, 0
 	for _, a := range l.arrivals {
@@ -126,7 +125,6 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 	}
 }
 
-// auditor receives all starts from now on.
 func (c *cluster) auditor() *audit.Auditor {
 	c.t.Helper()
 	broker, err := queue.NewBroker(c.connect(), queue.Options{})

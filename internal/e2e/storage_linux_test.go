@@ -57,7 +57,7 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 	err = run(os.Getuid() != 0)
 	if errors.Is(err, syscall.EPERM) && os.Getuid() == 0 {
-		err = run(true) // a superuser without the right to mount
+		err = run(true)
 	}
 	if err != nil {
 		t.Fatalf("on a disk of its own: %v (without root it needs user namespaces)", err)
@@ -70,11 +70,11 @@ type installation struct {
 	t    *testing.T
 	disk string
 	http string
-	log  *waittest.Log // of all processes
+	log  *waittest.Log
 
 	target string
 	mu     sync.Mutex
-	came   map[string]int // bodies at the target, up to their first space
+	came   map[string]int
 }
 
 func newInstallation(t *testing.T, disk string) *installation {
@@ -113,7 +113,6 @@ func (i *installation) start() *process {
 	return spawn(i.t, "admitter", cmd)
 }
 
-// ask makes a request; status 0 means that there was no answer.
 func (i *installation) ask(method, path, body string) (status int, header http.Header,
 	text string) {
 	i.t.Helper()
@@ -133,7 +132,6 @@ func (i *installation) ask(method, path, body string) (status int, header http.H
 	return response.StatusCode, response.Header, string(read)
 }
 
-// submit sends a job of 64 KiB that begins with its name.
 func (i *installation) submit(policy, name string) (status int, header http.Header, text string) {
 	i.t.Helper()
 	return i.ask("POST", "/v1/jobs/"+policy+"/a", name+" "+strings.Repeat("x", 64<<10))
@@ -155,7 +153,6 @@ func (i *installation) arrived(names []string) bool {
 	return true
 }
 
-// others runs jobs of the policy with a target.
 func (i *installation) others(prefix string) {
 	i.t.Helper()
 	var names []string
@@ -220,7 +217,7 @@ func TestAFullPolicyDelaysNoOther(t *testing.T) {
 				strings.Contains(metrics, "penstock_lease_held 1") &&
 				strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
 		})
-		after(6 * time.Second) // more than a lease
+		after(6 * time.Second)
 		i.others("later")
 		if log := i.log.String(); strings.Contains(log, "lease cannot be renewed") ||
 			strings.Contains(log, "declared dead") {
@@ -234,7 +231,6 @@ func TestAFullPolicyDelaysNoOther(t *testing.T) {
 	})
 }
 
-// fill fills a disk, and returns a function that frees the space.
 func fill(t *testing.T, disk string) (makeRoom func()) {
 	t.Helper()
 	name := filepath.Join(disk, "ballast")

@@ -20,14 +20,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// scale is the speed of the replay.
 const scale = 4
 
-// asked is a request of a replay, with the answers for its job and its check.
 type asked struct {
-	at      time.Duration // of the trace
+	at      time.Duration
 	sent    time.Duration // by the clock that all processes share
-	job     string        // empty if refused
+	job     string
 	allowed bool
 }
 
@@ -44,7 +42,7 @@ func TestSimulationMatchesRealProcesses(t *testing.T) {
 	c.admitter()
 	c.drainer()
 	c.drainer()
-	c.publish(c.connect(), "another", 1, 0) // owns the partition, and warms up
+	c.publish(c.connect(), "another", 1, 0)
 	c.ended(1)
 	trace := drawn()
 	stalled := stalls()
@@ -122,7 +120,6 @@ func drawn() (all []*asked) {
 	return all
 }
 
-// replay sends the requests of a trace at their times.
 func replay(t *testing.T, server string, trace []*asked) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}
 	client := &http.Client{Transport: transport, Timeout: waittest.Patience()}
@@ -163,7 +160,6 @@ func replay(t *testing.T, server string, trace []*asked) {
 	all.Wait()
 }
 
-// played simulates the requests as they were sent, in the time of the trace.
 func played(t *testing.T, trace []*asked, text string) *whatif.Report {
 	t.Helper()
 	p, err := policy.Read([]byte(text))

@@ -44,7 +44,6 @@ func theirs(files []string) (c reference.RateLimitConfig, err error) {
 	return reference.NewRateLimitConfigImpl(all, manager, true), nil
 }
 
-// both compares our limits with theirs.
 type both struct {
 	t      *testing.T
 	ours   *envoy.Config
@@ -69,7 +68,6 @@ func compare(t *testing.T, files ...string) *both {
 		toOurs: map[string]string{}, toTheirs: map[string]string{}}
 }
 
-// find looks up a descriptor of alternating keys and values.
 func (b *both) find(domain string, words ...string) {
 	b.t.Helper()
 	var mine []envoy.Entry
@@ -195,7 +193,6 @@ func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path 
 	}
 }
 
-// drawn returns descriptors of few words, for many collisions.
 func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
 	keys, values := []string{"a", "b", "ab"}, []string{"", "", "x", "xy", "x*", "xy*", "*", "x*y"}
 	for range draw.IntN(5) {
@@ -226,7 +223,6 @@ func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
 	return list
 }
 
-// Random files give the limits and shared counts of envoyproxy/ratelimit.
 func TestDrawnFilesMeanTheSame(t *testing.T) {
 	found := 0
 	for seed := range uint64(300) {

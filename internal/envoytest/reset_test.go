@@ -22,7 +22,7 @@ import (
 func TestRapidResetsHoldNothing(t *testing.T) {
 	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
 	go func() {
-		for range s.failed { // until the test's process ends
+		for range s.failed {
 		}
 	}()
 	conn, err := net.Dial("tcp", s.address)

@@ -217,7 +217,6 @@ func TestAnswersInRedis(t *testing.T) {
 		inredis.Options{Timeout: waittest.Patience()})}))
 }
 
-// Errors have a code, which is counted; the next request succeeds.
 func TestBadRequestsHaveACode(t *testing.T) {
 	server := redistest.Start(t)
 	s := serve(t, limiter.New(limiter.Options{Shared: inredis.New(server.Client(),
@@ -291,7 +290,7 @@ func TestHealthService(t *testing.T) {
 	if answer.OverallCode != rls.RateLimitResponse_OK {
 		t.Errorf("about to stop, it answers %v", answer)
 	}
-	s.end() // although a client watches
+	s.end()
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err == nil {
 		t.Error("it answers when it has ended")
 	}
@@ -329,7 +328,6 @@ func TestTheAPIIsDescribedByReflection(t *testing.T) {
 	}
 }
 
-// Clients need a token or a certificate, and the right to check for the domain.
 func TestRightsOfGateways(t *testing.T) {
 	authority := certtest.New(t)
 	tokens := filepath.Join(t.TempDir(), "clients.yaml")

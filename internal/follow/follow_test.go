@@ -50,7 +50,6 @@ func TestAChangeIsReportedOnceItIsComplete(t *testing.T) {
 	look("and keeps it", true)
 }
 
-// A directory stands for its files.
 func TestADirectoryChangesWithItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -89,7 +89,6 @@ func serve(t *testing.T, o guard.Options, log *waittest.Log) (address string) {
 	return listener.Addr().String()
 }
 
-// ask sends a request over a new connection.
 func ask(t *testing.T, address string, config *tls.Config, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "https://"+address+"/", nil)

@@ -151,7 +151,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A pause is never negative or unbounded.
 func FuzzPause(f *testing.F) {
 	for _, seed := range []string{"0", "30", "1893456060", "-1", "NaN", "1e400", "6m0s", "40/40",
 		`"a";r=0;t=9223372036854775807`, "limit=1, remaining=0, reset=9999999999999.999",

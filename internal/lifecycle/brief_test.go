@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// echo answers with the request's fields and body.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	text := fmt.Appendf(nil, "%s %s %s %d %q %v\n", r.Method, r.RequestURI, r.Host,
@@ -37,7 +36,6 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	w.Write(text)
 })
 
-// exchange sends a text, and returns all answers in order, without their dates.
 func exchange(t *testing.T, address, text string) string {
 	t.Helper()
 	conn := dial(t, address, text)
@@ -105,7 +103,6 @@ var heads = []string{
 	"GET / HT",
 }
 
-// Answers are the same as from net/http alone.
 func FuzzBriefRequestsAreAnsweredLikeOthers(f *testing.F) {
 	for _, text := range heads {
 		f.Add(text)
@@ -120,7 +117,6 @@ func FuzzBriefRequestsAreAnsweredLikeOthers(f *testing.F) {
 	})
 }
 
-// A request that is not brief, or arrives in pieces, keeps the connection in order.
 func TestAConnectionOutlivesItsBriefRequests(t *testing.T) {
 	listener := newPipes() // each write is one read
 	serve(t, listener, echo, lifecycle.HTTPOptions{MaxPerClient: 1,
@@ -226,6 +222,6 @@ func TestBriefConnectionsEndWithTheServer(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // its handler's
+		time.Sleep(time.Minute)
 	})
 }

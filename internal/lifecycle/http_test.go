@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
-// pipes is an in-memory listener, for synctest.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}

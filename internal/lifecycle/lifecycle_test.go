@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 	type part = func(context.Context) error
 	for _, test := range []struct {
 		name  string
-		stop  time.Duration // when ctx ends; 0: never
+		stop  time.Duration
 		parts []part
 		takes time.Duration
 		want  []error
@@ -109,7 +109,7 @@ func TestServingOutlastsTheWork(t *testing.T) {
 	for name, test := range map[string]struct {
 		hold        time.Duration
 		work, serve parts
-		takes       time.Duration // from the start; stopped after a minute
+		takes       time.Duration
 		want        error
 	}{
 		"the work takes longer": {s, parts{lasting(5*s, nil)}, parts{lasting(2*s, nil)}, 67 * s,
@@ -135,7 +135,7 @@ func TestServingOutlastsTheWork(t *testing.T) {
 					t.Errorf("took %s, want %s; %v", took, test.takes, err)
 				}
 				synctest.Wait()
-				time.Sleep(test.hold) // the timer of the hold
+				time.Sleep(test.hold)
 			})
 		})
 	}

@@ -70,7 +70,6 @@ func receive(t *testing.T, conn net.Conn) (*http.Response, string) {
 	return response, string(body)
 }
 
-// readAll answers with the size of the body, or its error.
 var readAll = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	fmt.Fprintf(w, "%d %v", n, err)
@@ -221,7 +220,7 @@ func TestALimitedListenerIsShared(t *testing.T) {
 		t.Errorf("a third connection gets %d bytes", n)
 	}
 	first.Close()
-	first.Close() // counts once
+	first.Close()
 	dial(t, address, "")
 	(<-accepted).Close()
 }

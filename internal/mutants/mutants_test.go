@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// The texts of the rows occur once, and their tests exist.
 func TestRowsMatchTheCode(t *testing.T) {
 	const root = "../.."
 	names, tests := map[string]bool{}, map[string][]string{}
@@ -41,7 +40,6 @@ func TestRowsMatchTheCode(t *testing.T) {
 	}
 }
 
-// Each row has its day in three.
 func TestSharesAreTheWhole(t *testing.T) {
 	played := map[string]int{}
 	for day := range 3 {
@@ -79,7 +77,6 @@ func testsOf(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestVerdicts plays mutants of a small module.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

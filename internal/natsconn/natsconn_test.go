@@ -42,7 +42,6 @@ func connections(t *testing.T, w *natsconn.Watch, url string, n int) []*nats.Con
 	return all
 }
 
-// Three connections that are lost with a server are one outage.
 func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 	address := proctest.FreeAddress(t)
 	log := &waittest.Log{}

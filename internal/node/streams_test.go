@@ -23,15 +23,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// fakeStreams records its calls, and fails as fail demands.
 type fakeStreams struct {
 	mu      sync.Mutex
 	fail    map[string]error
-	full    map[string]bool // a retired stream that still holds jobs
-	hang    string          // a stream whose change ends with its context only
+	full    map[string]bool
+	hang    string // a stream whose change ends with its context only
 	applied []string
 	retired []string
-	rations [][]string // the policies that were coming
+	rations [][]string
 }
 
 func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (queue.Storage, error) {
@@ -71,7 +70,6 @@ func (f *fakeStreams) AllDepths(context.Context) (map[string]uint64, error) {
 	return map[string]uint64{"abc": 3, "old": 3, "door": 1, "gone": 1}, f.fail["depths"]
 }
 
-// take returns the applied and retired streams since the last call, sorted.
 func (f *fakeStreams) take() (applied, retired []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +84,6 @@ func paced(name string) policy.Policy {
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 }
 
-// quietStreams discards its log.
 func quietStreams(broker streamBroker, known *known) *streams {
 	log := slog.New(slog.DiscardHandler)
 	return newStreams(broker, known, notice.New(log), queue.Sinks{}, log)
@@ -219,7 +216,6 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	})
 }
 
-// TestASlowStreamDelaysNoOther, as when its servers do not answer.
 func TestASlowStreamDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{hang: "b"}
@@ -288,7 +284,6 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// The admitter checks its streams before it learns of the deletion.
 func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)

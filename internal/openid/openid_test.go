@@ -35,10 +35,10 @@ var encode = base64.RawURLEncoding.EncodeToString
 type provider struct {
 	*httptest.Server
 	t      *testing.T
-	issuer string // as it reports; empty: its URL
+	issuer string
 	ca     string
 	key    *ecdsa.PrivateKey
-	asked  atomic.Int64 // for its keys
+	asked  atomic.Int64
 }
 
 func newProvider(t *testing.T) *provider {
@@ -93,7 +93,6 @@ func body(alg, kid string, claims map[string]any) string {
 	return encode(fmt.Appendf(nil, `{"alg":%q,"kid":%q}`, alg, kid)) + "." + encode(text)
 }
 
-// of returns the claims of Ann with changes.
 func (p *provider) of(changes ...any) map[string]any {
 	claims := map[string]any{"iss": p.URL, "aud": "penstock", "sub": "4711",
 		"exp": time.Now().Add(time.Hour).Unix(), "groups": []string{"all", "operators"},
@@ -239,7 +238,7 @@ func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		p := newProvider(t)
 		mistake(p)
-		for range 3 { // one request for all
+		for range 3 {
 			token := p.sign(p.key, "1", p.of())
 			if got := who(p.clients(), token); got != access.ErrUnknown.Error() {
 				t.Error(got)

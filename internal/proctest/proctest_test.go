@@ -17,7 +17,6 @@ import (
 // act is the environment variable that makes this test binary one of the children.
 const act = "PENSTOCK_PROCTEST"
 
-// children return their exit status.
 var children = map[string]func() int{
 	"server": func() int {
 		fmt.Println("before")

@@ -26,7 +26,7 @@ func TestTargets(t *testing.T) {
 		"64:ff9b:1::808:808":        api,
 		"64:ff9b:1:808:8:800::":     api,
 		"2002:808:808::1":           api,
-		"64:ff9b::6464:64c8":        file, // Alibaba's, behind NAT64
+		"64:ff9b::6464:64c8":        file,
 		"fd00:ec2::23":              file,
 		"fd20:ce::254":              file,
 		"fd00:42::42":               file,

@@ -35,7 +35,7 @@ func TestServer(t *testing.T) {
 	if err := rdb.Ping(t.Context()).Err(); err == nil {
 		t.Error("a server that was killed answers")
 	}
-	s.Stop() // a second Stop is harmless
+	s.Stop()
 }
 
 func TestOpenReportsErrors(t *testing.T) {

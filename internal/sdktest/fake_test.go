@@ -27,13 +27,13 @@ type fake struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	seen     []time.Time // of the last second
-	tokens   []time.Time // requests that used tokens
+	seen     []time.Time
+	tokens   []time.Time
 	requests int
 	refused  int
-	gone     int // callers that left streams and held requests
+	gone     int
 	arrived  chan struct{}
-	held     chan struct{} // a request has arrived that is not answered
+	held     chan struct{}
 }
 
 func newFake(t *testing.T, handle http.HandlerFunc) *fake {
@@ -95,7 +95,6 @@ func (f *fake) counts() (requests, refused, gone int) {
 	return f.requests, f.refused, f.gone
 }
 
-// stream sends the first event, and the others when the caller has received it.
 func (f *fake) stream(w http.ResponseWriter, r *http.Request, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i, event := range events {
@@ -194,7 +193,6 @@ func newFiles(t *testing.T) *fake {
 	})
 }
 
-// newGitHub lists three pages, with absolute links.
 func newGitHub(t *testing.T) (f *fake) {
 	f = newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		page, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("page"), "1"))

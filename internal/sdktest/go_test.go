@@ -21,7 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/sdktest/recipes"
 )
 
-// inGo does the same with Go's SDKs as sdks.js with Node's.
 type inGo struct{ *world }
 
 func (g inGo) gpt() openai.Client {
@@ -61,7 +60,6 @@ var chat = openai.ChatCompletionNewParams{Model: "gpt-x", MaxTokens: openai.Int(
 var talk = anthropic.MessageNewParams{Model: "claude-x", MaxTokens: 100, Messages: []anthropic.
 	MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hello"))}}
 
-// says returns the text, or the error.
 func says(text string, err error) string {
 	if err != nil {
 		return err.Error()

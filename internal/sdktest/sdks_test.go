@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { proctest.Main(m, "-race", "../../cmd/admitter") }
 type world struct {
 	t                                        *testing.T
 	openai, anthropic, stripe, files, github *fake
-	api, proxy                               string // host:port
-	told                                     string // host:port to which callers report chunks
+	api, proxy                               string
+	told                                     string
 }
 
 const settings = `
@@ -87,13 +87,11 @@ func begin(t *testing.T, maxWait string) *world {
 	return w
 }
 
-// fakes returns the fakes by policy.
 func (w *world) fakes() map[string]*fake {
 	return map[string]*fake{"openai": w.openai, "anthropic": w.anthropic, "stripe": w.stripe,
 		"github": w.github}
 }
 
-// node runs a part of the script, and returns its output.
 func (w *world) node(dir, part string) string {
 	w.t.Helper()
 	return w.run(exec.CommandContext(w.t.Context(), "node", "sdks.js", part, w.proxy, w.told), dir)
@@ -148,7 +146,6 @@ func (w *world) ask(method, path string) string {
 	return string(text)
 }
 
-// requests reads the metrics for a policy's requests with an outcome.
 func (w *world) requests(policy, outcome string) int {
 	w.t.Helper()
 	found := regexp.MustCompile(fmt.Sprintf(
@@ -164,7 +161,6 @@ func (w *world) requests(policy, outcome string) int {
 	return n
 }
 
-// all checks that no fake refused a request, and that every request came through the proxy.
 func (w *world) all(openai, anthropic, stripe, files, github int) {
 	w.t.Helper()
 	got := map[string]int{}
@@ -261,7 +257,7 @@ func testSDKs(t *testing.T, of func(*world) sdks) {
 		wants(t, of(w).streams(), map[string]any{"openai": "hello", "anthropic": "hello"})
 		w.all(1, 1, 0, 0, 0)
 	})
-	t.Run("page inside the proxy", func(t *testing.T) { // GitHub's: above
+	t.Run("page inside the proxy", func(t *testing.T) {
 		w := begin(t, "30s")
 		both := []string{"one", "two"}
 		wants(t, of(w).pages(), map[string]any{"openai": both, "anthropic": both, "stripe": both})
@@ -356,7 +352,7 @@ func (w *world) trip(policy string, up <-chan struct{}) {
 		}
 		response, err := http.DefaultClient.Do(r)
 		if err != nil {
-			return "", "" // the test has ended
+			return "", ""
 		}
 		defer response.Body.Close()
 		var document struct{ Permit, Reason string }
@@ -368,7 +364,7 @@ func (w *world) trip(policy string, up <-chan struct{}) {
 		for w.t.Context().Err() == nil {
 			permit, problem := ask("POST", "wait="+wait, "")
 			if wait == "1ms" && problem == "target-down" {
-				wait = "10s" // also waits for the breaker
+				wait = "10s"
 				close(opened)
 			}
 			result := "unavailable"
@@ -395,7 +391,6 @@ func times(n int, f func(int) any) (all []any) {
 	return all
 }
 
-// wants compares JSON.
 func wants(t *testing.T, got string, want map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(want)

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// Limits of gateways have series from the start, which end with their files.
 func TestLimitsOfGatewaysComeAndGo(t *testing.T) {
 	r := telemetry.NewRegistry()
 	r.Admission()

@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// scrape returns the metrics without comments.
 func scrape(t *testing.T, r *telemetry.Registry) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -161,7 +160,7 @@ func TestLogger(t *testing.T) {
 	for _, test := range []struct {
 		level  slog.Level
 		format string
-		want   string // of the lines written at debug, info, warn and error
+		want   string
 	}{
 		{slog.LevelDebug, "text",
 			"level=DEBUG msg=a\nlevel=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},

@@ -13,7 +13,6 @@ import (
 
 const carriedTrace = "0af7651916cd43dd8448eb211c80319c"
 
-// attempt returns the spans of one attempt after a wait.
 func attempt(t *testing.T, header nats.Header, waited time.Duration) tracetest.SpanStubs {
 	t.Helper()
 	kept := tracetest.NewInMemoryExporter()

@@ -33,7 +33,7 @@ func TestPureRoomsStartNoGoroutines(t *testing.T) {
 		}
 		for _, name := range names {
 			if filepath.Base(name) == "simulation_test.go" {
-				continue // its goroutines run independent worlds
+				continue
 			}
 			set := token.NewFileSet()
 			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)

@@ -20,7 +20,6 @@ var (
 	word   = regexp.MustCompile(`\w+$`)
 )
 
-// Files that DESIGN.md refers to exist.
 func TestDesignNamesFilesThatExist(t *testing.T) {
 	exists := map[string]bool{}
 	walk(t, ".go", func(name string, _ []byte) {
@@ -43,7 +42,6 @@ func TestDesignNamesFilesThatExist(t *testing.T) {
 	}
 }
 
-// Section 7 names files, directories and Go declarations, which must exist.
 func TestDesignRefersToExistingNames(t *testing.T) {
 	text, err := os.ReadFile("../../DESIGN.md")
 	if err != nil {
@@ -98,7 +96,6 @@ var (
 	item    = regexp.MustCompile(`(?m)^(?:-|\d+\.) (\[(?:.|\n  )+)$`)
 )
 
-// anchors returns GitHub's anchors of a page's headings.
 func anchors(page string) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
@@ -115,7 +112,6 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-// Links lead to existing files and headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
 	walk(t, ".md", func(name string, text []byte) {
@@ -147,7 +143,6 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// docs/README.md lists every page with a sentence.
 func TestEveryPageIsReached(t *testing.T) {
 	text, err := os.ReadFile("../../docs/README.md")
 	if err != nil {

@@ -37,7 +37,6 @@ func TestFilesReferToFewOtherFiles(t *testing.T) {
 
 type pair struct{ from, to string }
 
-// pairsOf returns the pairs of a package, without tests.
 func pairsOf(t *testing.T, dir string) map[pair]bool {
 	list := exec.Command("go", "list", "-export", "-deps", "-f",
 		"{{.ImportPath}}={{.Export}}={{if not .DepOnly}}{{range .GoFiles}}{{.}} {{end}}{{end}}",

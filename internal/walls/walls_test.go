@@ -189,10 +189,8 @@ func pure(file string) bool {
 	return dir == core || dir == "workers/internal/valve"
 }
 
-// others are directories with separate modules.
 var others = map[string]bool{"bench": true, "cmd/penstock": true, "internal/consoletest": true}
 
-// sources returns the imports of this module's files that others compile, by path.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	root := os.DirFS("../..")
@@ -248,7 +246,6 @@ func modules(t *testing.T) map[string]string {
 	return names
 }
 
-// within reports whether a package is another one or below it.
 func within(name, other string) bool { return name == other || strings.HasPrefix(name, other+"/") }
 
 func TestImportsMatchTheMap(t *testing.T) {

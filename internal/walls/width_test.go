@@ -13,13 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// Maximum widths of lines; a tab counts four columns.
 const (
 	goColumns, markdownColumns = 100, 120
 	tabColumns                 = 4
 )
 
-// wide lists Go files with an unbreakable line, and the reason.
 var wide = map[string]string{
 	"admission/answer/problem.go": "the address of a problem type",
 }
@@ -62,7 +60,6 @@ func breakable(text []byte) string {
 	}
 }
 
-// walk calls a function for each file with this suffix.
 func walk(t *testing.T, ending string, see func(name string, text []byte)) {
 	t.Helper()
 	root := os.DirFS("../..")
@@ -107,7 +104,7 @@ func TestMarkdownLinesAreNoWiderThanTheyMayBe(t *testing.T) {
 			if strings.HasPrefix(strings.TrimSpace(line), "```") {
 				fenced = !fenced
 			}
-			answer := fenced && strings.HasPrefix(name, "docs/") // unchanged output
+			answer := fenced && strings.HasPrefix(name, "docs/")
 			n := columns(line)
 			if n > markdownColumns && !answer && !free.MatchString(line) && !made(name, line) {
 				t.Errorf("%s:%d: %d columns, want at most %d", name, i+1, n, markdownColumns)

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// A policy's record round-trips, and one in another format is refused.
 func FuzzPolicyRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"v":1,"policy":{"name":"a","algorithm":"leaking_bucket","outflow":"2/s","capacity":5},"source":"file","file":"0a","paused":true}`,
@@ -46,7 +45,6 @@ func FuzzPolicyRecord(f *testing.F) {
 	})
 }
 
-// An override's record round-trips, under its own key only.
 func FuzzOverrideRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"v":1,"key":"a","override":{"outflow":"2/s","burst":1,"concurrency":0,"weight":3,"paused":true}}`,

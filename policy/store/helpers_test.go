@@ -25,7 +25,6 @@ func storeOver(t testing.TB, nc *nats.Conn) *Store {
 	return New(broker, nil)
 }
 
-// newStore is a store on a separate server.
 func newStore(t testing.TB) *Store {
 	t.Helper()
 	return storeOver(t, natstest.New(t))

@@ -7,7 +7,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// The last change survives pauses and unchanged files.
 func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
 	s := newStore(t)
 	p := paced("stripe", 10, 4)

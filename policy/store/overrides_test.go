@@ -80,7 +80,6 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// No concurrent change is lost.
 func TestChangeOverrideTogether(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)
@@ -164,7 +163,6 @@ func TestOverridesInPages(t *testing.T) {
 	}
 }
 
-// overrideLog follows the overrides as a process does.
 type overrideLog struct {
 	mu      sync.Mutex
 	current map[string]policy.Override
@@ -308,7 +306,6 @@ func TestPausedPolicies(t *testing.T) {
 	expect("resumed", false, true, policy.SourceAPI)
 }
 
-// Records' names are one-to-one with policies and keys, and valid for KV.
 func FuzzOverrideName(f *testing.F) {
 	for _, seed := range []string{"", "_", "a", ".", "a..b", "a=b", "=41", "tenant 7", "é", "*",
 		">", "%", "\x00", "a/b"} {

@@ -23,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// policyWatch keeps the last set of a watch.
 type policyWatch struct {
 	mu    sync.Mutex
 	set   policy.Entries
@@ -286,7 +285,6 @@ func TestAPolicyThatNamesNoPartitionsKeepsItsOwn(t *testing.T) {
 	kept()
 }
 
-// While jobs wait, the name cannot return with other partitions.
 func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
 	s := newStore(t)
 	stripe := absentStripe(t, s)
@@ -300,7 +298,6 @@ func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
 	}
 }
 
-// A process leaves records in unknown formats alone, and reports them.
 func TestUnknownRecordsAreLeftOut(t *testing.T) {
 	var log waittest.Log
 	s := New(newStore(t).broker, slog.New(slog.NewTextHandler(&log, nil)))
@@ -378,7 +375,6 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	})
 }
 
-// Pruning checks the queue, each time.
 func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
 	s := newStore(t)
 	absentStripe(t, s)
@@ -407,7 +403,6 @@ func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
 	}
 }
 
-// Two admitters have different files.
 func TestSetsAreIndependent(t *testing.T) {
 	s := newStore(t)
 	put := func(set string, names ...string) (FileResult, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A restart does not undo an API's deletion.
 func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)
@@ -85,7 +84,6 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 	}
 }
 
-// Jobs that were accepted during an attempted deletion are kept.
 func TestAPolicyIsNotDeletedUnderItsProducers(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)

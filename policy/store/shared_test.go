@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// sharing is a policy with a shared limit of most starts a second.
 func sharing(name string, most int64) policy.Policy {
 	p := paced(name, 10, 1)
 	p.Limits = policy.Limits{{Shared: "account", Rule: policy.Rule{

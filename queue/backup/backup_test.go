@@ -23,7 +23,6 @@ import (
 
 const jobs = 300
 
-// installed returns a broker of an installation with waiting jobs.
 func installed(t *testing.T, bytesEach int) *queue.Broker {
 	t.Helper()
 	b := brokertest.Open(t, natstest.New(t), policy.Policy{Name: "mail",
@@ -66,7 +65,6 @@ func write(t *testing.T, b *queue.Broker) ([]byte, backup.Contents) {
 	return out.Bytes(), c
 }
 
-// empty returns a broker of an empty server.
 func empty(t *testing.T, prefix string, o embedded.Options) *queue.Broker {
 	t.Helper()
 	b, err := queue.NewBroker(natstest.Connect(t, natstest.Start(t, o)),
@@ -144,7 +142,6 @@ func TestARestoreIsComplete(t *testing.T) {
 	}
 }
 
-// Truncated and corrupted backups are refused.
 func TestATruncatedBackupIsRefused(t *testing.T) {
 	file, _ := write(t, installed(t, 3000))
 	b := empty(t, "", embedded.Options{})
@@ -190,7 +187,6 @@ func TestARestoreThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// Schedules continue, including ticks that were due before the backup without a job.
 func TestRestoredSchedulesTick(t *testing.T) {
 	before := installed(t, 10)
 	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)

@@ -89,7 +89,6 @@ func TestWithAPort(t *testing.T) {
 	}
 }
 
-// The stored data survive a restart with every sync option.
 func TestAKeptDirectory(t *testing.T) {
 	for _, o := range []Options{{}, {Sync: time.Second}, {SyncAlways: true}} {
 		o.Dir = filepath.Join(t.TempDir(), "made", "on", "demand")
@@ -167,7 +166,6 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 	}
 }
 
-// Clients can neither fill the log nor cause error lines.
 func TestFailedLoginsAreOneLine(t *testing.T) {
 	log := &waittest.Log{}
 	s := start(t, Options{Dir: t.TempDir(), Listen: "127.0.0.1:0",

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// A failed sync is logged.
 func TestTheDiskIsSynced(t *testing.T) {
 	log, dir := &waittest.Log{}, t.TempDir()
 	s := start(t, Options{Dir: dir, Sync: 10 * time.Millisecond,

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// remake deletes and recreates a table's stream.
 func remake(t *testing.T, table *Table) {
 	t.Helper()
 	if err := table.js.DeleteStream(natstest.Context(t), table.stream); err != nil {

@@ -23,7 +23,6 @@ func tableOver(t testing.TB, nc *nats.Conn) *Table {
 	return table
 }
 
-// newTable is a table on a separate server.
 func newTable(t testing.TB) *Table {
 	t.Helper()
 	return tableOver(t, natstest.New(t))

@@ -25,7 +25,7 @@ func TestAListAsksByPages(t *testing.T) {
 		names, err := table.Keys(ctx, "stripe.0.*")
 		return err == nil && len(names) == all
 	})
-	for i := range 10 { // in addition to the others, whose marker is found as well
+	for i := range 10 {
 		if err := table.Delete(ctx, key(i*100), 0); err != nil {
 			t.Fatal(err)
 		}

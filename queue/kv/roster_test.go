@@ -61,7 +61,7 @@ func TestRosterCountsTheLiving(t *testing.T) {
 	second.leave()
 	untilLive(t, 2, first, third)
 
-	crashing.Close() // its lease expires
+	crashing.Close()
 	untilLive(t, 1, first)
 	if n := third.count.Load(); n != 2 {
 		t.Errorf("a process that is cut off counts %d, want the 2 that it knew last", n)
@@ -88,7 +88,7 @@ func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	}
 
 	s.Shutdown()
-	<-time.After(1500 * time.Millisecond) // longer than a lease: part of the script
+	<-time.After(1500 * time.Millisecond)
 	back := time.Now()
 	s = natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
 	for _, id := range []string{r.id, other.id} {
@@ -113,11 +113,11 @@ func TestRosterGivesOthersTimeAfterItWasCutOff(t *testing.T) {
 	const lease = 100 * time.Millisecond // the other does not renew its lease afterwards
 	r := NewRoster(table, lease, func(int) {})
 	renew := func(within context.Context) {
-		<-time.After(2 * lease) // part of the script
+		<-time.After(2 * lease)
 		_ = r.renew(within)
 	}
 	r.live = 2
-	renew(natstest.Context(t)) // the first that succeeds
+	renew(natstest.Context(t))
 	if r.live != 2 {
 		t.Errorf("%d are alive right after it was cut off, want the 2 that were", r.live)
 	}

@@ -73,7 +73,7 @@ func TestLostEventsMakeFiguresIncomplete(t *testing.T) {
 	if b, known := s.Bucket("api", "k", at); !known || b.Incomplete || len(b.Worst) != 2 {
 		t.Fatalf("nothing is lost: %+v", b)
 	}
-	s.number["d"]++ // lost
+	s.number["d"]++
 	s.start("d", "other", 2*time.Second)
 	if b, _ := s.Bucket("api", "k", at); !b.Incomplete {
 		t.Errorf("an event is lost: %+v", b)
@@ -152,7 +152,6 @@ func TestCostsAreSettled(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatShareALimitAreCountedTogether: even if their jobs have equal numbers.
 func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
 	j, set := NewJudge(1000), policy.Entries{}
 	for _, name := range []string{"mail", "push"} {
@@ -192,7 +191,7 @@ func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
 		!slices.Equal(broken[0].Starts, []string{"mail:1", "push:1", "mail:2", "push:2"}) {
 		t.Errorf("one too many: %v", broken)
 	}
-	numbers["push"]++ // lost
+	numbers["push"]++
 	run("push", 3, 2*time.Minute, 1, 1)
 	if b, _ := j.Bucket("mail", "k", at); !b.Incomplete || b.Broken != 1 {
 		t.Errorf("an event of the other policy is lost: %+v", b)

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// fullestOf checks every pair of starts, and returns the largest excess over a law of rate.
 func fullestOf(s spec, starts []start) (excess float64) {
 	excess = -1e9
 	for i := range starts {

@@ -21,7 +21,7 @@ func FuzzResolve(f *testing.F) {
 		if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" ||
 			from.RawPath != "" ||
 			from.Path != path.Clean("/"+from.Path) || from.Fragment != "" {
-			return // not a valid base, or not in normal form
+			return
 		}
 		text, err := (&target{base: from}).resolve(given)
 		if err != nil {
@@ -41,7 +41,6 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// Any response is an outcome, with any headers.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"", "5", " 5 ", "-1", "1.5", "9223372036854775808",
 		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "soon"} {

@@ -64,7 +64,6 @@ func verdict(err error) string {
 	return "failed"
 }
 
-// TestAnAnswerAsksForItsJobAgain with any status.
 func TestAnAnswerAsksForItsJobAgain(t *testing.T) {
 	for value, want := range map[string]string{"10m": "again 10m0s", "1d": "again 24h0m0s",
 		"2001-01-31T12:00:00Z": "again 0s", "soon": "failed", "-1s": "failed"} {
@@ -304,7 +303,7 @@ func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
 		if _, err := w.Write(bytes.Repeat([]byte("line\n\xff"), 100_000)); err != nil {
-			return // the client has read enough
+			return
 		}
 	})
 	err := handlerFor(t, base)(within(t), workers.Job{})

@@ -20,16 +20,15 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// issuer is a token endpoint, and a target that accepts its tokens.
 type issuer struct {
 	mu      sync.Mutex
 	secret  string
-	life    int // seconds; 0: not stated
+	life    int
 	down    bool
 	issued  int
 	valid   map[string]bool
-	asked   url.Values    // last request for a token
-	waiting chan struct{} // not nil: requests wait until it is closed
+	asked   url.Values
+	waiting chan struct{}
 }
 
 func (i *issuer) set(change func()) {
@@ -91,7 +90,6 @@ func (i *issuer) start(t *testing.T) (handle workers.Handler, file string) {
 	}), file
 }
 
-// put replaces a file by another one, as a rotation does.
 func put(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
@@ -116,7 +114,7 @@ func TestATokenIsSharedAndRenewedBeforeItExpires(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := i.count(); n > 2 { // 2 after a stall of the machine
+	if n := i.count(); n > 2 {
 		t.Errorf("%d tokens were issued for %d jobs", n, jobs)
 	}
 	if i.asked.Get("scope") != "a b" || i.asked.Get("audience") != "billing" {
@@ -189,7 +187,6 @@ func TestAnEndpointThatHangsHoldsAJobForItsOwnTimeOnly(t *testing.T) {
 	}
 }
 
-// The target accepts certificates of one authority, which is replaced.
 func TestClientCertificates(t *testing.T) {
 	first, second := certtest.New(t), certtest.New(t)
 	var mu sync.Mutex

@@ -23,7 +23,7 @@ type fickle struct {
 	listener net.Listener
 	kept     int64
 	first    atomic.Int64
-	all      chan struct{} // closed when kept connections have had their first request
+	all      chan struct{}
 	requests atomic.Int64
 }
 
@@ -117,7 +117,6 @@ func TestOneRequestPerStart(t *testing.T) {
 	}
 }
 
-// Bodies have a length, and empty ones are sent as HTTP requires for the method.
 func TestLengths(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		var got *http.Request
@@ -143,7 +142,7 @@ func TestLengths(t *testing.T) {
 			"TRACE", "PURGE"} {
 			for _, body := range []string{"", "payload"} {
 				if method == "TRACE" && body != "" {
-					continue // the server rejects them
+					continue
 				}
 				if err := handle(within(t),
 					workers.Job{Body: []byte(body),

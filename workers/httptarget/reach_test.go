@@ -20,7 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// of returns the handler of a policy from the given source.
 func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source string,
 	target policy.HTTPTarget) workers.Handler {
 

@@ -22,7 +22,6 @@ import (
 
 const signingKey = "a key that nobody else has"
 
-// verify checks a signature as docs/guide.md tells targets to.
 func verify(r *http.Request, body []byte) error {
 	var at int64
 	var signature string

@@ -57,7 +57,6 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	}
 }
 
-// With an empty list, or with other names.
 func TestAPolicyMayForwardNothing(t *testing.T) {
 	nc := connect(t)
 	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Any reply of a service is an outcome with a one-line error and a valid pause.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"5", "1.5", "-1", "1e400", "NaN", "Inf", "-Inf", "0x1p-2", ""} {
 		f.Add(seed, "429", "slow\r\ndown", []byte("body"))

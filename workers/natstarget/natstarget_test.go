@@ -275,7 +275,6 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// The service starts late and fails once.
 func TestService(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{

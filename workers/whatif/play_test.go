@@ -155,7 +155,6 @@ func TestKeysAreReportedByRequests(t *testing.T) {
 	}
 }
 
-// The timeline covers all events, for any duration and any requested number of bins.
 func TestTheTimelineIsComplete(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 9}`)
 	for _, every := range []int64{1, 700, 3_600_000} {
@@ -191,7 +190,6 @@ func TestInvalidInputIsAnError(t *testing.T) {
 	}
 }
 
-// drawn is a random trace with bursts and skewed keys.
 func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 	rng, now := rand.New(rand.NewPCG(seed, 1)), begin
 	for len(all) < n {

@@ -72,7 +72,7 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe", Value: 8})
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: queue.Whether(false)})
 	o.Take(queue.Event{Type: queue.EventBreakers, Policy: "stripe", Value: 0})
-	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe"}) // partitions go last
+	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe"})
 	for name := range values(t, r) {
 		if strings.Contains(name, "stripe") {
 			t.Errorf("%s is left of a policy that is gone", name)

@@ -27,7 +27,6 @@ func TestJobsStartAtTheirRate(t *testing.T) {
 	}
 }
 
-// judge counts a kit's failures and lets the test continue.
 type judge struct {
 	testing.TB
 	errors int
@@ -38,8 +37,6 @@ func (j *judge) Errorf(format string, args ...any) {
 	j.Logf(format, args...)
 }
 
-// TestAssertRateOfATotal: all keys are checked together, and each one separately if the policy has
-// an outflow.
 func TestAssertRateOfATotal(t *testing.T) {
 	p := workerstest.Policy("mail", "100/s")
 	p.Outflow, p.OutflowTotal = p.OutflowTotal, p.Outflow

@@ -109,12 +109,11 @@ func TestTheNearestMissIsChosen(t *testing.T) {
 	}
 }
 
-// The bounds that policies promise meet the goal in any trace.
 func TestCandidatesKeepToTheOutflow(t *testing.T) {
 	for _, outflow := range []string{"1/s", "10/s", "1000/s", "100/m", "30/h", "3/10s"} {
 		g := goals(t, "refused <= 1%, outflow <= "+outflow)
 		worst := []whatif.Request{}
-		for i := range int64(3000) { // always more than passes
+		for i := range int64(3000) {
 			worst = append(worst, whatif.Request{At: 1_900_000_000_000_000_000 +
 				i*int64(g.Outflow.Interval())/3, Key: "a", Cost: 1})
 		}

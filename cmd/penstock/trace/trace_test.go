@@ -125,7 +125,6 @@ ndjson, 4 skipped`},
 	}
 }
 
-// The requests come out in order, and each line is a request, a problem or aside.
 func FuzzRead(f *testing.F) {
 	f.Add("time,key\n1893456000,a\n", "auto", "key")
 	f.Add(`{"time":1893456000,"key":"a"}`, "ndjson", "")

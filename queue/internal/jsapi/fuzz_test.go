@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Reply subjects of deliveries are parsed as by nats.go.
 func FuzzAckSubject(f *testing.F) {
 	for _, seed := range []string{
 		"$JS.ACK.S.C.1.2.3.4.5", "$JS.ACK._.hash.S.C.1.2.3.4.5",
@@ -27,7 +26,7 @@ func FuzzAckSubject(f *testing.F) {
 		}
 		theirs, err := (&nats.Msg{Reply: subject, Sub: &nats.Subscription{}}).Metadata()
 		if err != nil {
-			return // with another number of tokens
+			return
 		}
 		if got.streamSeq != theirs.Sequence.Stream || got.consumerSeq != theirs.Sequence.Consumer ||
 			got.pending != theirs.NumPending || !got.stored.Equal(theirs.Timestamp) {
@@ -36,7 +35,6 @@ func FuzzAckSubject(f *testing.F) {
 	})
 }
 
-// An answer to a publish is an acknowledgement with a stream, or a refusal, or neither.
 func FuzzPubAck(f *testing.F) {
 	for _, seed := range []string{
 		`{"stream":"S","seq":5,"duplicate":true}`, `{"stream":"S","seq":18446744073709551615}`,

@@ -8,7 +8,6 @@ import (
 
 const least, most, second = 1.0, 100.0, time.Second
 
-// A run that began before the last decrease does not lower the rate again.
 func TestThrottlesInARowLowerTheRateEverMore(t *testing.T) {
 	var s State
 	now := 1000 * second
@@ -50,7 +49,6 @@ func TestTheRateComesBackInAMinuteOrTwo(t *testing.T) {
 	}
 }
 
-// Every record gives rates within bounds, or no state.
 func FuzzParse(f *testing.F) {
 	halved := State{ceiling: 50, low: 25, since: 3 * second, row: 2}
 	f.Add(halved.Text(10*second, most))

@@ -15,7 +15,7 @@ import (
 func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	c := coreBench(t)
 	now := origin.Add(c.options.Lease / 3)
-	c.advance(now) // the next renewal is sent
+	c.advance(now)
 	sent := c.out.puts
 	if c.out.puts = nil; len(sent) != 1 || !c.Open(now) {
 		t.Fatalf("%d renewals are under way, open %v", len(sent), c.Open(now))
@@ -132,7 +132,7 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		seen     time.Duration
-		ahead    time.Duration // of the server, at most
+		ahead    time.Duration
 		from, to time.Duration // by how much the answer may be wrong
 	}{
 		{"prompt", 2 * ms, 0, -ms, ms},
@@ -166,7 +166,7 @@ func TestAClockThatDriftsStaysKnown(t *testing.T) {
 				t.Fatalf("off by %v at stamp %d, which took %v", off, i, seen)
 			}
 			for _, hour := range []time.Duration{-time.Hour, time.Hour} {
-				if _, off := c.clock(sent.Add(hour)); off < 700*ms { // 200 ppm
+				if _, off := c.clock(sent.Add(hour)); off < 700*ms {
 					t.Fatalf("%v from stamp %d the clock is known within %v", hour, i, off)
 				}
 			}
@@ -234,7 +234,7 @@ func TestNothingIsClaimedBeforeTheServersClockIsKnown(t *testing.T) {
 	c.advance(origin)
 	renewal := c.out.puts[0]
 	c.out = actions{}
-	c.Handle(Written{renewal, PutOK, 5}, origin) // the watch has not reported it
+	c.Handle(Written{renewal, PutOK, 5}, origin)
 	for now := origin; now < origin.Add(2*second); now = now.Add(20 * ms) {
 		c.advance(now)
 	}

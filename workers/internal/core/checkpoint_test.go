@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// slowBuckets takes over buckets whose next start lies beyond the lease.
 func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	c := coreBench(t, leaky("slow", "10/h"))
 	left := record.Owner{V: record.Version, Owner: "before", Released: true}
@@ -50,7 +49,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		}
 		c.out = actions{}
 		switch turns {
-		case 1: // the last of the list were read
+		case 1:
 			faster := leaky("", "1/s").Outflow
 			for _, i := range []int{before, after} {
 				c.Handle(Overridden{"slow", slowKey(i), policy.Override{Outflow: &faster}}, now)
@@ -102,7 +101,6 @@ func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	}
 }
 
-// A checkpoint begun before a partition was lost is ignored in its next tenure.
 func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c, part, now := slowBuckets(t, 10)
 	c.Checkpoint(now)
@@ -130,8 +128,6 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	}
 }
 
-// BenchmarkCheckpoint measures a checkpoint of 100,000 slow buckets: in the loop, its longest turn,
-// and outside.
 func BenchmarkCheckpoint(b *testing.B) {
 	c, part, now := slowBuckets(&testing.T{}, 100_000)
 	var s, outside stalls

@@ -24,7 +24,6 @@ func leftBehind(t *testing.T) record.Handover {
 	return part.Surrender(now.Add(second))
 }
 
-// starts delivers n jobs, runs them, and returns when they started.
 func starts(c *Core, part *partition, now pace.Instant, jobs uint64,
 	length time.Duration) (began []time.Duration) {
 	for seq := range jobs {
@@ -47,9 +46,9 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 	const wrong = 5 * second
 	for _, x := range []struct {
 		name            string
-		crashed, live   bool          // live: the successor sees the record when it is written
+		crashed, live   bool
 		stored, claimed time.Duration // by how much the leaders' clocks are ahead
-		silent          bool          // the record has no time of collection
+		silent          bool
 	}{
 		{name: "released, the new leader is ahead", live: true, claimed: wrong},
 		{name: "released, the former leader is behind", live: true, stored: -wrong},
@@ -94,7 +93,6 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 	}
 }
 
-// firstStart returns when a core starts its first job.
 func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
 	at = pace.Never
 	c.run(now, time.Minute, func(now pace.Instant, _ []Put) {
@@ -140,7 +138,7 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	}
 	wall := func() time.Time { return originWall.Add(then.Since(origin)) }
 	h.At = wall().UnixMicro()
-	began = append(began, starts(old, former, then, 0, 6*second+100*ms)...) // the lease is renewed
+	began = append(began, starts(old, former, then, 0, 6*second+100*ms)...)
 	then = then.Add(6*second + 100*ms)
 	stored := wall().Add(second)
 
@@ -166,7 +164,7 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 }
 
 func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
-	const noted = 5 * second // ago
+	const noted = 5 * second
 	c := coreBench(t, slowly())
 	h := leftBehind(t)
 	h.At = originWall.Add(-noted).UnixMicro()
@@ -195,7 +193,7 @@ func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 		{originWall.UnixNano(), second, true},
 		{originWall.UnixNano(), -12 * second, true},
 		{originWall.Add(-time.Hour).UnixNano(), 12 * second, false},
-		{0, second, true}, // of an older version
+		{0, second, true},
 		{0, -second, false},
 	} {
 		in := c.inheritance(&share{policy: "api"},

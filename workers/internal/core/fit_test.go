@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The claim of an owner that reopens its backlog lists them, in case it crashes.
 func TestAClaimListsRunningJobs(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	running := make([]record.Run, 20_000)

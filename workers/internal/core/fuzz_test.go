@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Every question gets one encodable answer, bounded by the question.
 func FuzzValveQuestion(f *testing.F) {
 	for _, q := range []job.Question{
 		{Op: job.OpExpect, Jobs: []uint64{1, 2, 99}}, {Op: job.OpRoom, Key: "a"},
@@ -63,6 +62,6 @@ func FuzzValveQuestion(f *testing.F) {
 		if answers != 1 {
 			t.Fatalf("%s gets %d answers", data, answers)
 		}
-		c.run(now, second, nil) // an outcome that was reported has its effect
+		c.run(now, second, nil)
 	})
 }

@@ -19,7 +19,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 		{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 		{Seq: 2, Key: "b", Cost: 1, Stored: originWall},
 	}}, now)
-	c.Decide(now) // its checkpoint is not written yet
+	c.Decide(now)
 	runs := c.out.Starts
 	if len(runs) != 2 {
 		t.Fatalf("%d started", len(runs))

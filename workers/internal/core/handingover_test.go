@@ -119,7 +119,6 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	}
 }
 
-// The watch has reported it; the read has no further effect.
 func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	c, _, now := ownerBench(t)
 	s := c.shares["api.0"]

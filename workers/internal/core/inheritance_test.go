@@ -17,7 +17,7 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	p := leaky("api", "3/s")
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
-	for now < c.Lease.renewAt { // just before the next renewal
+	for now < c.Lease.renewAt {
 		now = c.run(now, 20*ms, nil)
 	}
 	now = now.Add(-ms)

@@ -50,7 +50,6 @@ func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 	}
 }
 
-// A renewal of unknown result counts once a read finds its nonce, from its sending.
 func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 	for name, ours := range map[string]bool{"it was stored": true, "another's was": false} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +183,7 @@ func heardOf(c *Core, id string, revision uint64, r record.Lease, now pace.Insta
 // A peer is dead after its whole lease without a renewal, by the own clock. Renewals may have been
 // missed while disconnected.
 func TestAPeerIsDeclaredDeadAfterItsWholeLease(t *testing.T) {
-	const lease = 2 * simulatedLease // its own, not ours
+	const lease = 2 * simulatedLease
 	for name, reconnect := range map[string]time.Duration{"silent": 0,
 		"silent while we were cut off": second} {
 		t.Run(name, func(t *testing.T) {

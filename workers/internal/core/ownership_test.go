@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// fleet is a core with n drainers, all able to run two policies.
 func fleet(t *testing.T, n int) *Core {
 	t.Helper()
 	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
@@ -277,7 +276,7 @@ func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
 				released = append(released, w.Key)
 			}
 		}
-		join("newcomer", uint64(at)) // it renews
+		join("newcomer", uint64(at))
 	}
 	c.run(now, 900*ms, collect)
 	slices.Sort(released)

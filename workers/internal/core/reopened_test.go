@@ -18,7 +18,7 @@ func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 			heir(c, now)
 			c.Handle(Connected{Up: true}, now)
 			c.advance(now)
-			answerPuts(c, now) // the claim of a new epoch
+			answerPuts(c, now)
 			if len(c.out.opens) != 1 || c.out.opens[0].Part != part.Partition {
 				t.Fatalf("opens %v, want the partition", c.out.opens)
 			}

@@ -22,7 +22,7 @@ func TestTheSharedLimitInForce(t *testing.T) {
 	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
 		sharingPolicy("c", 7, 102, "account")
 	c.Retired, a.WindowMargin = true, policy.Duration(90*time.Millisecond)
-	for range 10 { // in any order
+	for range 10 {
 		all, _ := withShared(configured(a, b, c).Policies)
 		if len(all) != 4 {
 			t.Fatalf("%d policies", len(all))

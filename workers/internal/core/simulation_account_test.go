@@ -20,7 +20,7 @@ type account struct {
 	tries   int  // failures allowed; 0: as in its policy
 	unsaved int  // of failed.low, those that no record holds yet
 	astray  int  // failures that were reported to another process than the owner
-	crashed span // owners that crashed while it ran
+	crashed span
 	// drainers that gave it to a worker and may still crash
 	under    map[*drainer]bool
 	hopeless bool          // its run was permanent
@@ -35,7 +35,6 @@ type account struct {
 
 func (a *account) mayFail(most int) int { return min(cmp.Or(a.tries, most), most) }
 
-// span is a number that is known within bounds.
 type span struct{ low, high int }
 
 func (s span) has(n int) bool { return s.low <= n && n <= s.high }
@@ -49,14 +48,12 @@ const (
 	surelyNoted = 2 * simulatedLease
 )
 
-// urge registers a job that may precede jobs of another priority.
 func (w *world) urge(f *fate) {
 	if f.priority > 0 || w.has(prioritySteps) {
 		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
 	}
 }
 
-// precedes compares by priority and age.
 func (f *fate) precedes(g *fate, step time.Duration) bool {
 	if step == 0 || f.priority == g.priority {
 		return f.priority > g.priority
@@ -95,7 +92,6 @@ func (w *world) give(s *stint) {
 	w.moves(s)
 }
 
-// tells checks a run's attempt number.
 func (w *world) tells(s *stint) {
 	f := s.fate
 	if f.muddled {
@@ -139,7 +135,7 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+wait)
 	case o.Kind != record.OutcomeFailed || o.Unavailable && breaks:
 	case !ours:
-		f.failed.high++ // if its owner gets it
+		f.failed.high++
 		f.astray++
 	default:
 		f.failed.low++

@@ -65,7 +65,7 @@ func (w *world) remove(f *fate) {
 	delete(f.stream.messages, f.seq)
 	for s := range w.stints() {
 		if s.fate == f {
-			delete(w.active[f.bucket], s) // a new owner cannot hear of it any more
+			delete(w.active[f.bucket], s)
 		}
 	}
 	for _, c := range w.contests {
@@ -76,7 +76,7 @@ func (w *world) remove(f *fate) {
 }
 
 type retirement struct {
-	gone bool // there is no such policy any more
+	gone bool
 }
 
 func (w *world) retire() {

@@ -7,7 +7,6 @@ import (
 
 // Attempt records: compare-and-set, and read back on a conflict, as in attempts.go.
 
-// save writes an attempt record until it, or one that precedes it, is stored.
 func (d *drainer) save(s *valve.Save) {
 	w, key, expected, conflict := d.w, s.AttemptKey(), s.Revision, false
 	if w.sabotage == crashesForgotten {

@@ -22,10 +22,10 @@ type caller struct {
 	cost   int64
 	tokens int64
 	wait   time.Duration
-	first  time.Duration // when it asked first …
-	at     time.Duration // … and last
-	asked  int           // number of questions so far
-	silent bool          // answers no offer, and settles no call
+	first  time.Duration
+	at     time.Duration
+	asked  int // number of questions so far
+	silent bool
 	over   bool
 	begun  bool
 	// owners that know of its start, and until when they keep its place
@@ -85,7 +85,6 @@ func (c *caller) question(op string) job.Question {
 	return q
 }
 
-// send asks all that consider themselves the owner, as a frozen one does later.
 func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
@@ -267,7 +266,6 @@ func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most 
 	}
 }
 
-// Jobs and calls together keep rates and limits, and every job has an outcome.
 func TestSimulationOfCalls(t *testing.T) {
 	begun := 0
 	testLimits(t, func(seed uint64, s sabotage) *world {

@@ -37,7 +37,6 @@ func (d *drainer) call(on string, do func(), p handle.Partition, then func()) {
 	})
 }
 
-// fetch reads a body.
 func (d *drainer) fetch(r handle.Ref) {
 	w, name := d.w, r.Part.Policy
 	w.after(w.latency(), func() {
@@ -63,7 +62,6 @@ func (d *drainer) fetch(r handle.Ref) {
 	})
 }
 
-// costs takes a step's time, mainly for building checkpoints.
 func (d *drainer) costs() {
 	w := d.w
 	if !w.has(costlySteps) {

@@ -51,7 +51,6 @@ func someRate(w *world) algorithms.Rate {
 	return rate
 }
 
-// somePeak draws a peak for a rate, zero for the default.
 func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 	if of.IsZero() || w.chance(0.5) {
 		return peak
@@ -60,7 +59,6 @@ func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 	return algorithms.Rate{Count: of.Count * hundredths, Per: of.Per * 100}
 }
 
-// repeak draws peaks and least rates.
 func (w *world) repeak(p *policy.Policy) {
 	if p.AdaptiveRate != nil {
 		least := p.Outflow
@@ -128,7 +126,7 @@ func (w *world) operators(until time.Duration) {
 }
 
 var operations = []func(w *world, p *policy.Policy){
-	func(w *world, p *policy.Policy) { // other rates
+	func(w *world, p *policy.Policy) {
 		if !p.Outflow.IsZero() {
 			p.Outflow = someRate(w)
 		}
@@ -138,7 +136,7 @@ var operations = []func(w *world, p *policy.Policy){
 		w.repeak(p)
 	},
 	(*world).repeak,
-	func(w *world, p *policy.Policy) { // another burst
+	func(w *world, p *policy.Policy) {
 		if !p.Outflow.IsZero() {
 			p.Burst = 1 + w.rng.Int64N(5)
 		}
@@ -168,7 +166,6 @@ var operations = []func(w *world, p *policy.Policy){
 	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
 }
 
-// resize may choose a capacity below a bucket's depth, which is refused.
 func (w *world) resize(p *policy.Policy) {
 	capacity := 10 + w.rng.Int64N(50)
 	for _, depth := range w.streams[p.Name].depth {
@@ -421,14 +418,13 @@ func (t *told) weight(key job.Key) int64 {
 }
 
 type pacing struct {
-	rate  float64 // starts per second
-	peak  float64 // also per second
+	rate  float64
+	peak  float64
 	burst int64
 }
 
 var unpaced = pacing{math.Inf(1), math.Inf(1), 1}
 
-// startedWhilePaused checks that a pause holds within a second for a connected drainer.
 func (w *world) startedWhilePaused(d *drainer, bucket string) {
 	name, _, _ := strings.Cut(bucket, "/")
 	for _, what := range []string{name, bucket} {

@@ -38,7 +38,6 @@ func (w *world) stopClocks() {
 	})
 }
 
-// gate is as [Drainer.gate].
 func (d *drainer) gate() (fence, now pace.Instant) {
 	if d.jumps != d.heard && d.w.sabotage != jumpsUnheard {
 		return 0, d.clock()
@@ -80,10 +79,8 @@ func (w *world) stepServers() {
 	}
 }
 
-// stamp is the time of the leader of a bucket of records.
 func (w *world) stamp(name string) time.Time { return w.wall().Add(w.skews[name]) }
 
-// hosted is a process's wall clock, right where the servers' are wrong.
 func (d *drainer) hosted() time.Time { return d.w.wall().Add(d.wrong) }
 
 func (d *drainer) pickHostClock() {

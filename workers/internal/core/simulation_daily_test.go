@@ -50,7 +50,6 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	}
 }
 
-// crashOnADay crashes an owner shortly before midnight, and counts starts before and after.
 func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Duration) {
 	const midnight = 23 * time.Hour // in Berlin, by the world's clock, which shows UTC
 	s, most := newStory(t), days*int(p.Limits[0].Limit)

@@ -26,8 +26,6 @@ func (w *world) buried(id string) {
 	}
 }
 
-// disturbances make drainers join, leave, crash, freeze and disconnect, workers crash, and
-// JetStream restart.
 func (w *world) disturbances(until time.Duration) {
 	for at := w.between(time.Second, 6*time.Second); at <
 		until; at += w.between(500*time.Millisecond, 8*time.Second) {

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer is one process.
 type drainer struct {
 	w        *world
 	core     *Core
@@ -135,7 +134,6 @@ func (w *world) named(id string) *drainer {
 	return nil
 }
 
-// watched takes a record. The death of a peer changes its jobs' state.
 func (d *drainer) watched(t Table, key string, r Record) {
 	d.core.Handle(Watched{t, key, r}, d.clock())
 	if t == TableDrainers && (!r.Exists || strings.Contains(string(r.Value), `"tombstone":true`)) {
@@ -187,9 +185,9 @@ func (d *drainer) step() {
 	d.wakeup++
 	n := d.wakeup
 	delay := max(0, d.core.Wake(now).Since(now))
-	delay += w.between(0, time.Millisecond) // timers are late
+	delay += w.between(0, time.Millisecond)
 	if w.chance(0.002) {
-		length := w.between(0, 40*time.Millisecond) // and machines stall
+		length := w.between(0, 40*time.Millisecond)
 		w.stalls = append(w.stalls, stall{w.now, length})
 		delay += length
 	}
@@ -212,7 +210,6 @@ func (d *drainer) noteGathered() {
 	}
 }
 
-// tamper sabotages a core's state.
 func (d *drainer) tamper() {
 	switch d.w.sabotage {
 	case noFence:
@@ -234,7 +231,6 @@ func (d *drainer) tamper() {
 	}
 }
 
-// garble sabotages deliveries.
 func (w *world) garble(a *job.Arrived) {
 	switch w.sabotage {
 	case costIgnored:

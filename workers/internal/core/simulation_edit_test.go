@@ -16,7 +16,6 @@ type edited struct {
 	answered bool // its owner confirmed that it is in force and stored
 }
 
-// editSome changes stored jobs, each at most once.
 func (w *world) editSome(name string) {
 	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
 	if len(stored) == 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// As in the loop: remote.go and retry.go.
 const (
 	simulatedTries = 4 // workers that one offer asks
 	// beyond a time-out, until a worker elsewhere counts as gone
@@ -19,14 +18,12 @@ const (
 	simulatedPause  = 250 * time.Millisecond // before a call is made again
 )
 
-// How a worker elsewhere refuses.
 const saysBusy, saysCrowded = "busy", "crowded"
 
 // Remote workers: the messages of docs/workers-protocol.md between remote.go and lender.go. The
 // cores decide which claim gets which job. Lost, late and repeated messages, and hanging and dying
 // workers, are drawn.
 
-// lendingProcess lends workers of one policy; it may be a drainer too.
 type lendingProcess struct {
 	w       *world
 	policy  string
@@ -48,7 +45,6 @@ type proposal struct {
 	ended   bool
 }
 
-// promise is a claiming worker, and then its job.
 type promise struct {
 	from  *lendingProcess
 	turn  valve.NextTurn // that it was asked for
@@ -74,7 +70,6 @@ func (w *world) killLender() {
 	w.after(w.between(0, 8*time.Second), func() { w.lend(o.policy) })
 }
 
-// message passes a message between processes (nil: one that only lends), unless it is lost.
 func (w *world) message(from, to *drainer, do func()) {
 	if w.down || from != nil && (!from.alive || from.cut > w.now) || w.chance(0.01) {
 		return
@@ -139,7 +134,6 @@ func (p *proposal) ask() {
 	w.message(d, o.d, func() { o.offered(p, n, turn) })
 }
 
-// again asks another worker.
 func (p *proposal) again(n int, foreign bool) {
 	if p.ended || p.asked != n {
 		return
@@ -160,7 +154,6 @@ func (p *proposal) end(result valve.OfferResult) {
 	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
 }
 
-// offered answers busy, or with a claim, which may be late or repeated.
 func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
 	w := o.w
 	switch {
@@ -208,7 +201,6 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 	})
 }
 
-// take reserves a worker, or returns why not: see takeWorker.
 func (o *lendingProcess) take(key job.Key) (refusal string) {
 	free := o.workers - o.busy
 	if o.d != nil {
@@ -297,7 +289,6 @@ func (c *promise) refuse(d *drainer) {
 	})
 }
 
-// send gives a job to the claiming worker, and awaits its messages.
 func (s *stint) send() {
 	w, d, o := s.d.w, s.d, s.worker.from
 	s.wait()
@@ -331,7 +322,6 @@ func (s *stint) hear(o record.Outcome) {
 	}
 }
 
-// progress extends a run, for the partition's new owner too.
 func (s *stint) progress() {
 	if s.over {
 		return

@@ -127,7 +127,6 @@ var tableNames = [...]string{TableDrainers: "leases", TablePartitions: "owners"}
 
 const attemptsName, lettersName = "attempts", "letters"
 
-// loseLeader leaves a stream or table without a leader, which does not answer.
 func (w *world) loseLeader() {
 	names := append([]string{attemptsName, lettersName}, tableNames[:]...)
 	for i := range w.policies {

@@ -86,7 +86,6 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 	})
 }
 
-// again redelivers messages, some of which may be acknowledged meanwhile.
 func (w *world) again(c *consumer, batch []job.Arrived) {
 	w.after(w.latency(), func() {
 		batch = slices.DeleteFunc(batch, func(a job.Arrived) bool {
@@ -121,7 +120,6 @@ func (w *world) sweep(c *consumer, through uint64) {
 	})
 }
 
-// stored reports whether a consumer is yet to deliver jobs of its opening.
 func (w *world) stored(c *consumer, through uint64) bool {
 	last := c.last
 	if w.sabotage == countsBelieved {
@@ -135,7 +133,6 @@ func (w *world) stored(c *consumer, through uint64) bool {
 	return false
 }
 
-// lag delays all of a consumer's deliveries from some point.
 func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.Duration) {
 	lags := w.has(lagging) || w.sabotage == countsBelieved
 	if len(stored) == 0 || !lags || w.chance(0.4) {
@@ -196,7 +193,6 @@ func (w *world) write(t Table, key string, r Record) {
 	}
 }
 
-// put plays a compare-and-set. It, or its answer, may be lost or late.
 func (d *drainer) put(p Put) {
 	if p.Why == whyTake {
 		d.w.aimed(d, atAClaim, 50*time.Millisecond)

@@ -12,7 +12,7 @@ import (
 type identity struct {
 	policy string
 	seq    uint64
-	stored int64 // Unix ns
+	stored int64
 }
 
 func identityOf(policy string, a *job.Arrived) identity {
@@ -40,7 +40,7 @@ type fate struct {
 	account
 	edit *edited // nil: nobody wanted to change it
 
-	slots     []slot        // its starts
+	slots     []slot
 	given     bool          // to a worker, at least once
 	excepted  bool          // from the order: retried, throttled, returned by a crash …
 	handed    bool          // over, with its partition, while it ran …
@@ -76,7 +76,6 @@ func (w *world) publishers(until time.Duration) {
 	}
 }
 
-// keys of every policy
 var keys = []job.Key{"k0", "k1", "k2", "k3"}
 
 func someKey(w *world) job.Key { return keys[w.rng.IntN(len(keys))] }
@@ -91,7 +90,7 @@ func (w *world) publish(name string, key job.Key, partition int) {
 	s := w.streams[name]
 	if w.down || w.headless(name) || w.set.retired[name] != nil ||
 		s.depth[key] >= w.policyOf(name).Capacity || w.has(slowRates) && len(s.messages) >= 20 {
-		return // refused, or never sent
+		return
 	}
 	s.seq++
 	a := &job.Arrived{Seq: s.seq, Key: key, Partition: partition, Stored: w.wall(), Size: 4,

@@ -14,12 +14,12 @@ import (
 
 // slot is a start, with the limits that its drainer knew.
 type slot struct {
-	number int // of the valve's decision
+	number int
 	at     time.Duration
 	cost   int64
-	own    pacing // the bucket's
-	total  pacing // of all buckets together
-	tokens int64  // that it used, where a limit counts them; 0: its cost
+	own    pacing
+	total  pacing
+	tokens int64 // that it used, where a limit counts them; 0: its cost
 }
 
 // takeover follows a crash; composed is when its checkpoint was built; −1 without one.
@@ -70,7 +70,7 @@ func (w *world) judgeRates() {
 				w.fail("law 2: %s: %s", bucket, why)
 			}
 		}
-		if !p.OutflowTotal.IsZero() { // then there is one partition
+		if !p.OutflowTotal.IsZero() {
 			total := func(s slot) pacing { return s.total }
 			if why := overfull(totals[p.Name], total, w.changes[p.Name],
 				w.takeovers[record.ShareKey(p.Name, 0)]); why != "" {

@@ -56,7 +56,6 @@ func (h *heirs) record(s *stint, attempts, crashes int) {
 	h.w.noteAttempt(s.d, saved)
 }
 
-// The record may count, and no more than it.
 func TestALateAttemptRecordCounts(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -98,7 +97,6 @@ func TestALateAttemptRecordCounts(t *testing.T) {
 	}
 }
 
-// Only its records listed the job, as its own.
 func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 	ran := func(seqs ...uint64) (running []record.Run) {
 		for _, seq := range seqs {
@@ -182,7 +180,6 @@ func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	}
 }
 
-// The others do not miss the turn.
 func TestSharesOfWorkers(t *testing.T) {
 	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
 		"k2": {running: 3}}}

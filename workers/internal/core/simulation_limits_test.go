@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// limitWorld is a world whose policies limit starts, with a separate source of randomness.
 func limitWorld(seed uint64, s sabotage) *world {
 	w := newWorld(seed, s)
 	rng := rand.New(rand.NewPCG(seed, 22))
@@ -74,7 +73,6 @@ func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 	}
 }
 
-// No bucket's limit is ever exceeded.
 func TestSimulationOfLimits(t *testing.T) {
 	testLimits(t, limitWorld)
 }
@@ -90,7 +88,6 @@ func testLimits(t *testing.T, worldOf func(seed uint64, s sabotage) *world) {
 	})
 }
 
-// judgeLimits counts starts by each limit, as the target does.
 func (w *world) judgeLimits() {
 	buckets, _ := w.starts()
 	for _, p := range w.policies {
@@ -104,7 +101,6 @@ func (w *world) judgeLimits() {
 	}
 }
 
-// judgeStarts judges the starts of one key, or of all.
 func (w *world) judgeStarts(p policy.Policy, key string, starts []slot) {
 	slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {

@@ -86,7 +86,7 @@ func (d simulated) TellTakeover(handle.Partition) {}
 // have.
 func (d *drainer) repeated(c valve.Seen) {
 	if c.Reason == "" {
-		return // an operator did
+		return
 	}
 	f := d.w.fateNamed(c.Ref)
 	f.forgiven, f.excepted = true, true
@@ -105,7 +105,6 @@ func (d *drainer) repeated(c valve.Seen) {
 	d.w.cancelled(f, d.core.part(c.Part))
 }
 
-// TellLost follows a lost lease, which the world knows unless the lease is damaged.
 func (d simulated) TellLost() {
 	if d.w.has(damages) {
 		d.w.unplanned(d.drainer)

@@ -28,13 +28,11 @@ type stint struct {
 	over     bool
 }
 
-// bucketAt is a bucket of an owner's.
 type bucketAt struct {
 	part *partition
 	key  job.Key
 }
 
-// start gives a job to a worker, here or elsewhere.
 func (d *drainer) start(r valve.Run, worker *promise) {
 	w := d.w
 	w.decisions++
@@ -121,7 +119,6 @@ func (d *drainer) decide(s *stint) {
 	w.after(took, func() { d.ends(s, o) })
 }
 
-// ran records a start, and checks that it was permitted.
 func (d *drainer) ran(s *stint) {
 	w, f := d.w, s.fate
 	if w.active[f.bucket] == nil {
@@ -161,7 +158,6 @@ func (d *drainer) ran(s *stint) {
 	f.slots = append(f.slots, s.slot)
 }
 
-// run draws how long a handler takes, and how it ends.
 func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 	took = w.between(time.Millisecond, 200*time.Millisecond)
 	switch {
@@ -227,7 +223,6 @@ func (s *stint) end(o record.Outcome) {
 	d.receive(func() { s.finish(o) })
 }
 
-// timeout of one attempt.
 func (s *stint) timeout() time.Duration { return time.Duration(s.d.told[s.fate.policy].Timeout) }
 
 func (s *stint) finish(o record.Outcome) {

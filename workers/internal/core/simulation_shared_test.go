@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// sharedWorld is a world whose policies share one limit on starts, and some a second.
 func sharedWorld(seed uint64, s sabotage) *world {
 	rng := rand.New(rand.NewPCG(seed, 23))
 	return newWorldWith(seed, s, func(w *world) {
@@ -45,7 +44,6 @@ func sharesLimit(p policy.Policy, limit string) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Shared == limit })
 }
 
-// openShared plays the opening for a limit: only records are read.
 func (d *drainer) openShared(o Opening) {
 	w := d.w
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
@@ -67,18 +65,16 @@ func (d *drainer) openShared(o Opening) {
 	})
 }
 
-// apart is the world's knowledge of limits at another drainer than a policy that shares them.
 type apart struct {
-	with     map[string]*drainer      // the limits
-	since    map[string]time.Duration // by policy and limit
-	drainers int                      // that live
+	with     map[string]*drainer
+	since    map[string]time.Duration
+	drainers int
 }
 
 // togetherWithin bounds that while the drainers are the same: they must be stable, and the
 // partition taken long enough ago, with slow answers.
 const togetherWithin = steadyFor + simulatedLease/2 + 2*answers + 3*tick
 
-// lookAtShared checks that shared limits have an owner.
 func (w *world) lookAtShared() {
 	for _, limit := range w.sharedLimits() {
 		name := record.SharedName(limit)
@@ -90,7 +86,6 @@ func (w *world) lookAtShared() {
 	}
 }
 
-// lookApart checks that a policy moves to its shared limits.
 func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
 	for _, l := range p.SharedLimits() {
 		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
@@ -133,7 +128,6 @@ func TestSimulationOfSharedLimits(t *testing.T) {
 	})
 }
 
-// changeShared changes the limit that all share, in some worlds, and returns its largest values.
 func (w *world) changeShared(seed uint64) map[string]policy.Limit {
 	rng := rand.New(rand.NewPCG(seed, 24))
 	most := map[string]policy.Limit{}

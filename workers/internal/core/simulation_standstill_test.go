@@ -35,13 +35,11 @@ func takeoverWithin(failures int) time.Duration {
 		answers + opening
 }
 
-// fitness is since when a drainer could own a policy's partitions.
 type fitness struct {
 	d      *drainer
 	policy string
 }
 
-// standstill is the world's record of partitions and buckets that do not progress.
 type standstill struct {
 	fit      map[fitness]time.Duration
 	shares   map[string]*idleShare
@@ -89,10 +87,8 @@ func (w *world) watchStandstill() {
 	w.after(lookEvery, look)
 }
 
-// hinder is called when a drainer's call failed or was late.
 func (d *drainer) hinder() { d.hindered = d.w.now + hindrance }
 
-// able reports whether a drainer can do its work.
 func (d *drainer) able() bool {
 	w := d.w
 	return d.alive && max(d.frozen, d.cut, d.mute, d.hindered) <= w.now && d.jumps == d.heard &&
@@ -125,8 +121,6 @@ func (w *world) lookForStandstill() {
 	}
 }
 
-// lookAtDrainers records which may own a policy's partitions, and reports whether all states are
-// certain.
 func (w *world) lookAtDrainers(name string) (quiet bool) {
 	quiet = true
 	for _, d := range w.drainers {
@@ -151,7 +145,6 @@ func (d *drainer) mayOwn(name string) bool {
 	})
 }
 
-// lookAtShare returns the owner that lets a partition's jobs start, or nil.
 func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *partition) {
 	key := record.ShareKey(name, number)
 	s := w.stands.shares[key]
@@ -254,7 +247,6 @@ func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	return running <= 3*(free-1)
 }
 
-// hasWork reports whether a bucket's owner holds a job that is due.
 func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 	s := w.streams[part.Policy]
 	for _, m := range s.messages {

@@ -105,7 +105,6 @@ func TestSimulationLaws(t *testing.T) {
 	t.Logf("%d seeds from %d on", min(next.Load()-1, some), first)
 }
 
-// playSeeds reports the seeds whose worlds broke a law.
 func playSeeds(t *testing.T, play func(seed uint64) *world) {
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
@@ -148,7 +147,7 @@ func TestSimulationOfAnOutage(t *testing.T) {
 // TestSimulationNoticesSabotage breaks laws on purpose: a simulation that still passes proves
 // nothing.
 func TestSimulationNoticesSabotage(t *testing.T) {
-	const enough = uint64(200) // seeds
+	const enough = uint64(200)
 	for _, s := range []sabotage{
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps,
 		countThrottles,
@@ -181,24 +180,23 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	}
 }
 
-// world is the model: true time, a JetStream, drainers, targets.
 type world struct {
 	rng      *rand.Rand
 	sabotage sabotage
-	now      time.Duration // true time
+	now      time.Duration
 	queue    heap.Heap[*event]
 	events   int
 
-	records [2]map[string]*Record // by table
+	records [2]map[string]*Record
 	// decisions before a checkpoint was built, by its revision
 	composed map[uint64]int
 	attempts map[string]StoredAttempt
 	revision uint64
-	down     bool // the server does not answer
+	down     bool
 	outages  int
 	hazards  []hazard
-	aim      aim  // target of the next aimed crash
-	flawless bool // every job succeeds
+	aim      aim // target of the next aimed crash
+	flawless bool
 	stalls   []stall
 	// who runs a job that crashed its owner before often crashes too
 	poison   bool
@@ -228,13 +226,12 @@ type world struct {
 	broken []string
 
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
-	granting  *slot             // the start that is being answered
+	granting  *slot
 	callers   []*caller
 	// receives a story's lines; may be nil
 	chronicle func(format string, args ...any)
 }
 
-// event is something that happens at a time.
 type event struct {
 	at time.Duration
 	n  int
@@ -261,7 +258,6 @@ func (w *world) between(low, high time.Duration) time.Duration {
 
 func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
 
-// latency draws the latency of a call or a delivery: mostly short, sometimes long.
 func (w *world) latency() time.Duration {
 	switch {
 	case w.chance(0.02):
@@ -271,20 +267,17 @@ func (w *world) latency() time.Duration {
 	}
 }
 
-// wall is JetStream's clock.
 func (w *world) wall() time.Time {
 	return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).Add(w.now)
 }
 
 const simulatedLease = 3 * time.Second
 
-// busy is how long a simulated world has publishers, operators and disturbances.
 const busy = 40 * time.Second
 
 // collectLess suits worlds, which are small and soon garbage.
 var collectLess = sync.OnceFunc(func() { debug.SetGCPercent(1000) })
 
-// emptyWorld has no drainers, policies or jobs.
 func emptyWorld(seed uint64, s sabotage) *world {
 	collectLess()
 	return &world{
@@ -308,12 +301,10 @@ func emptyWorld(seed uint64, s sabotage) *world {
 	}
 }
 
-// newWorld draws a world from a seed: what there is and what comes.
 func newWorld(seed uint64, s sabotage) *world {
 	return newWorldWith(seed, s, func(*world) {})
 }
 
-// newWorldWith draws one whose policies are changed before anything happens.
 func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	w := emptyWorld(seed, s)
 	w.pickHazards(seed)
@@ -336,7 +327,6 @@ func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	return w
 }
 
-// simulate runs one seed; its world has the broken laws.
 func simulate(seed uint64, s sabotage) *world {
 	w := newWorld(seed, s)
 	w.operators(busy)
@@ -344,7 +334,6 @@ func simulate(seed uint64, s sabotage) *world {
 	return w.live()
 }
 
-// live runs a world until everything is settled, and judges it.
 func (w *world) live() *world {
 	w.watchStandstill()
 	for len(w.queue) > 0 && w.now < 45*time.Minute && len(w.broken) == 0 {
@@ -359,7 +348,6 @@ func (w *world) live() *world {
 	return w
 }
 
-// history is everything that the world saw of its jobs.
 func (w *world) history() string {
 	var h strings.Builder
 	for _, f := range w.fates() {
@@ -392,14 +380,12 @@ func (w *world) pickPolicies() {
 	}
 }
 
-// add makes a policy and its stream.
 func (w *world) add(p policy.Policy) {
 	w.policies = append(w.policies, p)
 	w.set.tries[p.Name] = span{p.Retry.MaxAttempts, p.Retry.MaxAttempts}
 	w.streams[p.Name] = newStream(w.wall())
 }
 
-// valid checks that policies pass their own validation.
 func (w *world) valid(p policy.Policy) {
 	if problems := p.Validate(); len(problems) > 0 {
 		panic(fmt.Sprint(problems))

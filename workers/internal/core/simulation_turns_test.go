@@ -28,7 +28,6 @@ type contest struct {
 	pairs   map[[2]job.Key]*rivalry
 }
 
-// contender is one key of a contest.
 type contender struct {
 	jobs map[uint64]*fate // that were delivered to the owner
 	// of them, neither given to a worker nor held back
@@ -74,7 +73,6 @@ func (w *world) opens(p *partition, s *stream, n int) {
 	clear(c.pairs)
 }
 
-// delivered is called when an owner is given jobs.
 func (w *world) delivered(p *partition, jobs []job.Arrived) {
 	w.arrives(p, jobs)
 	c := w.contests[p]
@@ -97,7 +95,6 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 	}
 }
 
-// takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
 	c := w.contests[s.part]
 	if c == nil || w.callSlots != nil { // calls take turns as well
@@ -187,7 +184,6 @@ func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 	return w.able(s.d, c, key)
 }
 
-// takes returns a job's units of a limit.
 func (f *fate) takes(l policy.Limit) int64 {
 	if n, named := f.message.Costs[l.Cost]; named {
 		return n
@@ -195,7 +191,6 @@ func (f *fate) takes(l policy.Limit) int64 {
 	return f.cost
 }
 
-// able reports whether a bucket could certainly start a job now, except for the total outflow.
 func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 	t, k := d.told[c.part.Policy], c.keys[key]
 	for seq, f := range k.before {
@@ -224,7 +219,6 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 	return k.running <= 3*(free-1)
 }
 
-// finished is called when the core gets a run's outcome.
 func (w *world) finished(s *stint, o record.Outcome) {
 	if c := w.contests[s.part]; c != nil {
 		c.keys[s.fate.key].running--
@@ -241,7 +235,6 @@ func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
 	}
 }
 
-// cancelled is called when an owner reports a dropped job.
 func (w *world) cancelled(f *fate, p *partition) {
 	f.cancelled = true
 	if c := w.contests[p]; c != nil {
@@ -249,7 +242,6 @@ func (w *world) cancelled(f *fate, p *partition) {
 	}
 }
 
-// hold is called when a drainer gets an event that may hold any bucket back.
 func (w *world) hold(d *drainer) {
 	for _, f := range w.accepted {
 		f.rests = 0 // its next owner may know shorter ones
@@ -263,7 +255,6 @@ func (w *world) hold(d *drainer) {
 	}
 }
 
-// turnsWorld has one policy, whose buckets take turns under limits of all keys.
 func turnsWorld(seed uint64, s sabotage) *world {
 	rng := rand.New(rand.NewPCG(seed, 25))
 	return newWorldWith(seed, s, func(w *world) {
@@ -289,5 +280,4 @@ func turnsWorld(seed uint64, s sabotage) *world {
 	})
 }
 
-// Buckets take turns by weight under limits of all keys, as under a total outflow.
 func TestSimulationOfTurnsUnderLimits(t *testing.T) { testLimits(t, turnsWorld) }

@@ -101,7 +101,6 @@ func (s *story) left() (n int) {
 	return n
 }
 
-// does performs an event, and reports whether it is known.
 func (s *story) does(words []string) bool {
 	word := func(i int) string {
 		if i >= len(words) {
@@ -215,7 +214,6 @@ func (s *story) define(name string, numbers []string) {
 	s.add(p)
 }
 
-// own prints the partitions that each live drainer believes to own.
 func (s *story) own() {
 	for _, d := range s.alive() {
 		var owned []string
@@ -270,7 +268,6 @@ func (w *world) says(format string, args ...any) {
 	}
 }
 
-// says prints an action of a drainer.
 func (d *drainer) says(format string, args ...any) {
 	d.w.says("%s "+format, append([]any{d.core.options.Name}, args...)...)
 }
@@ -295,7 +292,6 @@ func (d *drainer) fences(was bool) {
 	}
 }
 
-// wrote prints the result of a write.
 func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result putResult) {
 	if w.chronicle == nil || p.Why == whyCheckpoint {
 		return

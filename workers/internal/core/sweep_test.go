@@ -31,7 +31,6 @@ func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key job.Key) {
 	c.Handle(Arrived{Part: p.Partition, Epoch: p.Epoch, Jobs: []job.Arrived{j}}, now)
 }
 
-// startsWithin runs a core, while the holder renews its lease, and returns its starts.
 func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []uint64) {
 	revision := uint64(100_000)
 	for end := now.Add(length); now < end; now = now.Add(100 * ms) {
@@ -75,7 +74,6 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 	}
 }
 
-// A sweep that does not end holds buckets only as long as the runs may last.
 func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 4, "b")
@@ -83,7 +81,7 @@ func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	if started := startsWithin(c, now, attempt+2*second); len(started) != 1 {
 		t.Fatalf("started %v, want job 4", started)
 	}
-	arrives(c, part, now, 3, "a") // it is late, and still runs
+	arrives(c, part, now, 3, "a")
 	if holder := runsAt(c, part, 3, now); holder != "holder" || stands(c, part, 3, now) == nil {
 		t.Errorf("holder %q", holder)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A limit's balance is reported until it is whole again. Then the valve costs no time.
 func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Limits = []policy.Limit{{Name: "account", Key: policy.KeyGlobal, Rule: policy.Rule{

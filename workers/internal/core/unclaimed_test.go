@@ -26,7 +26,6 @@ var released = record.Owner{V: record.Version, Owner: "before", Released: true,
 		Running: []record.Run{{Seq: 3, Holder: "holder"}}, Done: []uint64{1},
 	}}
 
-// givenBack checks that the record of api.0 is as before the claim.
 func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	t.Helper()
 	found := c.shares["api.0"].record
@@ -83,7 +82,6 @@ func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 	}
 }
 
-// It gives such a partition back: it did not crash.
 func TestALeaverReleasesUnopenedPartitions(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	ownedBefore(c, released, 8)
@@ -108,7 +106,6 @@ func TestALeaverReleasesUnopenedPartitions(t *testing.T) {
 	givenBack(t, c, released, 8)
 }
 
-// A planned handover survives a successor that crashes before the opening.
 func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
@@ -136,7 +133,6 @@ func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 	}
 }
 
-// An owner that cannot reopen its backlog hands it over in order.
 func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
@@ -293,7 +289,7 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 					opens++
 					c.Handle(Unopened{o, true}, now)
 				}
-				for i := range c.out.Starts { // and never finish
+				for i := range c.out.Starts {
 					c.out.Starts[i].Decide(atOnce(c.out.Starts[i]), nil)
 				}
 				c.out = actions{}
@@ -303,7 +299,7 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 				t.Errorf("in ten minutes it tried %d times and wrote %d records; owned: %t", opens,
 					writes, s.part != nil)
 			}
-			told(false, now) // it is back
+			told(false, now)
 			c.run(now, 5*time.Second, nil)
 			if s := c.shares["api.0"]; s.part == nil || !s.part.Live() {
 				t.Error("the policy came back, and nobody owns its partition")

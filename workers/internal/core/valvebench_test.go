@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// aLease is the drainers' lease.
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
 // origin is the instant at which the valves and cores of tests begin.
@@ -58,7 +57,6 @@ func configured(policies ...QueuePolicy) Configured {
 	return Configured{all}
 }
 
-// ownedBefore gives a core a former owner's record of api.0.
 func ownedBefore(c *Core, r record.Owner, revision uint64) {
 	c.Handle(Watched{TablePartitions, "api.0",
 		Record{Exists: true, Value: record.Encode(r), Revision: revision, Stored: originWall}},
@@ -86,7 +84,6 @@ func answerPuts(c *Core, now pace.Instant) (written []string) {
 	return written
 }
 
-// takeOver lets a core take "api.0" over, with the given findings.
 func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
 	var part *partition
 	now := origin
@@ -103,7 +100,6 @@ func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
 	return part, now
 }
 
-// run advances a core in small steps; writes and openings succeed.
 func (c *Core) run(from pace.Instant, length time.Duration,
 	each func(now pace.Instant, written []Put)) pace.Instant {
 	now := from
@@ -122,7 +118,6 @@ func (c *Core) run(from pace.Instant, length time.Duration,
 	return now
 }
 
-// stands returns a job's stage, or nil if it is not held.
 func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.State) {
 	c.Handle(Asked{part.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}},
 		func(a job.Answer) { s = a.Job }}, now)
@@ -130,7 +125,6 @@ func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.Stat
 	return s
 }
 
-// runsAt returns the holder of a job, as its owner knows, or "".
 func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	for _, r := range part.HandoverBut(now).Running {
 		if r.Seq == seq {
@@ -140,7 +134,6 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 	return ""
 }
 
-// BenchmarkOneOfManyPolicies measures the change, arrival and end of one policy of many.
 func BenchmarkOneOfManyPolicies(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		c := coreBench(b)

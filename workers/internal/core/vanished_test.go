@@ -12,13 +12,12 @@ import (
 // A KV bucket may be deleted and recreated under running drainers. Its records vanish without
 // deletion markers, and revisions continue.
 
-// anew is a core with a server for its records.
 type anew struct {
 	t       *testing.T
 	c       *Core
 	now     pace.Instant
 	records map[string]Record
-	renews  bool      // its peer
+	renews  bool
 	asides  func(Put) // gets writes that keep bytes aside
 }
 
@@ -41,7 +40,6 @@ func (a *anew) lose(t Table, told bool) {
 	benchRevision += 1000
 }
 
-// set writes a record as another drainer.
 func (a *anew) set(t Table, key string, value any) {
 	benchRevision++
 	a.records[key] = Record{Exists: true, Value: record.Encode(value), Revision: benchRevision,
@@ -49,7 +47,6 @@ func (a *anew) set(t Table, key string, value any) {
 	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
 }
 
-// damage writes unreadable bytes.
 func (a *anew) damage(t Table, key string) {
 	benchRevision++
 	a.records[key] = Record{Exists: true, Value: []byte("garbage"), Revision: benchRevision,
@@ -57,7 +54,6 @@ func (a *anew) damage(t Table, key string) {
 	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
 }
 
-// run plays the server: writes by compare-and-set, reads, and openings that succeed.
 func (a *anew) run(length time.Duration, each func()) {
 	for end := a.now.Add(length); a.now < end; a.now = a.now.Add(20 * ms) {
 		if a.renews && a.now.Since(origin)%(500*ms) == 0 {
@@ -234,7 +230,6 @@ func TestALeaseThatVanishedIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// A deleted lease ends a drainer's ownership only if the drainer had announced it.
 func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	for name, leaves := range map[string]bool{"it stays": false, "it leaves": true} {
 		t.Run(name, func(t *testing.T) {

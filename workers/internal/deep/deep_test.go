@@ -22,9 +22,8 @@ func TestAJobTakes64Bytes(t *testing.T) {
 	}
 }
 
-// model is a simple store.
 type model struct {
-	jobs  []Job // by sequence
+	jobs  []Job
 	lines map[uint64]Line
 	costs map[uint64]map[string]int64
 }
@@ -62,7 +61,6 @@ func allocated() uint64 {
 	return bytes[0].Value.Uint64()
 }
 
-// One job in a hundred is left of twenty pages.
 func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	s := New[int]()
 	l := s.Open(1)
@@ -111,7 +109,7 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 		lines[i] = s.Open(i)
 	}
 	seq, generation := uint64(0), uint8(0)
-	taking := 50 // percent
+	taking := 50
 	for step := range steps {
 		if step%4000 == 0 {
 			taking = []int{20, 45, 80}[r.IntN(3)]

@@ -41,14 +41,14 @@ func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs boo
 		}
 	}
 	late := func() time.Duration {
-		if rng.IntN(100) == 0 { // the machine stalls
+		if rng.IntN(100) == 0 {
 			return time.Duration(rng.Int64N(int64(20*mostLate) + 1))
 		}
 		return time.Duration(rng.Int64N(int64(mostLate) + 1))
 	}
 	now, last := began, began
 	for len(starts) < jobs {
-		if rng.IntN(3) == 0 { // idle, sometimes for long
+		if rng.IntN(3) == 0 {
 			now = now.Add(time.Duration(rng.Int64N(int64(20*p.Interval) + 1)))
 		}
 		land(now)
@@ -112,7 +112,6 @@ func TestClockKeepsLaw2(t *testing.T) {
 	}
 }
 
-// The fastest pace applies, regardless of the number of changes.
 func TestAClockThatIsRefittedKeepsLaw2(t *testing.T) {
 	rate := algorithms.Rate{Count: 50, Per: time.Second}
 	for seed := range uint64(100) {
@@ -154,7 +153,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 		rate := algorithms.Rate{Count: count, Per: time.Duration(perMS) * time.Millisecond}
 		if rate.Validate() != nil || rate.PerSecond() > 10_000 || above > 10_000 || burst < 1 ||
 			burst > 1000 || lateMS < 0 || lateMS > 1000 {
-			return // not a valid rate
+			return
 		}
 		peak := 1 + float64(above)/1000
 		starts := driven(rand.New(rand.NewPCG(seed, 2)), New(rate, peak, burst), 300,
@@ -226,7 +225,7 @@ func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
 	for i := range 200 {
 		before := now
 		now = max(now, p.Next(&c))
-		if i == 100 { // it stalls
+		if i == 100 {
 			now = now.Add(500 * time.Millisecond)
 		}
 		p.Take(&c, now, 1)
@@ -264,7 +263,6 @@ func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// Extreme policies cause no overflow.
 func TestClockExtremes(t *testing.T) {
 	for _, p := range []policy.Policy{
 		{Rule: policy.Rule{Outflow: algorithms.Rate{Count: 1, Per: 366 * 24 * time.Hour},
@@ -314,7 +312,6 @@ func TestClockLosesNoFraction(t *testing.T) {
 	}
 }
 
-// An undone start restores the clock.
 func TestASlotThatIsGivenBackIsFree(t *testing.T) {
 	p := New(algorithms.Rate{Count: 10, Per: time.Second}, policy.DefaultPeak, 1)
 	var c Clock

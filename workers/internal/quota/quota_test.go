@@ -17,7 +17,7 @@ import (
 
 type arrival struct {
 	at    time.Duration
-	units map[string]int64 // by limit
+	units map[string]int64
 }
 
 // wall is the windows' clock when a process's own shows 0.
@@ -25,14 +25,12 @@ var wall = time.Date(2026, 3, 28, 23, 59, 0, 0, time.UTC)
 
 func at(t time.Duration) quota.Now { return quota.Now{Own: t, Wall: wall.Add(t)} }
 
-// reading is an owner's knowledge of the windows' clock.
 type reading struct{ off, by time.Duration }
 
 func (r reading) at(t time.Duration) quota.Now {
 	return quota.Now{Own: t, Wall: wall.Add(t + r.by), Off: r.off}
 }
 
-// drawReading mostly draws one that is exact to a few milliseconds.
 func drawReading(rng *rand.Rand) reading {
 	off := 1 + rand64(rng, []time.Duration{2, 2, 100}[rng.IntN(3)]*time.Millisecond)
 	return reading{off, rand64(rng, 2*off) - off}
@@ -43,7 +41,7 @@ func overfull(p policy.Policy, all []arrival) string {
 	slices.SortFunc(all, func(a, b arrival) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {
 		w := time.Duration(l.Window)
-		before := wall.Truncate(max(w, 1)).Sub(wall) // the start of a window
+		before := wall.Truncate(max(w, 1)).Sub(wall)
 		perWindow := map[time.Duration]int64{}
 		first, held := 0, int64(0)
 		owed := 0.0 // of a token bucket, as of the previous arrival
@@ -120,7 +118,7 @@ func drawn(rng *rand.Rand) policy.Policy {
 			l.Rule = policy.Rule{Algorithm: policy.SlidingCounter, Window: window}
 		}
 		if l.Algorithm == policy.FixedWindow && rng.IntN(2) == 0 {
-			l.Window, l.Zone = policy.Duration(24*time.Hour), "Europe/London" // 23 hours long
+			l.Window, l.Zone = policy.Duration(24*time.Hour), "Europe/London"
 		}
 		if l.Window != 0 {
 			l.Limit = 8 + rng.Int64N(100)
@@ -203,7 +201,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 				u := running[i]
 				running = slices.Delete(running, i, i+1)
 				switch est := u.cost.Named["tokens"]; {
-				case u.charge == nil: // by another owner
+				case u.charge == nil:
 				case u.of < 0:
 					l.Return(set, u.charge, clock.at(now))
 				case est <= 1 || rng.IntN(2) == 0:
@@ -226,7 +224,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 				text := l.Encode(set, clock.at(now))
 				clock = drawReading(rng)
 				set, running = l.Decode(text, l.Names(), clock.at(now)), nil
-			case 2: // a crash
+			case 2:
 				clock = drawReading(rng)
 				units := maps.Clone(since)
 				for _, cost := range []string{"", "tokens"} {
@@ -317,13 +315,12 @@ func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 	})
 }
 
-// Possible starts before a crash count in the window that may have begun by then.
 func TestACrashCountsByTheLatestPossibleClock(t *testing.T) {
 	l := quota.New(policy.Policy{Name: "p", Limits: policy.Limits{{Rule: policy.Rule{
 		Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)}}},
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100}}.WithDefaults())
 	clock := reading{off: 80 * time.Millisecond, by: -60 * time.Millisecond}
-	to := time.Minute + 100*time.Millisecond // behind the guard
+	to := time.Minute + 100*time.Millisecond
 	set := l.Crashed(nil, clock.at(time.Second), clock.at(to), 0, quota.Units{"": 4})
 	l.Left(set, at(to+time.Second), func(_ string, left, _ int64) {
 		if left != 6 {
@@ -389,7 +386,6 @@ func TestStatesOfRemovedLimitsAreSkipped(t *testing.T) {
 	}
 }
 
-// The reported remainder may start, and no more.
 func TestTheRemainderMayStart(t *testing.T) {
 	at := quota.Now{Own: time.Hour, Wall: time.Date(2030, 1, 1, 12, 0, 1, 0, time.UTC)}
 	minute := policy.Duration(time.Minute)

@@ -32,7 +32,7 @@ func TestAShadowLimitReportsItsDelay(t *testing.T) {
 		now := at(time.Duration(i) * 500 * time.Millisecond)
 		trial, delays = c.Start(trial, now, quota.Cost{Job: 1})
 		least := time.Duration(i) * 500 * time.Millisecond
-		most := least + time.Duration(i)*time.Duration(p.WindowMargin) // which each of them costs
+		most := least + time.Duration(i)*time.Duration(p.WindowMargin)
 		if by := delays["pace"]; by < least || by > most {
 			t.Errorf("start %d would have been delayed by %v, want %v", i, by, least)
 		}

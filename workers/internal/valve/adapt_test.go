@@ -25,7 +25,7 @@ func adapting(outflow string) policy.Policy {
 // after a latency.
 type target struct {
 	limit  func(at time.Duration) int
-	within []pace.Instant // that it served in the last second
+	within []pace.Instant
 }
 
 func (t *target) serves(now pace.Instant) bool {
@@ -39,7 +39,6 @@ func (t *target) serves(now pace.Instant) bool {
 	return true
 }
 
-// calls runs a valve with a backlog against a target, and reports each call.
 func (b *valveBench) calls(t *target, latency, until time.Duration,
 	each func(at time.Duration, served bool)) {
 	type answer struct {
@@ -147,7 +146,6 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 	}
 }
 
-// No window exceeds the outflow's peak, however often the rate changes (law 2).
 func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -213,7 +211,6 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	}
 }
 
-// Exactly, and after a crash as of the last checkpoint.
 func TestALearntLimitIsHandedOver(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		b := newValveBench(t, adapting("10/s"))
@@ -258,7 +255,6 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 	}
 }
 
-// The bucket is dropped once its rate is the outflow again.
 func TestALearntLimitIsForgottenWithItsBucket(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	b.arrive("a")

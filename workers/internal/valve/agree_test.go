@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// drawnLimits draws limits, per bucket or of all, some with named costs.
 func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 	for i := range 1 + rng.IntN(3) {
 		most, window := 20+rng.Int64N(80), policy.Duration(2+rng.IntN(9))*policy.Duration(second)
@@ -47,12 +46,12 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 			p.Outflow = algorithms.Rate{}
 		}
 		b := newValveBench(t, p)
-		b.start() // no starts yet
+		b.start()
 		for range 12 {
 			b.arrive("a", tokens(1+rng.Int64N(20)))
 		}
 		var told pace.Instant
-		var of uint64 // the job of the hold
+		var of uint64
 		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queued() > 0 {
 			bucket := b.p.buckets["a"]
 			by, until := b.v.held(bucket, b.now)

@@ -11,14 +11,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// asked answers questions about one partition, without a core.
 type asked struct {
 	*valveBench
 	qs      Questions
 	answers []job.Answer
 }
 
-// crowded owns a partition with a job for each of n keys.
 func crowded(t *testing.T, p policy.Policy, keys int) *asked {
 	a := &asked{valveBench: newValveBench(t, p)}
 	for i := range keys {
@@ -37,7 +35,6 @@ func (a *asked) arriveMany(key string, n int) {
 	}
 }
 
-// ponder works on the questions for a turn that takes no time.
 func (a *asked) ponder() { a.qs.Ponder(func() pace.Instant { return a.now }) }
 
 // turns answers the questions in pieces of 50 µs, performs actions in between, and returns the
@@ -66,7 +63,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	const keys = 40_000
 	for name, c := range map[string]struct {
 		ask   func(a *asked)
-		least int // turns
+		least int
 		check func(a *asked)
 	}{
 		"a list": {func(a *asked) {
@@ -117,7 +114,6 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// A purge of many jobs drops some per iteration, and no later ones.
 func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	const jobs = 10_000
@@ -244,7 +240,7 @@ func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
 func TestPendingQuestionsAreBounded(t *testing.T) {
 	a := crowded(t, leaky("api", "10/s"), 1)
 	for range mostQuestions {
-		a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1000}}) // has not arrived
+		a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1000}})
 	}
 	a.ask(job.Question{Op: job.OpBuckets, Limit: 1})
 	if len(a.answers) != 1 || a.answers[0].Error == "" {

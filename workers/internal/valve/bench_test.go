@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// BenchmarkValve measures the valve's part of a job: arrival, start, outcome, confirmation.
 func BenchmarkValve(b *testing.B) {
 	for _, keys := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
@@ -47,7 +46,6 @@ func BenchmarkValve(b *testing.B) {
 	}
 }
 
-// questionBench is a valve with buckets that share one rate.
 func questionBench(b *testing.B, buckets int) *valveBench {
 	vb := newValveBench(&testing.T{}, total("1000/s"))
 	for i := range buckets {
@@ -84,8 +82,6 @@ func (s *stalls) report(b *testing.B) {
 	b.ReportMetric(float64(s.bestLongest.Microseconds()), "µs-longest")
 }
 
-// BenchmarkList measures a list of 500 buckets under an outflow_total, with the forecast, and its
-// longest piece.
 func BenchmarkList(b *testing.B) {
 	for _, buckets := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
@@ -104,7 +100,6 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkExpect measures one expected start under an outflow_total, with a forecast.
 func BenchmarkExpect(b *testing.B) {
 	for _, buckets := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {

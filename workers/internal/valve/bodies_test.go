@@ -13,7 +13,6 @@ func bodyOf(bytes int) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.Size, a.Lean, a.Body = bytes, true, nil }
 }
 
-// load answers the requested bodies, and returns their number.
 func (b *valveBench) load() (n int) {
 	fetches := b.out.Fetches
 	b.out.Fetches = nil
@@ -24,7 +23,6 @@ func (b *valveBench) load() (n int) {
 	return len(fetches)
 }
 
-// bodies sums the large bodies that are held or requested.
 func (b *valveBench) bodies() (bytes int64) {
 	for _, j := range b.p.jobs {
 		if j.stage == stageWaiting && (j.fetching || j.Size > leanSize && j.Body != nil) {
@@ -118,7 +116,7 @@ func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 			b.arrive(fmt.Sprintf("hangs%d", i), bodyOf(1<<20))
 		}
 	}
-	for range 1000 { // until no more of them get a worker
+	for range 1000 {
 		b.load()
 		b.start()
 		b.now = b.now.Add(ms)

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// down ends a run whose target cannot be reached.
 func (b *valveBench) down(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeFailed, Unavailable: true,
 		Error: "connection refused"})
@@ -27,7 +26,6 @@ func (b *valveBench) record() {
 	b.out.Saves = nil
 }
 
-// attempts sums the attempts of all held jobs.
 func (b *valveBench) attempts() (n int) {
 	for _, j := range b.p.jobs {
 		n += j.Attempts
@@ -107,7 +105,6 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 	}
 }
 
-// Runs that began before a breaker opened count no attempts, and return to their place.
 func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	b := newValveBench(t, policy.Policy{Name: "door",
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 10,
@@ -200,7 +197,6 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	}
 }
 
-// Every outcome but one shows that the target is up, or was not asked.
 func TestClosingABreaker(t *testing.T) {
 	for kind, want := range map[record.OutcomeKind]int{
 		record.OutcomeDone: 0, record.OutcomePermanent: 0, record.OutcomeThrottled: 0,
@@ -254,7 +250,6 @@ func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 	}
 }
 
-// Law 5: a target that is down for one key does not affect others.
 func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 100 {
@@ -279,7 +274,6 @@ func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	}
 }
 
-// Enough buckets in a row open the breaker of all, unless one succeeds in between.
 func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	for name, up := range map[string]bool{"in a row": false, "with others in between": true} {
 		b := newValveBench(t, leaky("api", "10/s"))
@@ -304,7 +298,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	for range 3 {
 		b.arrive("up")
 	}
-	b.until(second, func(Run) {}) // long jobs
+	b.until(second, func(Run) {})
 	for i := range 10 * mostSuspectBuckets {
 		b.arrive(fmt.Sprint("down-", i%mostSuspectBuckets))
 	}
@@ -352,7 +346,6 @@ func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A new owner continues to probe, and counts no attempts.
 func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)

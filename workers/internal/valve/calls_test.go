@@ -28,7 +28,6 @@ func newCalling(t *testing.T, p policy.Policy) *calling {
 	return c
 }
 
-// ask asks for a call that waits for at most ten seconds.
 func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Question{}, now) }
 
 func (c *calling) askOf(id string, q job.Question, now pace.Instant) {
@@ -89,7 +88,6 @@ func TestNoWorkerIsSoughtForCalls(t *testing.T) {
 	}
 }
 
-// Its final check may end while the partition is being handed over.
 func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	now := origin
 	c := newCalling(t, leaky("api", "10/s").WithDefaults())
@@ -104,7 +102,6 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	}
 }
 
-// The report counts once, when the check is known.
 func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 	for _, status := range []string{job.CallDone, job.CallReturned, job.CallWithdrawn} {
 		for _, passes := range []bool{true, false} {
@@ -114,7 +111,7 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 			c.ask("x", now)
 			c.Advance(now, pace.Never)
 			run := c.out.Starts[0]
-			gate := func() (fence, at pace.Instant) { return now, now } // it is too late
+			gate := func() (fence, at pace.Instant) { return now, now }
 			if passes {
 				gate = atOnce(run)
 			}
@@ -133,7 +130,6 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 	}
 }
 
-// A caller of a paused bucket is refused at its next question.
 func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 1
@@ -159,7 +155,6 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	}
 }
 
-// at lets the valve act and passes final checks, and compares answers and starts.
 func (c *calling) at(now pace.Instant, want string) {
 	c.t.Helper()
 	for more := true; more; {
@@ -188,7 +183,6 @@ func (c *calling) at(now pace.Instant, want string) {
 
 const callsBegin = 1000 * milli
 
-// As for a remote worker; the first call needs one question.
 func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
 	c.ask("x", now)
@@ -204,7 +198,7 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.at(now+99*milli, "")
 	c.at(now+100*milli, "y go")
 	c.at(now+180*milli, "z offer")
-	c.at(now+200*milli, "") // its caller is gone
+	c.at(now+200*milli, "")
 	c.publish("a", 1, now+210*milli)
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
@@ -214,7 +208,6 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	}
 }
 
-// A call that is asked for again keeps its place by its age.
 func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
 	for _, id := range []string{"w", "x", "y"} {
@@ -269,7 +262,6 @@ func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 	}
 }
 
-// A new owner counts it from its next report.
 func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Concurrency, p.Timeout = 1, policy.Duration(3*time.Second)
@@ -282,7 +274,7 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 		t.Error(said)
 	}
 	c.at(now+5998*milli, "")
-	c.at(now+5999*milli, "y offer") // the lease is lost
+	c.at(now+5999*milli, "y offer")
 	c.ask("y", now+6000*milli)
 	c.at(now+6000*milli, "y go")
 	if said := c.tell("x", job.CallDone, now+6000*milli); said != job.TurnSettled {
@@ -299,7 +291,6 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	heir.at(now, "z waiting")
 }
 
-// A late older message does not refund a call; a return or another question does.
 func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(time.Second)
@@ -341,7 +332,6 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	}
 }
 
-// Its caller asks again, or returns it, also without a lease.
 func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 	for name, x := range map[string]struct {
 		after time.Duration
@@ -393,8 +383,8 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	fail(job.CallUnavailable, "1", "2", "3", "4", "5", "6")
 	down(false)
 	fail(job.CallUnreached, "a", "b", "c")
-	fail(job.CallFailed, "d")      // the target rejects it, so it is up
-	fail(job.CallUnavailable, "e") // it began without a lease
+	fail(job.CallFailed, "d") // the target rejects it, so it is up
+	fail(job.CallUnavailable, "e")
 	fail(job.CallUnavailable, "f", "g", "h", "i")
 	down(false)
 	fail(job.CallUnavailable, "j")
@@ -445,7 +435,6 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	}
 }
 
-// Jobs start in addition to any number of calls.
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
@@ -519,5 +508,5 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	c.tell("z", job.CallWithdrawn, now)
 	c.tell("x", job.CallDone, now)
 	c.at(now+milli, "job 1")
-	seen(0, 0, "2 1") // job 1 is being acknowledged
+	seen(0, 0, "2 1")
 }

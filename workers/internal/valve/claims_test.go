@@ -35,7 +35,6 @@ func (o *offering) publish(key job.Key, n int, now pace.Instant) {
 	}
 }
 
-// step lets the valve act, and returns offers, starts and refusals.
 func (o *offering) step(now pace.Instant) string {
 	o.Advance(now, pace.Never)
 	var given []uint64
@@ -70,7 +69,7 @@ func TestClaims(t *testing.T) {
 	now := 1000 * milli
 	o.publish("a", 3, now)
 	expect(now, "1 offers, gives [], refuses []")
-	expect(now, "0 offers, gives [], refuses []") // one is in progress
+	expect(now, "0 offers, gives [], refuses []")
 	o.claim("a", 0, now+40*milli)
 	expect(now, "0 offers, gives [1], refuses []")
 
@@ -105,7 +104,6 @@ func TestClaims(t *testing.T) {
 	expect(now+460*milli, "1 offers, gives [], refuses []")
 }
 
-// A bucket with many running jobs does not get a worker promised to another.
 func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	o := newOffering(leaky("api", "1000/s"))
 	now := 1000 * milli

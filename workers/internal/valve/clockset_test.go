@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// setClock sets JetStream's clock.
 func (b *valveBench) setClock(to func(time.Time) time.Time) {
 	b.v.wall = func(now pace.Instant) (time.Time, time.Duration) {
 		at, off := wallOfTests(now)

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// They start at their dates in order, and are listed, dropped and expired like near ones.
 func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b := shallow(t, leaky("api", "100/s"))
 	const jobs = 3 * mostRipe
@@ -148,7 +147,6 @@ func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
 	}
 }
 
-// Also with as many near jobs as are read ahead.
 func TestNearJobsWaitForEarlierDeepJobs(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	var order []uint64

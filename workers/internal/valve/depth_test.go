@@ -33,7 +33,6 @@ func (b *valveBench) text() {
 	b.out.Fetches = nil
 }
 
-// counts checks all counts of waiting jobs.
 func (b *valveBench) counts() {
 	b.t.Helper()
 	held, deep, near := 0, 0, bucketBytes*int64(b.p.list.Len())
@@ -88,7 +87,6 @@ func (b *valveBench) counts() {
 	}
 }
 
-// By priority, then arrival, each with its text; ended jobs free their memory.
 func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	b := shallow(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Workers = 3 }))
 	r := rand.New(rand.NewPCG(1, 2))
@@ -136,7 +134,6 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	}
 }
 
-// Their forecasts and starts are the same as with enough memory.
 func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 	p := costly(policy.KeyGlobal, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
 		Refill: leaky("", "50/s").Outflow})
@@ -180,7 +177,6 @@ func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 	}
 }
 
-// Its state, its expected start, and its cancellation.
 func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b := shallow(t, leaky("api", "10/s"))
 	b.arrive("k")
@@ -244,7 +240,6 @@ func TestAJobThatIsDeepExpires(t *testing.T) {
 	b.counts()
 }
 
-// The expired jobs must not fill the memory.
 func TestManyThatExpireAtOnceDoSoInPortions(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for range 3 * mostLapsing {
@@ -264,7 +259,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	}
 	b.p.last = 9
 	b.p.Reopen(2)
-	for _, seq := range []uint64{4, 6, 7, 9, 9} { // the head and its successor are missing
+	for _, seq := range []uint64{4, 6, 7, 9, 9} {
 		b.deliver(seq, "k")
 	}
 	b.stored[8] = b.wall().Add(time.Second) // another job: its stream was restored
@@ -298,7 +293,6 @@ func TestJobsWithStateStayNear(t *testing.T) {
 	}
 }
 
-// Half of it is for near jobs.
 func TestMemoryIsABudget(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))
 	b.v.memory.most = 400_000
@@ -333,7 +327,6 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	b.counts()
 }
 
-// Except for jobs that start soon; others get their body back in time.
 func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	b.start()

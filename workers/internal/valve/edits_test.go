@@ -30,7 +30,6 @@ func (b *valveBench) order(within time.Duration) string {
 	return fmt.Sprint(seqs)
 }
 
-// notBefore delays a job.
 func notBefore(d time.Duration) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.NotBefore = originWall.Add(d) }
 }
@@ -64,14 +63,13 @@ func fillEdited(b *valveBench) {
 
 const editedOrder = "[8 9 7 1 3 4 6 10 2]"
 
-// In order and deadline, within the bucket's rate; near or deep.
 func TestWaitingJobsAreEdited(t *testing.T) {
 	for _, memory := range []int64{0, 1} {
 		b := edited(t, memory)
 		if got := b.order(30 * second); got != editedOrder || b.reasons() != "[deadline]" {
 			t.Errorf("memory %d: they started as %s, and %s", memory, got, b.reasons())
 		}
-		if len(b.p.edits.jobs) != 1 { // the letter's
+		if len(b.p.edits.jobs) != 1 {
 			t.Errorf("what was changed of jobs that ended is known: %v", b.p.edits.jobs)
 		}
 	}
@@ -90,7 +88,6 @@ func TestAnEditedJobObeysTheRate(t *testing.T) {
 	}
 }
 
-// They survive a handover, and a crash after a checkpoint, unless another job has the sequence.
 func TestEditsSurviveTheirOwner(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		from := edited(t, 0)
@@ -120,14 +117,13 @@ func TestAnEditOfAnotherJobOfItsSequenceDoesNothing(t *testing.T) {
 	from := edited(t, 0)
 	b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
 		Handover: record.Handover{Edits: from.p.edits.records()}})
-	b.at(time.Second) // when others are stored
+	b.at(time.Second)
 	fillEdited(b)
 	if got := b.order(30 * second); got != "[1 2 3 4 5 6 7 8 9]" {
 		t.Errorf("they started as %s", got)
 	}
 }
 
-// Also after a handover; the next backoff is whole.
 func TestABackoffIsCutShortOnce(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -166,7 +162,7 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	if !b.p.EditWaits() {
 		t.Error("nobody waits for a checkpoint")
 	}
-	b.p.Noted(true) // of an earlier one
+	b.p.Noted(true)
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint tells of what came after it")
 	}

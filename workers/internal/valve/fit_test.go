@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// begin lets jobs of a bucket run, ignoring the rate.
 func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	for range n {
 		j := b.arrive(fmt.Sprintf("k%d", b.seq))
@@ -20,7 +19,6 @@ func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	return jobs
 }
 
-// stored returns a record after encoding and decoding.
 func stored(t *testing.T, h record.Handover, most int) (read record.Handover, size int) {
 	t.Helper()
 	h.Fit(most)
@@ -32,7 +30,6 @@ func stored(t *testing.T, h record.Handover, most int) (read record.Handover, si
 	return r.Handover, len(data)
 }
 
-// Without a crash no job may run twice, however many run.
 func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 	for _, n := range []int{1, 60_000} {
 		b := newValveBench(t, leaky("api", "1000/s"))

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// deepest lists buckets, in as many pieces as it takes.
 func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total int) {
 	return b.list(job.ByDepth, offset, limit)
 }
@@ -25,7 +24,6 @@ func (b *valveBench) list(by string, offset, limit int) (states []job.BucketStat
 	return l.states, l.total
 }
 
-// crowd is a valve with many buckets of different weights, costs, depths and turns.
 func crowd(t *testing.T, buckets int) *valveBench {
 	b := newValveBench(t, total("1000/s"))
 	random := rand.New(rand.NewPCG(uint64(buckets), 1))
@@ -44,7 +42,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 // A forecast is later than a walk would be by at most a job of each other bucket.
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
-	b.until(second, b.done) // their turns must differ
+	b.until(second, b.done)
 	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != nil {
 		t.Fatal("something is told before there is a forecast")
 	}
@@ -92,7 +90,6 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	}
 }
 
-// Starts happen within 10 % of their forecasts.
 func TestAForecastComesTrue(t *testing.T) {
 	b := crowd(t, 2*mostExact)
 	for !b.p.foreseen(b.now) {
@@ -147,7 +144,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 			t.Errorf("%d: %+v, want %s", i, s, want)
 		}
 	}
-	for range 10 { // the forecast is used again
+	for range 10 {
 		if !b.p.foreseen(b.now.Add(forecastFor / 2)) {
 			t.Fatal("another forecast is made at once")
 		}
@@ -183,7 +180,7 @@ func TestTheForecastOfANewJob(t *testing.T) {
 	for i := range 21 {
 		b.arrive("a", func(a *job.Arrived) { a.Priority = i % 2 })
 	}
-	b.start() // the first of priority 1
+	b.start()
 	for priority, slots := range map[int]int64{0: 20, 1: 9, 2: 0} {
 		asking := job.Question{Key: "a", Priority: priority}
 		if at := b.p.tail(asking, b.now); at == nil || *at != 100*(slots+1) {

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// costly is a policy whose jobs take tokens of a limit, per bucket or of all.
 func costly(key string, rule policy.Rule) policy.Policy {
 	return policy.Policy{Name: "llm", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Outflow: leaky("", "100/s").Outflow, Capacity: 100_000},
@@ -89,7 +88,7 @@ func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 				t.Fatalf("%s %q: %v held by %s until %v", algorithm, key, starts, by,
 					until.Since(origin))
 			}
-			wait += second // it was asked then
+			wait += second
 			if !known || starts[0] < 25*second ||
 				starts[0]-wait > 300*ms || wait-starts[0] > 300*ms {
 				t.Errorf("%s %q: it starts at %v, told %v, %t", algorithm, key, starts, wait, known)

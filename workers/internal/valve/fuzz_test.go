@@ -20,7 +20,6 @@ var checkpointSeed = record.Encode(record.Checkpoint{V: record.Version, Owner: "
 		Done:    []uint64{3},
 	}})
 
-// Records round-trip, and other formats are refused.
 func FuzzRecords(f *testing.F) {
 	for _, seed := range []any{
 		record.Lease{V: record.Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1,
@@ -58,7 +57,6 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// For any checkpoint, its successor keeps the rate, and writes a readable record.
 func FuzzInheritance(f *testing.F) {
 	f.Add(checkpointSeed, true, uint32(0))
 	f.Add(checkpointSeed, false, uint32(1000))

@@ -31,7 +31,7 @@ func timedOut(t *testing.T) *valveBench {
 func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		said   record.Outcome
-		starts int // within ten minutes
+		starts int
 		acked  int
 		buried string
 	}{
@@ -66,7 +66,6 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	}
 }
 
-// A run that was given up and reports progress runs again, alone.
 func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 	b := timedOut(t)
 	goesOn := record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}
@@ -81,7 +80,6 @@ func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 	}
 }
 
-// After the next start, an outcome of the first run is ignored.
 func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
 	b := timedOut(t)
 	b.at(61 * second)

@@ -6,7 +6,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A run is known until its outcome, even if its job left the stream.
 func TestAnOutcomeIsHeardOnce(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Workers = 2

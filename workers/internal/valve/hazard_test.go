@@ -29,7 +29,6 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	}
 }
 
-// lean removes a delivery's body, which is read before the start.
 func lean(a *job.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
 
 // The job whose body is being read was removed. Later ones have no other reason to wait.

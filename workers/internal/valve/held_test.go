@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// What keeps a job and its bucket from starting, and until when.
 func TestHoldsOfAJob(t *testing.T) {
 	later := func(d time.Duration) func(*job.Arrived) {
 		return func(a *job.Arrived) { a.NotBefore = a.Stored.Add(d) }
@@ -20,7 +19,7 @@ func TestHoldsOfAJob(t *testing.T) {
 		policy  func(*policy.Policy)
 		prepare func(b *valveBench) *heldJob
 		want    string
-		until   time.Duration // from the origin
+		until   time.Duration
 	}{
 		"nothing": {prepare: func(b *valveBench) *heldJob {
 			return b.arrive("a")
@@ -173,7 +172,6 @@ func TestHoldsOfAJob(t *testing.T) {
 	}
 }
 
-// Also for a key without jobs so far.
 func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s"))
 	b.own()
@@ -189,7 +187,6 @@ func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	}
 }
 
-// A bucket reports its last error until a job succeeds.
 func TestABucketHasItsLastError(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")
@@ -204,12 +201,11 @@ func TestABucketHasItsLastError(t *testing.T) {
 	}
 }
 
-// At any rate, and after a handover.
 func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 	for _, c := range []struct {
 		rate  string
 		every time.Duration // between two jobs that arrive one by one, without a backlog
-		want  float64       // starts per second
+		want  float64
 		after []time.Duration
 	}{
 		{"1000/s", 0, 1000, []time.Duration{time.Second, 2 * second, 5 * second, 20 * second}},
@@ -240,7 +236,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 			}
 		}
 		if c.every > 0 {
-			continue // its clock is unknown
+			continue
 		}
 		before := b.p.bucketState("a", b.now).Rate
 		next := unownedValve(t,

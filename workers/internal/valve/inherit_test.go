@@ -85,7 +85,7 @@ func TestHandoverFitsAMessage(t *testing.T) {
 		bucket := b.p.bucket(key, b.now)
 		bucket.pace.Take(&bucket.clock, b.now.Add(-time.Duration(i)*ms), 1)
 	}
-	for i := range 60_000 { // running, and finished but not confirmed
+	for i := range 60_000 {
 		j := b.arrive(fmt.Sprintf("tenant.%06d", i))
 		b.v.detach(j)
 		if j.enter(stageRunning); i%2 == 0 {
@@ -197,14 +197,13 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 	}
 }
 
-// Jobs that run elsewhere hold concurrency even before they arrive.
 func TestInheritedRunsHoldConcurrency(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1
 	b := unownedValve(t, p).inheritFrom(Inheritance{
 		Owner: "old", Handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "old"}}},
 	})
-	b.deliver(1, "a") // was backing off
+	b.deliver(1, "a")
 	if runs := b.at(100 * ms).start(); len(runs) > 0 {
 		t.Fatalf("started %s while job 2 runs", b.seqs(runs))
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A cool-down continues at the next owner, with its count in a row.
 func TestACoolDownIsHandedOver(t *testing.T) {
 	p := leaky("api", "10/s")
 	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
@@ -104,7 +103,6 @@ func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 	}
 }
 
-// A job without reports starts again after its timeout, counted from its arrival or last progress.
 func TestAnInheritedRunTimesOut(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// total is a policy whose keys share one rate.
 func total(rate string) policy.Policy {
 	p := leaky("mail", rate)
 	p.OutflowTotal, p.Outflow = p.Outflow, p.OutflowTotal
@@ -55,7 +54,7 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	}
 	clear(counts)
 	for range 100 {
-		b.arrive("late") // it does not make up for missed turns
+		b.arrive("late")
 	}
 	starts = append(starts, b.until(5*time.Second, tally)...)
 	if got := counts["late"]; got < 14 || got > 18 {
@@ -66,7 +65,6 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	}
 }
 
-// Forecasts hold within 10 % or a second.
 func TestExpectedStarts(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"own rate": leaky("api", "20/s"),
 		"total": total("50/s")} {
@@ -112,7 +110,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			tail := b.arrive("a")
 			for range 3 {
-				b.arrive("a", cost(7)) // behind it
+				b.arrive("a", cost(7))
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *heldJob) int64 {
@@ -151,7 +149,6 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 	}
 }
 
-// Keys whose jobs cost more take fewer turns, by weight.
 func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	b := newValveBench(t, total("20/s"))
 	weight := int64(2)
@@ -160,7 +157,7 @@ func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	for range 20 {
 		b.arrive("costly", cost(12))
 		b.arrive("heavy", cost(3))
-		b.arrive("paused", cost(100)) // takes no turns
+		b.arrive("paused", cost(100))
 	}
 	told := map[uint64]time.Duration{}
 	for range 100 {
@@ -184,7 +181,6 @@ func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsAreCounted compares the counts of lanes with the queue after random operations.
 func TestSlotsAreCounted(t *testing.T) {
 	b := newValveBench(t, leaky("api", "50/s"))
 	random := rand.New(rand.NewPCG(1, 2))
@@ -219,7 +215,6 @@ func TestSlotsAreCounted(t *testing.T) {
 	}
 }
 
-// A due job has no forecast while no worker can run it.
 func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.p.expect(j.Seq, b.now)
@@ -384,7 +379,6 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	}
 }
 
-// TestCancelAndPurge drop waiting jobs only.
 func TestCancelAndPurge(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range 4 {
@@ -413,7 +407,6 @@ func TestCancelAndPurge(t *testing.T) {
 	}
 }
 
-// By the longest wait, near or deep; buckets with only running jobs come last.
 func TestOldestBuckets(t *testing.T) {
 	for name, b := range map[string]*valveBench{"near": newValveBench(t, leaky("api", "1/h")),
 		"deep": shallow(t, leaky("api", "1/h"))} {
@@ -425,7 +418,7 @@ func TestOldestBuckets(t *testing.T) {
 		for range 3 {
 			b.arrive("young", later)
 		}
-		b.at(7*second).v.Advance(b.now, b.now) // all are due, without workers
+		b.at(7*second).v.Advance(b.now, b.now)
 		old := b.p.buckets["old"]
 		if old.queued() != 1 || (len(old.ready) == 0) != (name == "deep") {
 			t.Fatalf("%s: %d of %d are near", name, len(old.ready), old.queued())

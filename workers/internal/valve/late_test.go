@@ -26,7 +26,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 		}},
 		"timers": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			for now := from; now < until; now += 7 * ms { // not within the tolerance
+			for now := from; now < until; now += 7 * ms {
 				b.at(now)
 				for _, r := range b.start() {
 					b.done(r)
@@ -148,7 +148,6 @@ func noted(b *valveBench) func(Run) {
 	}
 }
 
-// slowed adds a limit of 11 jobs per some seconds.
 func slowed(seconds int64) func(*policy.Policy) {
 	return func(p *policy.Policy) {
 		p.Limits = policy.Limits{{Name: "jobs", Rule: policy.Rule{
@@ -157,7 +156,6 @@ func slowed(seconds int64) func(*policy.Policy) {
 	}
 }
 
-// Lost time is reported for the last minute, and to sinks once.
 func TestLostTimeIsReportedOnce(t *testing.T) {
 	v := newValveBench(t, leaky("api", "10/s")).v
 	b := newBucket(nil, "k", v.base)
@@ -192,7 +190,6 @@ func TestLostTimeIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A bucket's state has its configured rate, also an override's, and the achieved one.
 func TestABucketReportsItsRate(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 2000 {
@@ -244,7 +241,6 @@ func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 	}
 }
 
-// By lost time, without operators' pauses.
 func TestLatestBuckets(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)

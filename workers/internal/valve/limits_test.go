@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// A job of cost 10 takes ten slots, also if other settings change meanwhile.
 func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
 	p := leaky("api", "1/s")
 	for name, change := range map[string]func(b *valveBench){
@@ -48,7 +47,6 @@ func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
 	}
 }
 
-// A faster rate shortens the wait in proportion: it is in slots.
 func TestFasterRateReachesWaitingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/m"))
 	b.arrive("a", cost(10))
@@ -105,7 +103,7 @@ func TestLiveChangesOfConcurrencyAndWorkers(t *testing.T) {
 		}
 	}
 	change(0, 16)
-	if n := step(); n != 12 { // three quarters of the workers for one bucket
+	if n := step(); n != 12 {
 		t.Errorf("%d run, want 12", n)
 	}
 }
@@ -128,7 +126,6 @@ func TestNoClumpAfterAChange(t *testing.T) {
 	}
 }
 
-// However deep one bucket's backlog with a hanging target, others find a worker.
 func TestNoBucketTakesAllWorkers(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -194,7 +191,7 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 			b.v.SetOverride("a", policy.Override{Burst: &c.override.Burst}, b.now)
 			b.arrive("a")
 			b.arrive("a")
-			b.v.Resume(b.now) // as after an uncertain lease
+			b.v.Resume(b.now)
 			b.done(b.start()[0])
 			starts := c.change(b).until(5*second, b.done)
 			if len(starts) != 1 || starts[0] < 990*ms || starts[0] > 1010*ms {
@@ -204,7 +201,6 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// A policy's peak, and an override's, apply from the start and after a change.
 func TestPeaksReachTheClocks(t *testing.T) {
 	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: second} }
 	p := total("100/s")

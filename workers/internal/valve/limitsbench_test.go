@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// limitsBench is a policy with 100,000 keys, with an outflow or three limits.
 type limitsBench struct {
 	v    *Valve
 	part *Part
@@ -82,7 +81,6 @@ func (l *limitsBench) pass(body []byte) {
 	}
 }
 
-// record returns its record for a successor.
 func (l *limitsBench) record() []byte {
 	h := l.part.Handover(l.now, 0)
 	h.Fit(1 << 30)

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// TestMain checks that the shared zero state was not written to.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if !reflect.ValueOf(nothingNear).Elem().IsZero() {

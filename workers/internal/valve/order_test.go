@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A last check considers all returned jobs of its bucket, not only its predecessor.
 func TestReturnedJobsKeepTheirOrder(t *testing.T) {
 	b := newValveBench(t, leaky("api", "2000/s"))
 	b.arrive("a")

@@ -18,13 +18,11 @@ func stepped(p policy.Policy, step time.Duration) policy.Policy {
 	return p
 }
 
-// starts returns the sequences of jobs started until an instant, in order.
 func (b *valveBench) starts(end time.Duration) (order []uint64) {
 	b.until(end, func(r Run) { order = append(order, r.Seq); b.done(r) })
 	return order
 }
 
-// A job that arrived earlier by the steps goes first.
 func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "1/m"), 10*second))
 	b.done(func() Run { b.arrive("a"); return b.start()[0] }())
@@ -47,7 +45,6 @@ func TestAPriorityStepIsWorthWaiting(t *testing.T) {
 	}
 }
 
-// A job starts after as many steps as its priority is lower, whichever others arrive.
 func TestPrioritiesStarveNobody(t *testing.T) {
 	for _, step := range []time.Duration{0, 3 * second} {
 		b := newValveBench(t, stepped(leaky("api", "10/s"), step))
@@ -133,7 +130,6 @@ func compareRanks(a, b rank) int {
 	return 1
 }
 
-// Also for jobs that are looked up later.
 func TestArrivalsNeverStepBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var a arrivals
@@ -162,7 +158,6 @@ func TestArrivalsNeverStepBack(t *testing.T) {
 	}
 }
 
-// Near, deep and changed jobs start in the former owner's order.
 func TestANewOwnerOrdersAlike(t *testing.T) {
 	p := stepped(leaky("api", "100/s"), 300*ms)
 	for _, memory := range [][2]int64{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
@@ -286,7 +281,6 @@ func TestEarlierFinalChecksGoFirst(t *testing.T) {
 	}
 }
 
-// Never too many, and too few only by arrivals within a sixteenth of the time.
 func TestPositionsByRankAreEstimates(t *testing.T) {
 	b := newValveBench(t, stepped(leaky("api", "50/s"), 3*second))
 	random := rand.New(rand.NewPCG(5, 6))

@@ -141,7 +141,6 @@ func TestSnoozedJobsStartLater(t *testing.T) {
 	}
 }
 
-// TestASnoozeCountsNoAttemptInAHandover while its record is being written.
 func TestASnoozeCountsNoAttemptInAHandover(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.arrive("a")
@@ -193,7 +192,6 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
-// nextStart returns the time until the next start.
 func nextStart(b *valveBench) time.Duration {
 	at := b.v.Wake(true)
 	gap := at.Since(b.now)
@@ -221,7 +219,6 @@ func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 	}
 }
 
-// The job whose answer reports the exhausted limit is done.
 func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry = policy.Retry{MaxCooldown: policy.Duration(5 * second)}

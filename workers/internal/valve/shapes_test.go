@@ -21,7 +21,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 		b.Run(shape.name, func(b *testing.B) {
 			v := newValveBench(b, leaky("api", "1/m"))
 			v.v.memory.most = 512 << 20
-			v.start() // otherwise the valve is closed
+			v.start()
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)

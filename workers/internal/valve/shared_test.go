@@ -23,7 +23,6 @@ func newSharing(t *testing.T, names ...string) *sharing {
 	return newSharingBeside(t, nil, names...)
 }
 
-// newSharingBeside adds separate limits to the policies.
 func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing {
 	account := policy.Limit{Name: "account", Key: policy.KeyGlobal, Cost: "tokens",
 		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 10,
@@ -58,7 +57,6 @@ func (s *sharing) at(d time.Duration) {
 	}
 }
 
-// until lists what starts until an instant, as "mail/a@0s".
 func (s *sharing) until(end time.Duration) string {
 	var all []string
 	for {
@@ -90,7 +88,6 @@ func (s *sharing) until(end time.Duration) string {
 	}
 }
 
-// Policies take turns by their weight, regardless of their number of keys.
 func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -117,7 +114,6 @@ func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	}
 }
 
-// Also if the balance is less than any job takes.
 func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -134,7 +130,6 @@ func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
 	}
 }
 
-// A policy's lead is dropped when no job waits.
 func TestALeaderOfALineStartsOver(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
@@ -231,7 +226,6 @@ func TestNothingStartsUnderASharedLimitForLongWithoutACheckpoint(t *testing.T) {
 	}
 }
 
-// keyed is a limit of each key that never delays.
 var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy.Rule{
 	Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(10 * time.Second)}}}
 
@@ -253,7 +247,6 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	}
 }
 
-// Also for a checkpoint that another policy's start requires.
 func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)

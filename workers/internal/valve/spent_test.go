@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// comesBack lets a job's last check fail.
 func (b *valveBench) comesBack(r Run) {
 	if _, passed := r.Decide(func() (fence, now pace.Instant) { return 0, 0 }, nil); passed {
 		b.t.Fatalf("job %d passed a fence of long ago", r.Seq)
@@ -32,7 +31,6 @@ func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	}
 }
 
-// unhurried is a policy with many simultaneous starts.
 func unhurried(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "10/s")
@@ -40,7 +38,6 @@ func unhurried(t *testing.T) *valveBench {
 	return newValveBench(t, p)
 }
 
-// decideAt makes a run's last check at an instant.
 func (r *Run) decideAt(at pace.Instant) (passed bool) {
 	_, passed = r.Decide(func() (fence, now pace.Instant) { return pace.Never, at }, nil)
 	return passed
@@ -125,7 +122,7 @@ func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	}
 	b.end(runs[1], record.Outcome{Kind: record.OutcomeDone})
 	b.at(3 * second).out.Starts = nil
-	b.start() // the returned one
+	b.start()
 
 	b.at(4 * second)
 	b.arrive("a", priority(1))
@@ -146,7 +143,7 @@ func TestALateBucketUsesItsBurst(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(second, b.done)
-	b.at(3 * second) // the machine stood still
+	b.at(3 * second)
 	starts := b.until(4*second, b.done)
 	if len(starts) < 6 || starts[4] != 3*second || starts[5] == 3*second {
 		t.Errorf("started at %v, want 5 at once", starts)
@@ -168,7 +165,6 @@ func TestANewRateIsNoBurst(t *testing.T) {
 	}
 }
 
-// The policy's or a key's pause.
 func TestAPauseEarnsNoBurst(t *testing.T) {
 	for name, pause := range map[string]func(b *valveBench, paused bool){
 		"of the policy": func(b *valveBench, paused bool) {
@@ -194,7 +190,6 @@ func TestAPauseEarnsNoBurst(t *testing.T) {
 	}
 }
 
-// Its slot was missing, the lease was over, or an earlier job was returned.
 func TestReturnedJobsHaveAReason(t *testing.T) {
 	b := unhurried(t)
 	for range 4 {

@@ -212,7 +212,6 @@ func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 	}
 }
 
-// daily is a policy with a daily limit, per key or of all.
 func daily(limit int64, key string) policy.Policy {
 	return policy.Policy{Name: "api", Workers: 1000, Rule: policy.Rule{
 		Algorithm: policy.LeakingBucket, Capacity: 100_000}, Limits: policy.Limits{{Name: "daily",
@@ -232,7 +231,6 @@ func (b *valveBench) soon(noted func(Run)) int {
 	return len(b.until(b.now.Since(origin)+300*ms, func(r Run) { b.done(r); noted(r) }))
 }
 
-// A successor uses only the budget that a crashed owner recorded, also for named costs.
 func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
 		for _, cost := range []string{"", "tokens"} {
@@ -352,13 +350,13 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	b.noted()
 	b.v.Change(daily(160, "").WithDefaults(), false, b.now)
 	b.p.gathered()
-	b.p.Noted(false) // or it was
+	b.p.Noted(false)
 	b.v.Change(large.WithDefaults(), false, b.now)
 	if n := b.soon(none); n != 10 {
 		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
 	}
 	b.noted()
-	b.p.gathered() // without the next starts
+	b.p.gathered()
 	if n := b.soon(none); n != 100 {
 		t.Errorf("%d start once all is told, want 100", n)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// An owner with a broken backlog keeps its finished jobs until all stored ones have arrived.
 func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.arrive("a")
@@ -19,7 +18,7 @@ func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
 	b.at(500 * ms)
 	b.p.Confirmed(1, b.now)
 	b.at(2 * second)
-	b.deliver(1, "a") // by a consumer that lags
+	b.deliver(1, "a")
 	if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 2 {
 		t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.Acks)
 	}

@@ -20,10 +20,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type scene struct {
 	name     string
 	policy   policy.Policy
-	takes    time.Duration // that a job runs
+	takes    time.Duration
 	length   time.Duration
 	arrivals []arrival
-	outcome  func(r Run) record.Outcome // nil: done
+	outcome  func(r Run) record.Outcome
 }
 
 type arrival struct {
@@ -61,7 +61,7 @@ var scenes = []scene{
 		policy:   with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 3 }),
 		arrivals: []arrival{{at: 0, key: "a", n: 12}},
 		outcome: func(r Run) record.Outcome {
-			if r.Seq == 5 && r.Due < origin.Add(second) { // its first run
+			if r.Seq == 5 && r.Due < origin.Add(second) {
 				return record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Second}
 			}
 			return record.Outcome{Kind: record.OutcomeDone}
@@ -76,7 +76,6 @@ var scenes = []scene{
 
 const cell = 100 * time.Millisecond
 
-// play runs a scene and counts each key's arrivals and starts by cells of time.
 func (s scene) play(t *testing.T) (keys []string, came, began map[string][]int) {
 	b := newValveBench(t, s.policy)
 	came, began = map[string][]int{}, map[string][]int{}
@@ -172,7 +171,7 @@ func TestValveTimeline(t *testing.T) {
 	type row struct {
 		at   time.Duration
 		key  string
-		want time.Duration // of the start
+		want time.Duration
 	}
 	for name, c := range map[string]struct {
 		policy policy.Policy

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// account is a policy whose keys share 10 tokens in any ten seconds.
 func account() policy.Policy {
 	return policy.Policy{Name: "api", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Capacity: 100_000}, Limits: policy.Limits{
@@ -69,7 +68,6 @@ func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// No bucket goes first while all wait for a checkpoint.
 func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	p := account()
 	p.Limits = p.Limits[1:]
@@ -208,7 +206,6 @@ func TestUsedCostsOfALimitForAllKeysAreSettled(t *testing.T) {
 	}
 }
 
-// told formats the balances of limits.
 func told(all []job.LimitLeft) string {
 	var words []string
 	for _, l := range all {

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Missed turns are not made up at others' expense, and do not delay new keys.
 func TestAHeldBucketMissesItsTurns(t *testing.T) {
 	slow := leaky("", "1/s").Outflow
 	for name, c := range map[string]struct {
@@ -63,7 +62,6 @@ func TestAHeldBucketMissesItsTurns(t *testing.T) {
 	}
 }
 
-// A new bucket goes behind those that have waited longer, however few turns it took before.
 func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
 	for range 5 {

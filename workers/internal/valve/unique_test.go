@@ -14,7 +14,6 @@ func unique(value string) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.Header = map[string][]string{job.HeaderUnique: {value}} }
 }
 
-// cancelled lists the jobs that were cancelled, and why.
 func (b *valveBench) cancelled() (all string) {
 	for _, c := range b.out.Cancelled {
 		all += fmt.Sprintf("%d: %s. ", c.Seq, c.Reason)
@@ -22,10 +21,9 @@ func (b *valveBench) cancelled() (all string) {
 	return all
 }
 
-// TestAtMostOneJobOfANameWaits in a bucket, even when all jobs but the first are deep.
 func TestAtMostOneJobOfANameWaits(t *testing.T) {
 	for name, c := range map[string]struct {
-		headers   []string // in the order of arrival
+		headers   []string
 		cancelled string
 		starts    string
 	}{
@@ -44,7 +42,7 @@ func TestAtMostOneJobOfANameWaits(t *testing.T) {
 				for _, value := range c.headers {
 					b.arrive("a", unique(value))
 				}
-				b.arrive("b", unique("x")) // another bucket
+				b.arrive("b", unique("x"))
 				var seqs []uint64
 				for range 10 { // deep jobs are read before they start
 					b.text()

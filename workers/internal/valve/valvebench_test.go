@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// aLease is the drainers' lease.
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
 // origin is the instant at which the valves and cores of tests begin.
@@ -28,7 +27,7 @@ type valveBench struct {
 	now pace.Instant
 	seq uint64
 
-	stored map[uint64]time.Time // when jobs were, by sequence
+	stored map[uint64]time.Time
 }
 
 func newValveBench(t testing.TB, p policy.Policy) *valveBench {
@@ -58,10 +57,8 @@ func (b *valveBench) own() *Part {
 	return b.p
 }
 
-// wall is the wall clock at now.
 func (b *valveBench) wall() time.Time { return originWall.Add(b.now.Since(origin)) }
 
-// at moves the clock to an instant after the origin.
 func (b *valveBench) at(d time.Duration) *valveBench {
 	b.now = origin.Add(d)
 	return b
@@ -72,7 +69,6 @@ func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *heldJob {
 	return b.deliver(b.seq, key, change...)
 }
 
-// deliver delivers a job, or redelivers it.
 func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *heldJob {
 	if b.stored[seq].IsZero() {
 		b.stored[seq] = b.wall()
@@ -95,7 +91,6 @@ func atOnce(r Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
 
-// start lets the valve act; its starts pass the last check.
 func (b *valveBench) start() []Run {
 	b.v.Advance(b.now, pace.Never)
 	runs := append([]Run(nil), b.out.Starts...)
@@ -108,7 +103,6 @@ func (b *valveBench) start() []Run {
 	return runs
 }
 
-// until starts jobs as soon as possible up to an instant, and returns the starts' times.
 func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Duration) {
 	for {
 		runs := b.start()

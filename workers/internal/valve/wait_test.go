@@ -18,7 +18,7 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	b := newValveBench(t, p)
 	b.arrive("a")
 	run := b.start()[0]
-	b.at(time.Minute) // until its rate of starts is dropped
+	b.at(time.Minute)
 	b.p.restart(b.now)
 	b.v.Advance(b.now, pace.Never)
 	b.seq = 0
@@ -41,7 +41,6 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	}
 }
 
-// Also together with other changes.
 func TestAFasterRateEndsASlowWait(t *testing.T) {
 	slow, fast := leaky("", "1/d").Outflow, leaky("", "10/s").Outflow
 	said := func(o policy.Override) func(*valveBench) {
@@ -94,7 +93,6 @@ func TestAFasterRateEndsASlowWait(t *testing.T) {
 	}
 }
 
-// Without a burst, and with the rate's wait.
 func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	for rate, want := range map[string]time.Duration{"10/s": 3 * second, "1/m": time.Minute} {
 		p := leaky("api", rate)
@@ -123,7 +121,6 @@ func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 	}
 }
 
-// Only the rate holds the probe back, not the old target's schedule.
 func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Retry.Backoff, p.Retry.MaxBackoff = policy.Duration(time.Minute), policy.Duration(time.Minute)

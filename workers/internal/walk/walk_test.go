@@ -10,7 +10,6 @@ type item struct{ number, place int }
 
 func (i *item) Place() *int { return &i.place }
 
-// A walk visits items that stay exactly once, during random changes and other walks.
 func TestAWalkVisitsEachItemOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 300 {
@@ -25,7 +24,7 @@ func TestAWalkVisitsEachItemOnce(t *testing.T) {
 		}
 		type seen struct {
 			w     *Walk[*item]
-			begin int // items made by then
+			begin int
 			times map[*item]int
 			done  bool
 		}
