@@ -221,7 +221,7 @@ $(MODULES:%=test-module-%): test-module-%: setup
 	cd internal/$* && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 
 test-module-bench: setup
-	go -C bench vet -race ./...
-	cd bench && $(call gotest,,./...)
+	go -C bench vet ./...
+	cd bench && $(call plaintest,,./...)
 
 test-bench: test-module-bench $(MODULES:%=test-module-%) ## the tests of those, of the API's description, of Envoy's service, of vendors' SDKs, of the console in Chromium, and of deploy/
