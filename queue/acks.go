@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +14,9 @@ import (
 
 const (
 	ackWindow = 16384
+	// ackGroup bounds the acknowledgements that are confirmed on one subject: the server looks each
+	// new subject up in its table of subscriptions.
+	ackGroup = 256
 	// ackRepeat is the time after which a lost acknowledgement is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
@@ -28,12 +30,14 @@ type acks struct {
 	sub    *nats.Subscription
 
 	mu        sync.Mutex
-	window    int                  // ackWindow, smaller in a test
-	waiting   []uint64             // not sent yet
-	sent      map[uint64]time.Time // unconfirmed, by the time each was last sent
-	confirmed []uint64             // not handed over yet
-	heard     time.Time            // last confirmation
-	upTo      time.Time            // latest send time among the confirmed
+	window    int               // ackWindow, smaller in a test
+	waiting   []uint64          // not sent yet
+	sent      map[string]*group // by reply subject
+	last      uint64            // part of the latest subject
+	pending   int               // unconfirmed, with those of their groups
+	confirmed []uint64          // not handed over yet
+	heard     time.Time         // last confirmation
+	upTo      time.Time         // latest send time among the confirmed
 	closed    bool
 	// closed, and nil again, when no acknowledgement is queued or unconfirmed
 	settled chan struct{}
@@ -45,10 +49,18 @@ type acks struct {
 	running sync.WaitGroup
 }
 
+// group is what is sent together, and counts as confirmed when all of it is.
+type group struct {
+	reply string
+	seqs  []uint64
+	left  int // unconfirmed
+	at    time.Time
+}
+
 func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
 	a := &acks{
 		nc: nc, prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
-		window: ackWindow, sent: map[uint64]time.Time{},
+		window: ackWindow, sent: map[string]*group{},
 		wake: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -73,7 +85,7 @@ func signal(c chan struct{}) {
 func (a *acks) add(seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, underWay := a.sent[seq]; underWay || a.closed {
+	if a.closed {
 		return
 	}
 	a.waiting = append(a.waiting, seq)
@@ -86,80 +98,92 @@ func (a *acks) send() {
 	ticker := time.NewTicker(ackLook)
 	defer ticker.Stop()
 	for {
-		var again []uint64
 		select {
 		case <-a.stop:
 			return
 		case <-a.wake:
 		case now := <-ticker.C:
-			again = a.overdue(now)
-		}
-		for _, seq := range again {
-			a.publish(seq)
-		}
-		for batch := a.take(time.Now()); len(batch) > 0; batch = a.take(time.Now()) {
-			for _, seq := range batch {
-				a.publish(seq)
+			for _, g := range a.overdue(now) {
+				a.publish(g)
 			}
 		}
+		for g := a.take(time.Now()); g != nil; g = a.take(time.Now()) {
+			a.publish(g)
+		}
 	}
 }
 
-func (a *acks) take(now time.Time) []uint64 {
+func (a *acks) take(now time.Time) *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := max(0, min(len(a.waiting), a.window-len(a.sent)))
+	n := min(len(a.waiting), a.window-a.pending, ackGroup)
+	if n <= 0 {
+		return nil
+	}
 	batch := a.waiting[:n:n]
 	a.waiting = a.waiting[n:]
-	for _, seq := range batch {
-		a.sent[seq] = now
-	}
-	return batch
+	return a.enter(batch, now)
 }
 
-// overdue returns the acknowledgements to send again. The server confirms in order, so one is lost
-// if a later one was confirmed, or if none is. Repeating by age alone would double a slow server's
-// work.
-func (a *acks) overdue(now time.Time) []uint64 {
+func (a *acks) enter(seqs []uint64, now time.Time) *group {
+	a.last++
+	g := &group{a.inbox + strconv.FormatUint(a.last, 36), seqs, len(seqs), now}
+	a.sent[g.reply] = g
+	a.pending += len(seqs)
+	return g
+}
+
+func (a *acks) leave(g *group) {
+	delete(a.sent, g.reply)
+	a.pending -= len(g.seqs)
+}
+
+// overdue returns what to send again, each alone so that none holds others up. The server confirms
+// in order, so one is lost if a later one was confirmed, or if none is. Repeating by age alone
+// would double a slow server's work.
+func (a *acks) overdue(now time.Time) (again []*group) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	silent := now.Sub(a.heard) >= ackRepeat
-	var again []uint64
-	for seq, at := range a.sent {
-		if now.Sub(at) >= ackRepeat && (silent || at.Before(a.upTo)) {
-			again = append(again, seq)
-			a.sent[seq] = now
+	for _, g := range slices.Collect(maps.Values(a.sent)) {
+		if now.Sub(g.at) >= ackRepeat && (silent || g.at.Before(a.upTo)) {
+			a.leave(g)
+			for _, seq := range g.seqs {
+				again = append(again, a.enter([]uint64{seq}, now))
+			}
 		}
 	}
 	return again
 }
 
-// publish sends one acknowledgement; send repeats it after an error. The server reads only the
-// sequence in the reply subject.
-func (a *acks) publish(seq uint64) {
-	s := strconv.FormatUint(seq, 10)
-	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
+// publish sends a group; send repeats it after an error. The server reads only the sequence in the
+// reply subject.
+func (a *acks) publish(g *group) {
+	for _, seq := range g.seqs {
+		_ = a.nc.PublishRequest(a.prefix+strconv.FormatUint(seq, 10)+".0.0.0", g.reply, nil)
+	}
 }
 
 // A status, such as "no responders", is no confirmation.
 func (a *acks) answered(m *nats.Msg) {
-	seq, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.inbox), 10, 64)
-	if err != nil || m.Header.Get("Status") != "" {
+	if m.Header.Get("Status") != "" {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, underWay := a.sent[seq]
-	if !underWay {
+	g := a.sent[m.Subject]
+	if g == nil {
 		return
 	}
-	delete(a.sent, seq)
 	a.heard = time.Now()
-	if at.After(a.upTo) {
-		a.upTo = at
+	if g.at.After(a.upTo) {
+		a.upTo = g.at
 	}
-	a.confirmed = append(a.confirmed, seq)
-	if len(a.confirmed) == 1 {
+	if g.left--; g.left > 0 {
+		return
+	}
+	a.leave(g)
+	if a.confirmed = append(a.confirmed, g.seqs...); len(a.confirmed) == len(g.seqs) {
 		signal(a.news)
 	}
 	if len(a.waiting) > 0 {
@@ -189,7 +213,7 @@ func (a *acks) takeConfirmed() []uint64 {
 func (a *acks) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.waiting)+len(a.sent)+len(a.confirmed) == 0
+	return len(a.waiting)+a.pending+len(a.confirmed) == 0
 }
 
 func (a *acks) settle(ctx context.Context) {
@@ -212,15 +236,14 @@ func (a *acks) settle(ctx context.Context) {
 // sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone.
 func (a *acks) sendAll() {
 	a.mu.Lock()
-	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)
-	now := time.Now()
-	for _, seq := range a.waiting {
-		a.sent[seq] = now
+	if len(a.waiting) > 0 {
+		a.enter(a.waiting, time.Now())
+		a.waiting = nil
 	}
-	a.waiting = nil
+	all := slices.Collect(maps.Values(a.sent))
 	a.mu.Unlock()
-	for _, seq := range all {
-		a.publish(seq)
+	for _, g := range all {
+		a.publish(g)
 	}
 }
 
@@ -240,5 +263,5 @@ func (a *acks) close() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	close(a.ended)
-	return len(a.waiting) + len(a.sent)
+	return len(a.waiting) + a.pending
 }

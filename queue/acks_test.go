@@ -21,7 +21,6 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.add(7) // without a subscriber the answer is "no responders"
-	a.add(7)
 	requests := make(chan *nats.Msg, 16)
 	waittest.Until(t, "the first is sent", func() bool {
 		a.mu.Lock()
@@ -70,27 +69,60 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	start := time.Now().Add(-time.Hour)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
-	a := &acks{inbox: "inbox.", sent: map[uint64]time.Time{
-		1: after(0), 2: after(0), 3: after(time.Second), 4: after(time.Second),
-	}}
+	a := &acks{sent: map[string]*group{}, news: make(chan struct{}, 1)}
+	a.enter([]uint64{1, 2}, after(0))
+	second := a.enter([]uint64{3}, after(0))
+	third := a.enter([]uint64{4}, after(time.Second))
+	a.enter([]uint64{5}, after(time.Second))
 	a.heard = after(ackRepeat)
 	expectOverdue := func(when string, now time.Duration, want ...uint64) {
 		t.Helper()
-		got := a.overdue(after(now))
+		var got []uint64
+		for _, g := range a.overdue(after(now)) {
+			got = append(got, g.seqs...)
+		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v is sent again, want %v", when, got, want)
 		}
 	}
 	expectOverdue("at work", ackRepeat+time.Second)
-	a.answered(&nats.Msg{Subject: "inbox.2"}) // sent at the same time as the first
+	a.answered(&nats.Msg{Subject: second.reply}) // sent at the same time as the first
 	a.heard = after(ackRepeat + time.Second)
 	expectOverdue("at work still", ackRepeat+time.Second)
-	a.answered(&nats.Msg{Subject: "inbox.3"})
+	a.answered(&nats.Msg{Subject: third.reply})
 	a.heard = after(ackRepeat + time.Second)
-	expectOverdue("passed over", ackRepeat+time.Second, 1)
+	expectOverdue("passed over", ackRepeat+time.Second, 1, 2)
 	expectOverdue("just sent again", ackRepeat+time.Second)
-	expectOverdue("silent", 2*ackRepeat+time.Second, 1, 4)
+	expectOverdue("silent", 2*ackRepeat+time.Second, 1, 2, 5)
+}
+
+// A group is confirmed once the server has confirmed all of it. Overdue ones are sent again alone.
+func TestAGroupIsConfirmedAsAWhole(t *testing.T) {
+	sent := time.Now().Add(-ackRepeat)
+	a := &acks{sent: map[string]*group{}, news: make(chan struct{}, 1)}
+	first := a.enter([]uint64{1, 2, 3}, sent)
+	for n := range 3 {
+		if got := a.takeConfirmed(); got != nil {
+			t.Errorf("confirmed %v after %d answers of 3", got, n)
+		}
+		a.answered(&nats.Msg{Subject: first.reply})
+	}
+	if got := a.takeConfirmed(); !slices.Equal(got, []uint64{1, 2, 3}) || !a.idle() {
+		t.Errorf("confirmed %v; idle: %t", got, a.idle())
+	}
+	second := a.enter([]uint64{4, 5}, sent)
+	a.answered(&nats.Msg{Subject: second.reply})
+	a.heard = sent
+	again := a.overdue(sent.Add(ackRepeat))
+	a.answered(&nats.Msg{Subject: second.reply}) // late
+	if len(again) != 2 || a.takeConfirmed() != nil {
+		t.Fatalf("%d groups are sent again, want 2", len(again))
+	}
+	a.answered(&nats.Msg{Subject: again[0].reply})
+	if got := a.takeConfirmed(); !slices.Equal(got, again[0].seqs) || a.pending != 1 {
+		t.Errorf("confirmed %v, want %v; %d pending", got, again[0].seqs, a.pending)
+	}
 }
 
 // A job that finished under the former owner is acknowledged as soon as the new consumer has

@@ -22,9 +22,7 @@ func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	receive(t, l, 1)
 	l.acks.mu.Lock()
-	for seq := range uint64(ackWindow) {
-		l.acks.sent[1000+seq] = time.Now()
-	}
+	l.acks.enter(slices.Repeat([]uint64{1000}, ackWindow), time.Now())
 	l.acks.mu.Unlock()
 	l.Done(1)
 	l.fail(errors.New("deliveries may be missing"))
