@@ -136,8 +136,11 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	return nil
 }
 
+// typedJSON is all that most jobs store. Who changes a header copies it first.
+var typedJSON = nats.Header{contentType: {"application/json"}}
+
 // fit also fills in the body's type.
-func (j *jobHeader) fit(p policy.Policy, body []byte) error {
+func (j *jobHeader) fit(p policy.Policy, r *SubmitRequest) error {
 	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}
 	}
@@ -145,10 +148,11 @@ func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	if values := j.stored[contentType]; len(values) > 0 {
 		given = values[0]
 	}
-	if is := job.ContentType(given, body); is != given {
-		if j.stored == nil {
-			j.stored = make(nats.Header, 1)
-		}
+	switch is := job.ContentType(given, r.Body, r.JSON); {
+	case is == given:
+	case j.stored == nil:
+		j.stored = typedJSON
+	default:
 		j.stored[contentType] = []string{is}
 	}
 	return nil
@@ -178,6 +182,9 @@ func (j jobHeader) affordable(p policy.Policy) error {
 }
 
 func (j jobHeader) withinLimits(p policy.Policy) error {
+	if len(p.Limits)+len(j.costs) == 0 {
+		return nil
+	}
 	for _, cost := range slices.Sorted(maps.Keys(j.costs)) {
 		counts := func(l policy.Limit) bool { return l.Cost == cost }
 		if !p.Paced() || !slices.ContainsFunc(p.Limits, counts) {

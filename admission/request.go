@@ -19,6 +19,7 @@ type SubmitRequest struct {
 	From   Client        // for shares of waiting requests
 	Wait   time.Duration // for the job's end, at most [MaxWait]
 	Body   []byte        // not retained
+	JSON   bool          // Body is known to be valid JSON
 
 	single bool   // not part of a batch
 	waiter string // token for the result of the job; empty without a wait

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -115,6 +117,27 @@ func TestNothingIsAnsweredBeforeThePoliciesAreKnown(t *testing.T) {
 	if _, err := s.Check(t.Context(),
 		CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("check: %v", err)
+	}
+}
+
+// Jobs share a header that none of them has changed.
+func TestAChangedHeaderIsOneJobsOnly(t *testing.T) {
+	q := &fakeQueue{capacity: 2}
+	s := newTestService(t, q, &fakeValves{}, stripe)
+	s.begin = func(_ string, stored nats.Header) (nats.Header, func(Outcome, error)) {
+		stored["Traceparent"] = []string{"a trace"}
+		return stored, func(Outcome, error) {}
+	}
+	r := request("stripe")
+	r.Body, r.waiter = []byte(`{}`), "a token"
+	for _, want := range []int{3, 1} {
+		if _, err := s.Submit(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if len(q.last.Header) != want {
+			t.Errorf("%v is stored, want %d headers", q.last.Header, want)
+		}
+		s.begin, r.waiter = nil, ""
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"time"
 
@@ -68,7 +69,7 @@ func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting
 	job.awaited(r.waiter)
 	end := func(Outcome, error) {}
 	if s.begin != nil {
-		job.stored, end = s.begin(r.Policy, job.stored)
+		job.stored, end = s.begin(r.Policy, maps.Clone(job.stored))
 	}
 	wait := s.submit(ctx, live, r, job, complete)
 	return func() (Outcome, error) {
@@ -113,7 +114,7 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 	if job, err = readHeader(r.Header); err != nil {
 		return job, err
 	}
-	return job, job.fit(p, r.Body)
+	return job, job.fit(p, r)
 }
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -124,7 +125,7 @@ func noResult(why string) func(Outcome, error) (Outcome, error) {
 
 func (j *jobHeader) awaited(token string) {
 	if token != "" {
-		if j.stored == nil {
+		if j.stored = maps.Clone(j.stored); j.stored == nil {
 			j.stored = make(map[string][]string, 1)
 		}
 		j.stored[job.HeaderWaiter] = []string{token}

@@ -135,12 +135,22 @@ func Events(stream func(w io.Writer, flush func())) Answer {
 		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}
 }
 
-// AppendLine appends the answer to the n-th line of a batch.
+// AppendSubmitted appends the body of [Submitted] as the answer to the n-th line of a batch.
+func AppendSubmitted(line []byte, n int, o admission.Outcome) []byte {
+	if o.Verdict == admission.Rejected {
+		return Submitted(o).AppendLine(line, n)
+	}
+	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
+	line = strconv.AppendInt(append(line, `,"status":`...), int64(verdictStatus[o.Verdict]), 10)
+	start := len(line)
+	line = appendAccepted(line, o)
+	line[start] = ',' // in place of the brace
+	return append(line, '\n')
+}
+
+// AppendLine appends a problem as the answer to the n-th line of a batch.
 func (a Answer) AppendLine(line []byte, n int) []byte {
 	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
-	if a.Status < 300 { // a problem has its status
-		line = strconv.AppendInt(append(line, `,"status":`...), int64(a.Status), 10)
-	}
 	return append(append(append(line, ','), a.Body[1:]...), '\n')
 }
 

@@ -74,7 +74,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 				if err != nil {
 					line = h.errors.Answer(err).AppendLine(line[:0], n)
 				} else {
-					line = answer.Submitted(o).AppendLine(line[:0], n)
+					line = answer.AppendSubmitted(line[:0], n, o)
 				}
 				if _, err := out.Write(line); err != nil {
 					return err
@@ -257,6 +257,7 @@ func (h *handler) job(r *http.Request, from string,
 		}
 	}
 	request.Body, err = j.body()
+	request.JSON = j.Body != nil
 	return request, err
 }
 

@@ -88,15 +88,15 @@ func BelongsToBody(name string) bool {
 }
 
 // ContentType returns the given type of a body, but application/json for an object or list without
-// a type or with the form type that curl -d sends.
-func ContentType(given string, body []byte) string {
+// a type or with the form type that curl -d sends. isJSON: the body is known to be valid JSON.
+func ContentType(given string, body []byte, isJSON bool) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&
 		!strings.EqualFold(media, "application/x-www-form-urlencoded") {
 		return given
 	}
 	if text := bytes.TrimLeft(body, " \t\r\n"); len(text) == 0 ||
-		text[0] != '{' && text[0] != '[' || !json.Valid(text) {
+		text[0] != '{' && text[0] != '[' || !isJSON && !json.Valid(text) {
 		return given
 	}
 	return "application/json"

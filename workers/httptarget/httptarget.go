@@ -245,7 +245,7 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 			header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if kind := job.ContentType(header.Get("Content-Type"), j.Body); kind != "" {
+	if kind := job.ContentType(header.Get("Content-Type"), j.Body, false); kind != "" {
 		header.Set("Content-Type", kind)
 	}
 	for name, values := range job.Forwarded(j.Header) { // override the fields above
