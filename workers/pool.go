@@ -35,14 +35,15 @@ func (p *pool) start(r valve.Run) {
 	}
 	handle := p.catalog.running[r.Part.Policy]
 	timeout, born := p.catalog.timeout(r.Part.Policy, r.Header), p.born(r)
-	run := func(j Job) record.Outcome {
-		o := call(p.jobs, timeout, handle, r.Seq, j)
-		if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
-			o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
-		}
-		return o
-	}
-	go func() { p.work(r, newJob(r, born), born.owed, nil, run) }()
+	go func() {
+		p.work(&r, newJob(&r, born), born.owed, nil, func(j Job) record.Outcome {
+			o := call(p.jobs, timeout, handle, r.Seq, j)
+			if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
+				o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
+			}
+			return o
+		})
+	}()
 }
 
 type born struct {
@@ -59,24 +60,24 @@ func (p *pool) born(r valve.Run) born {
 }
 
 // work makes a job's final check, runs it and reports. False: it did not pass.
-func (p *pool) work(r valve.Run, job Job, owed callback, begin func(),
+func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	run func(Job) record.Outcome) bool {
 	now, passed := r.Decide(p.gate.check, begin)
 	if !passed {
-		p.tellReturned(r)
-		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
+		p.tellReturned(*r)
+		p.report(*r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return false
 	}
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
-	p.report(r, p.end(job, run(job), owed, now))
+	p.report(*r, p.end(job, run(job), owed, now))
 	return true
 }
 
 func (p *pool) grant(r valve.Run) {
 	now, passed := r.Decide(p.gate.check, r.Call.Tell)
 	if name := r.Part.Policy; passed {
-		p.tellStart(r, Job{ID: job.CallID(name), Policy: name, Key: r.Key, Accepted: r.Stored,
+		p.tellStart(&r, Job{ID: job.CallID(name), Policy: name, Key: r.Key, Accepted: r.Stored,
 			Started: p.clock.Date(now)}, now)
 	} else {
 		p.tellReturned(r)
@@ -102,20 +103,20 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 	}
 }
 
-func newJob(r valve.Run, born born) Job {
+func newJob(r *valve.Run, born born) Job {
 	return Job{ID: job.ID(r.Part.Policy, r.Seq),
 		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, born.created, r.Seq),
 		Policy:         r.Part.Policy, Key: r.Key, Body: r.Body, Header: r.Header,
 		Attempt: r.Attempt, Accepted: r.Stored, settled: born.said}
 }
 
-func (p *pool) tellStart(r valve.Run, j Job, now pace.Instant) {
+func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 	if j.settled != nil {
 		j.settled.pass = func(text string) {
-			e := j.event(queue.EventProgress)
+			e := newJob(r, born{}).event(queue.EventProgress) // j would move to the heap
 			e.Progress = text
 			p.sink.Take(e)
-			p.post(func(pace.Instant) { p.progressed(r, text) })
+			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
 	}
 	e := j.event(queue.EventStarted)

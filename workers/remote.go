@@ -192,11 +192,11 @@ func (r *remote) start(run valve.Run) {
 func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
-	job := newJob(run, born)
+	job := newJob(&run, born)
 	m := jobMessage(run.Worker, reply, job, timeout)
 	var err error
 	begin := func() { err = r.nc.PublishMsg(m) }
-	if !r.pool.work(run, job, born.owed, begin, func(j Job) record.Outcome {
+	if !r.pool.work(&run, job, born.owed, begin, func(j Job) record.Outcome {
 		if err != nil {
 			return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 		}
