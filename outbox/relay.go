@@ -113,7 +113,6 @@ type waiting struct {
 	Body        []byte
 }
 
-// batch submits the first rows of some keys, and returns the number of keys.
 func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

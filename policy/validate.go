@@ -26,7 +26,7 @@ const (
 	MaxWorkers     = 10_000
 	MaxPartitions  = 256
 	MaxAttempts    = 1000
-	MaxBytes       = 1024 * TiB // of max_bytes
+	MaxBytes       = 1024 * TiB
 )
 
 // MinBytes bounds max_bytes and dead.max_bytes: the largest job fits.

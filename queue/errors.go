@@ -39,7 +39,7 @@ var (
 // oldest jobs.
 type CapacityInUseError struct {
 	Policy   string
-	Key      job.Key // of the deepest bucket
+	Key      job.Key
 	Depth    uint64
 	Capacity int64 // that was requested
 }
@@ -71,7 +71,6 @@ func (e *ImmutableError) Error() string {
 		e.Field, e.Have, e.Want)
 }
 
-// annotate prefixes a deferred function's error.
 func annotate(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)

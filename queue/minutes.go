@@ -39,7 +39,6 @@ const (
 	mostMinutes = 400_000
 )
 
-// minute is one process's counts of a policy's minute, as stored.
 type minute struct {
 	V  int           `json:"v"`
 	At int64         `json:"at"` // in minutes since 1970
@@ -60,7 +59,6 @@ func (b *Broker) Count(policy string, what Count, n int64) {
 	b.count(g, what, n)
 }
 
-// count is Count on a locked gate.
 func (b *Broker) count(g *gate, what Count, n int64) {
 	if g.minute.At == 0 {
 		now := b.minutes.now()
@@ -149,7 +147,7 @@ func (b *Broker) record(ctx context.Context, subject string, body []byte,
 
 // Day holds a policy's counts per minute of the last day.
 type Day struct {
-	From time.Time `json:"from"` // first minute with counts
+	From time.Time `json:"from"`
 	// Counts, by their [CountNames], end before the current minute.
 	Counts map[string][]int64 `json:"counts"`
 }

@@ -53,8 +53,8 @@ type ProducerOptions struct {
 type Submission struct {
 	Policy   string
 	Key      job.Key
-	Admitted bool        // use the admitter's subject
-	Header   nats.Header // without Nats- headers
+	Admitted bool // use the admitter's subject
+	Header   nats.Header
 	Body     []byte
 	// IdempotencyKey, within a bucket, makes a repeat in the policy's duplicate window the same
 	// job.

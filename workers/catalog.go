@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// catalog holds policies with a queue, and their handlers.
 type catalog struct {
 	log      *slog.Logger
 	names    queue.Names

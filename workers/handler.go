@@ -156,7 +156,6 @@ func coded(c job.Codec, handle Handler) Handler {
 	}
 }
 
-// encode encodes the reply, or drops it.
 func (s *settled) encode(c job.Codec) (err error) {
 	s.with(func(s *settled) {
 		if r := s.reply; r != nil {

@@ -44,7 +44,6 @@ type lender struct {
 	unconfirmed  chan struct{} // limits the goroutines that wait for confirmation
 }
 
-// workforce is a policy's workers.
 type workforce struct {
 	handle Handler
 	all    int

@@ -59,7 +59,6 @@ func (l *loop) now() pace.Instant { return l.clock.Now() }
 // post runs a function in the loop. False: the loop has ended.
 func (l *loop) post(do func(now pace.Instant)) bool { return l.put(event{do: do}) }
 
-// send passes an event to the core, in order with posted functions.
 func (l *loop) send(e core.Event) { l.put(event{core: e}) }
 
 func (l *loop) put(e event) bool {

@@ -225,7 +225,6 @@ func (a attempts) Take(e queue.Event) {
 	}
 }
 
-// gate has the fence for final checks. The loop sets it; workers ask it.
 type gate struct {
 	clock *timepiece.Timepiece
 	fence atomic.Int64  // jobs may start before …

@@ -129,7 +129,6 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	return m
 }
 
-// readJob reverses jobMessage.
 func readJob(m *nats.Msg) (Job, time.Duration, error) {
 	j := Job{ID: job.HeaderValue(m.Header, headerJob), Body: m.Data,
 		IdempotencyKey: job.HeaderValue(m.Header, headerIdempotent),

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// records reads and writes leases, owners and checkpoints.
 type records struct {
 	*calls
 	tables queue.Tables

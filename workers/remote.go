@@ -188,7 +188,6 @@ func (r *remote) start(run valve.Run) {
 	go r.work(run, timeout, r.pool.born(run))
 }
 
-// work runs a job in another process.
 func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)

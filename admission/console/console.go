@@ -87,7 +87,7 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 	default:
 		header.Set("Content-Type", f.kind)
-		header.Set("Cache-Control", "no-cache") // revalidate
+		header.Set("Cache-Control", "no-cache")
 		header.Set("ETag", f.etag)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
 	}

@@ -91,7 +91,7 @@ type limit struct {
 type parser struct {
 	*strict.File
 	config *Config
-	paths  map[string]bool // of limits
+	paths  map[string]bool
 }
 
 func (p *parser) file(name string) error {

@@ -42,7 +42,7 @@ type Service struct {
 	config  atomic.Pointer[Config]
 
 	mu  sync.Mutex
-	own map[string]*Limit // from requests
+	own map[string]*Limit
 }
 
 func New(o Options) (*Service, error) {

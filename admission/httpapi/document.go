@@ -158,7 +158,7 @@ func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 func unwrap(document []byte, name string, into any) (bool, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
-		return false, nil // the document's reader reports the error
+		return false, nil
 	}
 	in := json.NewDecoder(bytes.NewReader(document))
 	in.DisallowUnknownFields()

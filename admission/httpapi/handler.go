@@ -167,7 +167,7 @@ func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
 	}
 	a := answer.Problem(http.StatusUnauthorized, err.Error(),
 		answer.Field{Name: "WWW-Authenticate", Value: access.Challenge(err)})
-	return new(access.Client), &a // without rights
+	return new(access.Client), &a
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names []string,

@@ -153,7 +153,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		defer mu.Unlock()
 		switch {
 		case errors.Is(pageErr, admission.ErrUnknownPolicy):
-			return nil // just deleted
+			return nil
 		case pageErr != nil:
 			return pageErr
 		}
@@ -356,7 +356,7 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 		case err == nil:
 			b.Bucket = found
 		case errors.Is(err, admission.ErrUnknownPolicy):
-			return nil // just deleted
+			return nil
 		}
 		return err
 	})

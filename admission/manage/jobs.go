@@ -203,7 +203,7 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 		j.By = job.BlockedByNoDrainer
 		return j, nil
 	case a.Job == nil:
-		return s.stored(ctx, name, seq) // may have finished since
+		return s.stored(ctx, name, seq)
 	}
 	j.set(a.Job)
 	return j, nil

@@ -178,7 +178,7 @@ func (s *server) finish(others int) {
 	defer look.Stop()
 	for s.nc.NumSubscriptions() > others {
 		if !s.nc.IsConnected() {
-			return // the connection is closed
+			return
 		}
 		select {
 		case <-look.C:

@@ -111,7 +111,7 @@ type meter struct {
 	done   chan struct{}
 	tokens string                  // the cost's name
 	from   policy.CostFromResponse // of other costs
-	used   map[string]int64        // when done
+	used   map[string]int64
 }
 
 func newMeter(r Route, status int, header http.Header) *meter {

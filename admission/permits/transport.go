@@ -39,7 +39,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	permit, err := t.acquire(r.Context(), c)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as RoundTrip must
+			_ = r.Body.Close()
 		}
 		return nil, err
 	}

@@ -231,7 +231,7 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stop == nil {
-		return // too late
+		return
 	}
 	now := w.now()
 	if f := w.of(policy); f != nil {

@@ -85,7 +85,6 @@ func (c *clock) move(d time.Duration) time.Time {
 	return c.now
 }
 
-// pair is a store and the bare rule on the same clock.
 type pair[S any] struct {
 	t      *testing.T
 	rule   algorithms.Rule[S]

@@ -52,7 +52,6 @@ func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules 
 	t.Run("impossible costs", func(t *testing.T) { groupImpossibleCosts(t, open) })
 }
 
-// model is a bare rule with the states of its keys.
 type model interface {
 	decide(key string, now time.Time, n int64, take bool) algorithms.Decision
 	refund(key string, now time.Time, n int64)

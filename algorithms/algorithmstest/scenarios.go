@@ -109,7 +109,6 @@ func clockStepsBack[S any](p *pair[S]) {
 	}
 }
 
-// keysApart checks that keys which a store could confuse have separate states.
 func keysApart[S any](p *pair[S]) {
 	keys := []string{
 		"", " ", "a", "A", "a ", " a", "a\x00", "a\n", "a:b", "a:", ":a", "a}", "{a}", "a{b", "}{",

@@ -18,7 +18,6 @@ type Member interface {
 	look(key string) held
 }
 
-// held is a key's state in a locked shard.
 type held interface {
 	most() int64
 	take(now time.Time, n int64) algorithms.Decision

@@ -193,7 +193,7 @@ func (c *Client) board(f *flight) bool {
 	left := copy(c.ready, c.ready[n:])
 	clear(c.ready[left:])
 	c.ready = c.ready[:left]
-	open := map[place]*call{} // with room
+	open := map[place]*call{}
 	for _, b := range f.buckets {
 		b.board()
 		c.waiting -= len(b.flying)

@@ -34,7 +34,6 @@ func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	return d, n == o.cost && d.RetryAfter > 0
 }
 
-// replayedLog is the known part of a log.
 type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64

@@ -100,8 +100,8 @@ type Client struct {
 	requests   sync.Pool
 
 	mu      sync.Mutex
-	flights int       // in flight
-	waiting int       // requests waiting for a flight
+	flights int // in flight
+	waiting int
 	ready   []*bucket // not in flight; the longest-waiting first
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// view compares the counter's decisions with exact ones.
 type view int
 
 const (
@@ -23,7 +22,6 @@ func (v view) String() string {
 	return [...]string{"same past", "two systems", "counting all"}[v]
 }
 
-// wrong counts decisions that differ.
 type wrong struct{ allowed, refused int64 }
 
 func (w *wrong) compare(counter, exact bool) {
@@ -82,7 +80,6 @@ func (r keyResult) missed(limit int64) bool { return r.offered > limit && r.esti
 // accused: a counter of all saw more than the limit, wrongly.
 func (r keyResult) accused(limit int64) bool { return r.offered <= limit && r.estimated > limit }
 
-// judge decides keys' requests under every limit.
 type judge struct {
 	accepted exactLog
 	offered  exactLog
@@ -90,7 +87,6 @@ type judge struct {
 	counts, estimates []int64
 }
 
-// load reads a key's requests and counts them.
 func (j *judge) load(times []int64) {
 	j.offered.clear()
 	j.counts, j.estimates = j.counts[:0], j.estimates[:0]
@@ -105,7 +101,6 @@ func (j *judge) load(times []int64) {
 	}
 }
 
-// decide plays the key's requests under a limit.
 func (j *judge) decide(limit int64, rank int) keyResult {
 	counter := algorithms.SlidingCounter{Limit: limit, Window: window}
 	log := algorithms.SlidingLog{Limit: limit, Window: window, CountAccepted: true}

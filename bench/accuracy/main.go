@@ -49,9 +49,9 @@ func run(args []string) error {
 
 type options struct {
 	stream
-	changes int    // of one search
-	out     string // directory; empty: print only
-	data    string // directory; may be empty
+	changes int
+	out     string
+	data    string
 }
 
 func (o options) measure(say func(string)) *report {

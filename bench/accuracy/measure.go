@@ -25,7 +25,6 @@ func loadOf(requests, windows, limit int64) int {
 // decision means little.
 const worthRanking = 4
 
-// tally sums many keys under one limit.
 type tally struct {
 	keys, nearKeys int64
 	requests       int64
@@ -91,7 +90,6 @@ func worse(a, b keyResult) bool {
 	return left > right
 }
 
-// outcome is one traffic's.
 type outcome struct {
 	traffic traffic
 	// per limit, and per limit and load

@@ -9,7 +9,6 @@ import (
 // the largest limit searched at random, because a leaking bucket is asked for each unit
 const mostSearched = 100
 
-// move waits and then asks for units.
 type move struct {
 	wait  waiting
 	extra int64 // µs beyond
@@ -27,7 +26,7 @@ const (
 
 const (
 	moves    = 12 // of a history
-	searches = 5  // from new beginnings
+	searches = 5
 )
 
 func randomMove(random *rand.Rand, limit int64) move {
@@ -46,7 +45,6 @@ func randomMove(random *rand.Rand, limit int64) move {
 	return m
 }
 
-// play plays moves on a fresh key.
 func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	k := s.fresh(limit)
 	var at, wait int64
@@ -89,20 +87,18 @@ func (s subject) search(random *rand.Rand, changes int, limit, length int64) (be
 	return best
 }
 
-// worstCase is the most passed in an interval.
 type worstCase struct {
 	subject       subject
 	limit, length int64
 	constructed   int64
-	found         int64 // by search
-	bound         int64 // stated
+	found         int64
+	bound         int64
 }
 
 func (w worstCase) most() int64 { return max(w.constructed, w.found) }
 
 func (w worstCase) ratio() float64 { return float64(w.most()) / float64(w.limit) }
 
-// worstCases attacks every subject under every limit and length.
 func worstCases(seed uint64, changes int) []worstCase {
 	cases := make([]worstCase, 0, len(subjects)*len(limits)*len(lengths))
 	for _, s := range subjects {

@@ -165,7 +165,6 @@ func ratio(a, b int64, digits int) string {
 	return strconv.FormatFloat(quotient(a, b), 'f', digits, 64)
 }
 
-// percent writes about three digits.
 func percent(part, whole int64) string {
 	share := 100 * quotient(part, whole)
 	switch {

@@ -70,7 +70,6 @@ func main() {
 
 type tally struct{ Answers, Failed int64 }
 
-// be calls until the time is over, and prints its tally.
 func be(ctx context.Context, url string, length time.Duration) error {
 	client := openai.NewClient(option.WithBaseURL(url), option.WithAPIKey("sk-of-the-caller"))
 	ctx, cancel := context.WithTimeout(ctx, length)

@@ -54,7 +54,7 @@ func crash(ctx context.Context, url string, drainers []drainer) (string, error) 
 		all.Go(func() {
 			for calling.Err() == nil {
 				began := time.Now()
-				err := get(ctx, url) // the last one, too
+				err := get(ctx, url)
 				mu.Lock()
 				if longest = max(longest, time.Since(began)); err != nil {
 					failed++

@@ -43,7 +43,7 @@ const (
 	processes = 10
 	workers   = 8
 	lasts     = 30 * time.Second
-	settles   = 2 * time.Second // before the measurement
+	settles   = 2 * time.Second
 )
 
 func main() {
@@ -117,7 +117,6 @@ func get(ctx context.Context, from string) error {
 	return nil
 }
 
-// target is the upstream and judges.
 type target struct {
 	mu   sync.Mutex
 	seen []time.Time
@@ -138,7 +137,6 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"ok":true}`)
 }
 
-// judge returns the mean rate and the most in any second.
 func (t *target) judge() (mean float64, worst int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -349,7 +347,7 @@ func latencies(ctx context.Context, ways []way, requests int,
 	for i := range ways {
 		ways[i].took = nil
 	}
-	for round := range rounds + 1 { // the first warms up
+	for round := range rounds + 1 {
 		for i := range ways {
 			w := &ways[i]
 			took := make([][]time.Duration, at)

@@ -142,7 +142,6 @@ const (
 	rolePenstock = "penstock"
 )
 
-// workSpec has the server and the URL to post to, which may be empty.
 type workSpec struct{ Server, URL string }
 
 func child(role string, spec workSpec) *exec.Cmd {

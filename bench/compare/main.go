@@ -22,10 +22,10 @@ import (
 )
 
 type options struct {
-	jobs int            // drained at the limit
-	many int            // added, kept and drained without a limit
-	only *regexp.Regexp // of systems
-	out  string         // directory; empty: print only
+	jobs int
+	many int
+	only *regexp.Regexp
+	out  string
 }
 
 func main() {
@@ -45,7 +45,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {

@@ -26,12 +26,12 @@ type result struct {
 
 	paced  []arrival
 	killed []arrival
-	jobs   int  // when a worker was killed
+	jobs   int
 	back   bool // all had ended in time
 
 	one, bulk, free float64 // jobs per second: added one at a time, added in bulk, drained
 	memory          float64 // bytes per waiting job, of all processes
-	onDisk          bool    // not in memory
+	onDisk          bool
 }
 
 func measure(ctx context.Context, s system, o options) (r result, err error) {
@@ -114,7 +114,6 @@ func paced(ctx context.Context, s system, t *target, jobs int,
 	return t.arrived(), ended, err
 }
 
-// load adds many jobs, measures the memory of waiting ones, and drains them unlimited.
 func (r *result) load(ctx context.Context, s system, many int) error {
 	s.unlimited()
 	if err := s.pause(ctx); err != nil {
@@ -168,7 +167,7 @@ func resident(pids []int) map[int]int64 {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		fields := strings.Fields(string(text))
 		if err != nil || len(fields) < 2 {
-			continue // only on Linux
+			continue
 		}
 		pages, _ := strconv.ParseInt(fields[1], 10, 64)
 		bytes[pid] = pages * int64(os.Getpagesize())

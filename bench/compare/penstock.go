@@ -22,7 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// penstock is an admitter with its server, and workers in Go.
 type penstock struct {
 	dir      string
 	admitter *proctest.Process
@@ -102,7 +101,6 @@ func (p *penstock) add(ctx context.Context, n int, bulk bool) (time.Duration, er
 	})
 }
 
-// addBulk sends batches of 5,000, two at a time.
 func (p *penstock) addBulk(ctx context.Context, n int) (time.Duration, error) {
 	begin := time.Now()
 	g, ctx := errgroup.WithContext(ctx)

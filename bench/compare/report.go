@@ -27,7 +27,6 @@ func standstill(all []arrival) (longest time.Duration) {
 	return longest
 }
 
-// fate counts jobs that never arrived, and those that arrived more than once.
 func fate(all []arrival, jobs int) (never, again int) {
 	came := make([]int, jobs)
 	for _, a := range all {

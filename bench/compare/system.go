@@ -13,12 +13,9 @@ import (
 
 const (
 	// starts in a second over all workers
-	limit = 100
-	// worker processes
-	crew = 4
-	// concurrency of a worker
-	slots = 10
-	// of a job's text
+	limit     = 100
+	crew      = 4
+	slots     = 10
 	bodyBytes = 100
 )
 
@@ -26,7 +23,7 @@ const (
 type system interface {
 	name() string
 	setting() string
-	version() string // once open
+	version() string
 	// first reports whether this is the system's first setting: the others repeat less.
 	first() bool
 
@@ -35,7 +32,7 @@ type system interface {
 	add(ctx context.Context, n int, bulk bool) (took time.Duration, err error)
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
-	left(ctx context.Context) (int, error) // not ended
+	left(ctx context.Context) (int, error)
 	// unlimited makes later calls use a queue without a limit.
 	unlimited()
 	// work returns the command of a worker that posts jobs' numbers to a URL at the limit, or
@@ -87,7 +84,6 @@ func numberOf(body []byte) (int, error) {
 	return job.Number, err
 }
 
-// until polls every 20 ms.
 func until(ctx context.Context, most time.Duration, done func() (bool, error)) (bool, error) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// target records when jobs are posted, by one clock.
 type target struct {
 	url   string
 	began time.Time
@@ -42,7 +41,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Since(t.began)
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
 	if err != nil {
-		return // its sender is gone
+		return
 	}
 	number, err := numberOf(text)
 	if err != nil {

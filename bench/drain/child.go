@@ -28,7 +28,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
-// childCommand is followed by a role and its JSON.
 const childCommand = "child"
 
 const (
@@ -84,7 +83,6 @@ func obey(orders map[string]func(value string) (string, error)) error {
 // of a body
 const jobBytes = 128
 
-// mark begins a job's body and identifies the job.
 type mark struct {
 	Published int64 // by the shared clock
 	Group     uint32
@@ -93,7 +91,7 @@ type mark struct {
 }
 
 type start struct {
-	At int64 // of the last check, by the shared clock
+	At int64
 	mark
 }
 
@@ -121,10 +119,10 @@ func readMark(body []byte) (m mark, err error) {
 type drainerSpec struct {
 	URL    string
 	Policy string
-	Starts int   // expected
-	Target bool  // the policy has one
+	Starts int
+	Target bool
 	Memory int64 // in bytes; 0: the default
-	Watch  bool  // report the live heap every second
+	Watch  bool
 
 	// file for a processor profile until the first dump; may be empty
 	Profile string
@@ -242,7 +240,7 @@ func announce(_ string, partitions int) { fmt.Println("owned", partitions) }
 
 type bystanderSpec struct {
 	Interval time.Duration
-	Wakes    int // expected
+	Wakes    int
 }
 
 // runBystander is an empty timer loop, which observes the machine's stalls. dump writes its
@@ -275,7 +273,6 @@ func runBystander(spec bystanderSpec) error {
 	})
 }
 
-// runTarget answers every request at once.
 func runTarget() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -335,7 +332,6 @@ func liveHeap() uint64 {
 	return live[0].Value.Uint64()
 }
 
-// profileProcessor writes a processor profile if file is not empty. end may be repeated.
 func profileProcessor(file string) (end func() error, err error) {
 	if file == "" {
 		return func() error { return nil }, nil

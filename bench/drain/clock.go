@@ -15,7 +15,6 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// clockOffset converts this process's times to the shared clock.
 type clockOffset struct {
 	instant time.Time
 	reading int64

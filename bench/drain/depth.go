@@ -31,7 +31,6 @@ const (
 	depthLease = 5 * time.Second
 )
 
-// the phase in which jobs are submitted at full speed
 const filling = "filling"
 
 const (
@@ -46,22 +45,21 @@ type depths struct {
 	mu      sync.Mutex
 	samples []sample
 	phases  []phase
-	starts  []start // up to the last look
-	former  []start // of the drainer that was killed
+	starts  []start
+	former  []start
 	filled  int
 	beside  *bystander
 
-	shallowP99 [2]time.Duration // with few jobs, and net of stalls
+	shallowP99 [2]time.Duration
 }
 
 type sample struct {
 	at              int64
 	server, drainer float64 // bytes of memory
 	heap            float64 // bytes in use after the last collection
-	jobs            float64 // waiting
+	jobs            float64
 }
 
-// phase is a part of the run.
 type phase struct {
 	name     string
 	from, to int64
@@ -213,7 +211,6 @@ func (d *depths) makeUp(ctx context.Context) error {
 	return pass(ctx, takes)
 }
 
-// look updates starts.
 func (d *depths) look(ctx context.Context) error {
 	starts, err := d.penstock.starts(ctx)
 	d.starts = append(slices.Clone(d.former), starts...)
@@ -253,7 +250,6 @@ func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
 		paper.Grouped(d.b.deep)), float64(n)/took.Seconds())}, nil
 }
 
-// allArrived waits until the valve holds a new job.
 func (d *depths) allArrived(ctx context.Context) error {
 	ack, err := d.js.Publish(ctx, d.broker.Names().Jobs(depthPolicy, "last"),
 		mark{Group: groupProbe}.body())
@@ -268,7 +264,6 @@ func (d *depths) allArrived(ctx context.Context) error {
 	})
 }
 
-// observe publishes single jobs to idle keys, one after another.
 func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figure, error) {
 	d.b.say("depth: watching %s", name)
 	ph := phase{name: name, from: monotonic()}
@@ -311,7 +306,7 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 	}
 	for i, late := range [][]time.Duration{late, net} {
 		p99, f := paper.Quantile(late, 0.99), &figures[4+i]
-		if judged { // except for the machine's variation
+		if judged {
 			*f = f.atMost(float64(max(mostLate, d.shallowP99[i]*3/2).Milliseconds()))
 		}
 		d.shallowP99[i] = p99
@@ -406,7 +401,6 @@ func (d *depths) questions(ctx context.Context) (figures []figure, err error) {
 
 const firstStarts = "takeover after a crash: until all keys have started a job"
 
-// takeover replaces a killed drainer.
 func (d *depths) takeover(ctx context.Context) ([]figure, error) {
 	d.b.say("depth: takeover")
 	err := d.look(ctx)
@@ -434,7 +428,6 @@ func (d *depths) takeover(ctx context.Context) ([]figure, error) {
 		value: time.Duration(to - from).Seconds(), unit: "s"}}, nil
 }
 
-// begun starts the successor; samples continue.
 func (d *depths) begun(ctx context.Context) error {
 	d.spec.URL = d.url
 	next, err := d.b.startChild(ctx, "successor", roleDrainer, d.spec)
@@ -447,7 +440,6 @@ func (d *depths) begun(ctx context.Context) error {
 	return nil
 }
 
-// rawPull measures how long a plain consumer takes to pull the stored jobs.
 func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	d.dismiss()
 	stream, err := d.js.Stream(ctx, d.broker.Names().Stream(depthPolicy))

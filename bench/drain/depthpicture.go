@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// draw draws jobs, memory and lateness over time.
 func (d *depths) draw(file string) error {
 	var plots [][]*plot.Plot
 	for _, row := range []struct {
@@ -71,7 +70,6 @@ func (d *depths) over(value func(sample) float64) (points plotter.XYs) {
 	return points
 }
 
-// lateness returns the p99 of each second, a curve per phase.
 func (d *depths) lateness() (curves []curve) {
 	for _, ph := range d.phases {
 		var points plotter.XYs
@@ -92,7 +90,6 @@ func (d *depths) lateness() (curves []curve) {
 	return curves
 }
 
-// markPhases draws a line where each phase begins.
 func (d *depths) markPhases(p *plot.Plot, named bool) error {
 	var names plotter.XYLabels
 	for _, ph := range d.phases {

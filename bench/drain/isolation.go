@@ -24,7 +24,6 @@ const (
 	groupIdle
 )
 
-// isolation measures how much the jobs of some keys delay others'.
 func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	var figures []figure
 	for _, busy := range []bool{false, true} {
@@ -158,7 +157,6 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	return stored(ctx, p.js, p.refused)
 }
 
-// publishIdle publishes single jobs, each to its own key.
 func (p *penstock) publishIdle(ctx context.Context, policy string,
 	during time.Duration) (int, error) {
 	begin := time.Now()
@@ -175,7 +173,6 @@ func (p *penstock) publishIdle(ctx context.Context, policy string,
 	return n, stored(ctx, p.js, p.refused)
 }
 
-// keepTime waits until an instant, if a timer is accurate enough.
 func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
 	if wait := time.Until(at); wait >= time.Millisecond {
 		return pass(ctx, wait)
@@ -183,7 +180,6 @@ func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
 	return ctx.Err()
 }
 
-// started waits for n starts of a group.
 func (p *penstock) started(ctx context.Context, group uint32, n int) error {
 	return until(ctx, patience, fmt.Sprintf("%d jobs of group %d started", n,
 		group), func() (bool, error) {
@@ -217,7 +213,6 @@ func isolationOf(starts []start, stalls []stall) (delays, late []time.Duration) 
 	return delays, late
 }
 
-// aloneKeys measures the start rate of 100,000 keys with one due job each.
 func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error) {
 	b.say("isolation: %d keys with one job each, partitions: %d", aloneKeys, partitions)
 	const policy = "keys"

@@ -45,21 +45,21 @@ type options struct {
 	rates    []int
 	drainers []int
 	busy     []setting
-	duration time.Duration // of one row
-	jobs     int           // queued for the throughput
-	waiting  []int         // jobs, for memory
-	deep     int           // jobs, for depth
-	budget   int64         // in bytes, for depth; 0: the default
-	out      string        // directory; empty: print only
-	data     string        // directory; may be empty
-	profile  string        // directory; may be empty
+	duration time.Duration
+	jobs     int
+	waiting  []int // jobs, for memory
+	deep     int   // jobs, for depth
+	budget   int64 // in bytes, for depth; 0: the default
+	out      string
+	data     string
+	profile  string
 }
 
 type bench struct {
 	options
 	self     string
 	admitter string
-	dir      string // temporary
+	dir      string
 	progress io.Writer
 }
 
@@ -80,7 +80,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	b := &bench{progress: os.Stderr}
 	if b.options, err = parseOptions(args); err != nil {
@@ -128,7 +127,6 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// measure runs the selected measurements and returns their failures.
 func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	if slices.Contains(b.only, "rate") {
 		for _, rate := range b.rates {

@@ -11,7 +11,6 @@ import (
 
 const memoryKeys = 1000
 
-// memory measures a waiting job's memory in its drainer.
 func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	const policy = "slow"
 	p, err := b.startPenstock(ctx,
@@ -76,7 +75,6 @@ func (p *penstock) heap(ctx context.Context) (float64, error) {
 	return n, nil
 }
 
-// arrived waits until the valve of the only partition holds a job.
 func (p *penstock) arrived(ctx context.Context, policy string, seq uint64) error {
 	return until(ctx, patience, fmt.Sprintf("job %d has arrived", seq), func() (bool, error) {
 		a, err := p.broker.AskValve(ctx, policy, 0,

@@ -24,12 +24,11 @@ var (
 
 type neighbourSpec struct {
 	Seed uint64
-	Time time.Duration // at most
+	Time time.Duration
 }
 
 type theft struct{ begin, end time.Duration }
 
-// thefts returns a seed's thefts, from the beginning.
 func thefts(seed uint64, during time.Duration) (all []theft) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	between := func(from, to time.Duration) time.Duration {

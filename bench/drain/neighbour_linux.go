@@ -42,7 +42,6 @@ func beforeOthers() error {
 	return err
 }
 
-// sleepUntil blocks until a time of the shared clock.
 func sleepUntil(reading int64) {
 	at := unix.NsecToTimespec(reading)
 	for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil) != nil {

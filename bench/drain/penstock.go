@@ -18,15 +18,12 @@ import (
 )
 
 const (
-	mostDrainers = 8
-	mostWaiting  = 1_000_000
-	// of a policy: the default, and for several drainers
+	mostDrainers       = 8
+	mostWaiting        = 1_000_000
 	partitions, shared = 1, 8
-	// unacknowledged publishes
-	inFlight = 8192
+	inFlight           = 8192
 )
 
-// penstock is an admitter with its server, and drainers.
 type penstock struct {
 	b        *bench
 	dir      string
@@ -92,7 +89,6 @@ func newPublisher(nc *nats.Conn) (jetstream.JetStream, chan error, error) {
 	return js, refused, nil
 }
 
-// send publishes a job without waiting.
 func send(js jetstream.JetStream, subject string, m mark) error {
 	m.Published = monotonic()
 	if _, err := js.PublishAsync(subject, m.body(), jetstream.WithStallWait(patience)); err != nil {
@@ -117,7 +113,6 @@ func stored(ctx context.Context, js jetstream.JetStream, refused chan error) err
 	}
 }
 
-// fill stores n jobs over the keys in turn.
 func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
 	subject func(job.Key) string, n, keys int) error {
 	subjects := make([]string, keys)
@@ -141,7 +136,6 @@ func (p *penstock) fill(ctx context.Context, policy string, n, keys int) error {
 	}, n, keys)
 }
 
-// drain starts drainers and waits until they share the partitions.
 func (p *penstock) drain(ctx context.Context, spec drainerSpec, drainers, partitions int) error {
 	spec.URL = p.url
 	for i := range drainers {
@@ -155,7 +149,7 @@ func (p *penstock) drain(ctx context.Context, spec drainerSpec, drainers, partit
 		sum, least := 0, partitions
 		for _, d := range p.drainers {
 			text, _ := d.heard("owned")
-			n, _ := strconv.Atoi(text) // 0 before the first report
+			n, _ := strconv.Atoi(text)
 			sum, least = sum+n, min(least, n)
 		}
 		return sum == partitions && least >= partitions/drainers, nil
@@ -178,7 +172,6 @@ func (p *penstock) starts(ctx context.Context) ([]start, error) {
 	return all, nil
 }
 
-// returned counts undone starts.
 func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	for _, d := range p.drainers {
 		text, err := d.ask(ctx, "returned", "")
@@ -194,7 +187,6 @@ func (p *penstock) returned(ctx context.Context) (sum int, err error) {
 	return sum, nil
 }
 
-// drained waits until a policy holds at most left jobs.
 func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 	most time.Duration) error {
 	return until(ctx, most, fmt.Sprintf("%s holds %d jobs", policy, left), func() (bool, error) {

@@ -20,7 +20,6 @@ const (
 	points     = 300
 )
 
-// draw shows each row's departures, rate, and starts in any second.
 func (r *report) draw(file string) error {
 	var plots [][]*plot.Plot
 	for _, row := range r.rows {
@@ -48,7 +47,6 @@ func (r row) title(what string) string {
 // seconds since the beginning
 func (r row) seconds(at int64) float64 { return float64(at-r.from) / 1e9 }
 
-// combPlot shows the first departures above a perfect drain's.
 func (r row) combPlot() *plot.Plot {
 	p := paper.NewPlot(titleSize, r.title("departures"), "ms", "")
 	p.HideY()
@@ -93,7 +91,6 @@ func (r row) ratePlot() (*plot.Plot, error) {
 	return p, r.addCurve(p, curve, float64(r.rate), paper.Ideal)
 }
 
-// countPlot shows the starts in the second up to each start, and the bound.
 func (r row) countPlot() (*plot.Plot, error) {
 	p := paper.NewPlot(titleSize, r.title("in one second"), "s", "starts")
 	step := max(1, len(r.at)/points)

@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// for answers of children
 	patience = 60 * time.Second
-	// polling interval
-	glance = 10 * time.Millisecond
+	glance   = 10 * time.Millisecond
 )
 
 // process is a child, which reads and writes lines of a word and a value.
@@ -25,10 +23,10 @@ type process struct {
 	*proctest.Process
 	name  string
 	in    io.WriteCloser
-	ready map[string]string // of its ready line
+	ready map[string]string
 
 	mu   sync.Mutex
-	said map[string]string // last values by word
+	said map[string]string
 }
 
 // start waits until a child is ready. Only the main goroutine may call it.
@@ -67,7 +65,6 @@ func (b *bench) startChild(ctx context.Context, name, role string, spec any) (*p
 	return b.start(ctx, name, b.self, childCommand, role, string(text))
 }
 
-// heard returns the last value of a word.
 func (p *process) heard(word string) (value string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +72,6 @@ func (p *process) heard(word string) (value string, ok bool) {
 	return value, ok
 }
 
-// await waits for a word and removes it.
 func (p *process) await(ctx context.Context, word string) (value string, err error) {
 	err = until(ctx, patience, fmt.Sprintf("%s says %q", p.name, word), func() (bool, error) {
 		p.mu.Lock()
@@ -95,7 +91,6 @@ func (p *process) await(ctx context.Context, word string) (value string, err err
 	return value, err
 }
 
-// ask sends a line and waits for an answer with the same word.
 func (p *process) ask(ctx context.Context, word, value string) (string, error) {
 	if _, err := fmt.Fprintf(p.in, "%s %s\n", word, value); err != nil {
 		return "", fmt.Errorf("tell %s to %s: %w", p.name, word, err)

@@ -18,16 +18,13 @@ const (
 	// starts are not measured at first, longer when busy: what publishing delayed is made up
 	settling     = 2 * time.Second
 	settlingBusy = 6 * time.Second
-	// the backlog exceeds the measurement by this
-	// ends.
-	lasting = 10 * time.Second
+	lasting      = 10 * time.Second
 )
 
-// setting is measured as one row.
 type setting struct {
 	rate, drainers int
-	peak, burst    int  // 0: default
-	busy           bool // with a target and a neighbour
+	peak, burst    int // 0: default
+	busy           bool
 }
 
 func (s setting) ratio() float64 {
@@ -100,11 +97,11 @@ type row struct {
 	late         [2]time.Duration // p50, p99
 	cpu          time.Duration    // per 1000 jobs; negative: unknown
 	bystanderGap time.Duration    // p99
-	stall        time.Duration    // longest
-	stalled      float64          // share of the time
-	returned     float64          // share of starts undone
+	stall        time.Duration
+	stalled      float64 // share of the time
+	returned     float64 // share of starts undone
 
-	at   []int64 // starts
+	at   []int64
 	from int64
 }
 

@@ -74,7 +74,7 @@ func number(x float64) string {
 
 type report struct {
 	machine string
-	name    string // of files
+	name    string
 	command string // of make; its first word is the heading in page.md
 	rows    []row
 	figures []figure

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// Times are by the shared clock in nanoseconds, ascending.
-
-// pace is a measured rate.
 type pace struct {
 	starts   int
 	measured float64 // per second
@@ -39,7 +36,6 @@ func (p pace) net(rate, stalled float64) float64 {
 	return -100 * max(0, p.missing-stalled) / p.span
 }
 
-// most is the largest number in any half-open window.
 func most(at []int64, window time.Duration) (n int) {
 	for i, j := 0, 0; j < len(at); j++ {
 		for at[j]-at[i] >= int64(window) {
@@ -99,7 +95,6 @@ func caughtUp(at []int64, rate float64, from, to int64) int64 {
 // more than a slightly late wake-up
 const stallLimit = 5 * time.Millisecond
 
-// stall is a period without wake-ups.
 type stall struct{ from, to int64 }
 
 // stalls returns a timer loop's longest lateness, and those above stallLimit.

@@ -24,32 +24,28 @@ import (
 
 const (
 	throughputKeys = 1000
-	// samples are how often an idle queue is measured, pauseBetween apart.
-	samples      = 2000
-	pauseBetween = 2 * time.Millisecond
+	samples        = 2000
+	pauseBetween   = 2 * time.Millisecond
 	// timesRequest bounds the p99 of publish-to-start as a multiple of a request's p99.
 	timesRequest = 5
 	// littleMemory holds few jobs whole; the others wait deep and are read again.
 	littleMemory = 16 << 20
 )
 
-// throughputSpec configures a throughput process.
 type throughputSpec struct {
 	Jobs       int
 	Partitions int
-	Memory     int64  // of the drainer; 0: the default
-	Profile    string // file for the processor profile; may be empty
-	Raw, Idle  bool   // measure these too
+	Memory     int64 // of the drainer; 0: the default
+	Profile    string
+	Raw, Idle  bool
 }
 
-// throughputResult is its result.
 type throughputResult struct {
-	Drained, Raw   float64          // jobs per second, from a full queue to acknowledged
-	CPU            time.Duration    // while drained; negative: not known
+	Drained, Raw   float64 // jobs per second, from a full queue to acknowledged
+	CPU            time.Duration
 	Start, Request [2]time.Duration // p50 and p99 of publish-to-start and of request/reply
 }
 
-// throughput measures unpaced jobs in one process with the embedded server.
 func (b *bench) throughput(ctx context.Context) (figures []figure, err error) {
 	for _, spec := range []throughputSpec{{Partitions: partitions, Raw: true, Idle: true},
 		{Partitions: shared}, {Partitions: partitions, Memory: littleMemory}} {
@@ -120,10 +116,9 @@ func (b *bench) throughputOf(ctx context.Context,
 	return r, nil
 }
 
-// runThroughput is the process: server, queue and drainer in one.
 func runThroughput(spec throughputSpec) error {
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // the parent's end is ours
+	go func() {
 		_ = obey(nil)
 		cancel()
 	}()
@@ -150,17 +145,15 @@ func runThroughput(spec throughputSpec) error {
 	return nil
 }
 
-// throughputRun is one such process at work.
 type throughputRun struct {
 	throughputSpec
 	server  *embedded.Server
-	nc      *nats.Conn // of the publisher
+	nc      *nats.Conn
 	js      jetstream.JetStream
 	refused chan error
 	broker  *queue.Broker
 }
 
-// The policies: drained by a drainer, or by hand.
 const (
 	drainedPolicy = "drained"
 	rawPolicy     = "raw"
@@ -180,7 +173,7 @@ func (t *throughputRun) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	for _, name := range []string{drainedPolicy, rawPolicy} {
-		p := policy.Policy{ // of those that start unpaced, any
+		p := policy.Policy{
 			Name: name,
 			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1_000_000_000,
 				Window: policy.Duration(time.Hour)},
@@ -217,7 +210,6 @@ func (t *throughputRun) measure(ctx context.Context) (r throughputResult, err er
 	return t.drained(ctx, r)
 }
 
-// raw pulls and acknowledges a policy's jobs with the client library alone.
 func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	nc, err := t.server.Connect()
 	if err != nil {
@@ -256,7 +248,6 @@ func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	return float64(t.Jobs) / time.Since(begin).Seconds(), nil
 }
 
-// emptied waits until a policy's stream is empty.
 func (t *throughputRun) emptied(ctx context.Context, policy string) error {
 	return until(ctx, 3*patience, "the queue is empty", func() (bool, error) {
 		n, err := t.broker.Depth(ctx, policy)
@@ -264,7 +255,6 @@ func (t *throughputRun) emptied(ctx context.Context, policy string) error {
 	})
 }
 
-// drained lets a drainer empty the queue, and then measures how soon it starts single jobs.
 func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throughputResult, error) {
 	nc, err := t.server.Connect()
 	if err != nil {

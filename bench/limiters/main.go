@@ -34,7 +34,7 @@ type options struct {
 	only   []string
 	rounds int
 	length time.Duration // of a measurement in a round
-	out    string        // directory; empty: print only
+	out    string
 }
 
 type bench struct{ options }

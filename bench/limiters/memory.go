@@ -24,7 +24,6 @@ var keySets = []keySet{
 		goal: true},
 }
 
-// names returns the keys in a random order by seed.
 func (k keySet) names(seed uint64) []string {
 	all := make([]string, k.keys)
 	for i, n := range rand.New(rand.NewPCG(seed, 0)).Perm(k.keys) {
@@ -73,7 +72,6 @@ func (b *bench) memory(ctx context.Context) ([]table, error) {
 	return append(tables, heapTable(all, held)), nil
 }
 
-// timeOne measures a limiter that holds every key, by cores.
 func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requests []string) (
 	samples []sample, err error) {
 
@@ -82,7 +80,7 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 		return nil, err
 	}
 	if err = fill(ctx, l, first); err == nil {
-		runtime.GC() // not while time is taken
+		runtime.GC()
 		for _, cores := range coreCounts {
 			var s sample
 			if s, err = timeDecisions(ctx, l, requests, cores, b.length); err != nil {
@@ -97,7 +95,6 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 	return samples, err
 }
 
-// fill takes once per key, with separate strings, as in a server.
 func fill(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names {
 		if err := l.decide(ctx, strings.Clone(name)); err != nil {
@@ -110,7 +107,6 @@ func fill(ctx context.Context, l openLimiter, names []string) error {
 // decisions between two readings of the clock
 const batch = 2000
 
-// timeDecisions asks from one goroutine per core, through the same requests from distant offsets.
 func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int,
 	length time.Duration) (
 	sample, error) {
@@ -154,7 +150,6 @@ func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores 
 	return sample{ns: float64(took) / float64(n), allocs: float64(allocated) / float64(n)}, nil
 }
 
-// heapPerKey returns heap bytes per key, without the key, by contestant and number of keys.
 func heapPerKey(ctx context.Context, all []contestant) ([][]float64, error) {
 	held := make([][]float64, len(all))
 	for _, keys := range heapKeys {

@@ -39,11 +39,10 @@ type contestant struct {
 	name, algorithm string
 	ours            bool
 	goals           bool // ours, with a state of constant size
-	unkeyed         bool // one state: measured with one key, and no peer
+	unkeyed         bool
 	open            func(keys int) (openLimiter, error)
 }
 
-// isPeer reports whether ours are compared with c.
 func (c contestant) isPeer() bool { return !c.ours && !c.unkeyed }
 
 const (

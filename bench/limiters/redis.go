@@ -50,7 +50,7 @@ func (b *bench) redis(ctx context.Context) (_ []table, err error) {
 func (b *bench) redisSpeed(ctx context.Context, server *redisServer,
 	version string) ([]table, error) {
 	all := redisContestants(server.Addr())
-	measured := make([][]turns, len(redisKeySets)) // by contestant
+	measured := make([][]turns, len(redisKeySets))
 	for i := range measured {
 		measured[i] = make([]turns, len(all))
 	}

@@ -23,11 +23,10 @@ type ceiling struct {
 	replays   []*replay
 }
 
-// replay is a command of Penstock's, repeated by redis-benchmark.
 type replay struct {
 	command   scriptCall
-	pipeline  int       // commands in flight per connection
-	perSecond []float64 // keys decided, by round
+	pipeline  int // commands in flight per connection
+	perSecond []float64
 	times     int
 }
 
@@ -158,7 +157,6 @@ type scriptCall struct {
 	keys  int
 }
 
-// parseCall reads a line of MONITOR.
 func parseCall(line string) (scriptCall, bool) {
 	_, text, ok := strings.Cut(line, "] ")
 	if !ok {
@@ -250,7 +248,6 @@ func (r *replay) run(ctx context.Context, server *redisServer, times int) (float
 	return parseRate(string(out))
 }
 
-// parseRate reads --csv output.
 func parseRate(text string) (float64, error) {
 	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil {

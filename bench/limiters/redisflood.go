@@ -11,10 +11,9 @@ import (
 type flooding struct {
 	refusals int
 	elapsed  time.Duration
-	calls    int64 // of scripts
+	calls    int64
 }
 
-// flood measures refusals.
 func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	all := floodContestants(server.Addr())
 	measured := make([][]flooding, len(all))
@@ -30,7 +29,6 @@ func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	return floodTable(all, measured), nil
 }
 
-// floodOne has each caller ask at least once.
 func (b *bench) floodOne(ctx context.Context, server *redisServer,
 	c contestant) (f flooding, err error) {
 	if err := server.reset(ctx); err != nil {

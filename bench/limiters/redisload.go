@@ -16,7 +16,7 @@ const callers = 64
 type serving struct {
 	perSecond float64
 	p50, p99  time.Duration
-	perCall   float64 // decisions
+	perCall   float64
 }
 
 func (s turns) perSecond() float64 {
@@ -32,7 +32,6 @@ func (s turns) p99() float64 {
 	return paper.MedianBy(s, func(x serving) float64 { return float64(x.p99) })
 }
 
-// turns has rounds of one limiter in one setting, in nanoseconds.
 type turns []serving
 
 func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
@@ -47,14 +46,13 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
 	defer func() { err = errors.Join(err, l.close()) }()
 	requests := set.names(1)
 	if _, err := load(ctx, l, requests, b.length); err != nil {
-		// opens connections, and loads the keys
 		return s, err
 	}
 	before, err := server.scriptCalls(ctx)
 	if err != nil {
 		return s, err
 	}
-	runtime.GC() // not while time is taken
+	runtime.GC()
 	start := time.Now()
 	took, err := load(ctx, l, requests, b.length*redisTurn)
 	if err != nil {
@@ -91,7 +89,7 @@ func load(ctx context.Context, l openLimiter, requests []string,
 			for asked := start; asked.Sub(start) < length; {
 				if err := l.decide(ctx, requests[next]); err != nil {
 					failed[i] = err
-					cancel() // the others would continue needlessly
+					cancel()
 					return
 				}
 				answered := time.Now()
@@ -111,7 +109,6 @@ func load(ctx context.Context, l openLimiter, requests []string,
 	return slices.Concat(took[:]...), nil
 }
 
-// firstCause prefers the original error to the cancellations that it caused.
 func firstCause(failed []error) (cause error) {
 	for _, err := range failed {
 		if err != nil && (cause == nil || errors.Is(cause, context.Canceled)) {

@@ -95,7 +95,7 @@ func floodContestants(addr string) []contestant {
 type holder struct {
 	name, algorithm string
 	keys            int
-	requests        int // of each key
+	requests        int
 	// windows that may hold one request; 0: any
 	window time.Duration
 	open   func() openLimiter

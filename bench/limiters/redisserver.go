@@ -15,20 +15,17 @@ import (
 )
 
 const (
-	// patience is go-redis's default.
 	patience = 3 * time.Second
-	// polling interval
-	glance = 5 * time.Millisecond
+	glance   = 5 * time.Millisecond
 )
 
 // redisServer has no persistence.
 type redisServer struct {
 	*redistest.Server
-	rdb *redis.Client // between measurements
+	rdb *redis.Client
 	dir string
 }
 
-// startRedis uses a free port of 127.0.0.1.
 func startRedis() (*redisServer, error) {
 	dir, err := os.MkdirTemp("", "limiters")
 	if err != nil {
@@ -92,7 +89,6 @@ func (s *redisServer) number(ctx context.Context, section, field string) (int64,
 	return n, nil
 }
 
-// scriptCalls counts since the last reset.
 func (s *redisServer) scriptCalls(ctx context.Context) (int64, error) {
 	fields, err := s.info(ctx, "commandstats")
 	if err != nil {

@@ -16,8 +16,8 @@ type weight struct {
 	holder  holder
 	example string
 	name    float64
-	usage   float64 // by MEMORY USAGE
-	used    float64 // growth of used_memory
+	usage   float64
+	used    float64
 }
 
 func weigh(ctx context.Context, server *redisServer) ([]weight, error) {
@@ -65,9 +65,8 @@ func weighOne(ctx context.Context, server *redisServer, h holder) (w weight, err
 	}, nil
 }
 
-// memoryUsage sums all keys' MEMORY USAGE.
 func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int64, err error) {
-	seen := make(map[string]bool) // scans may repeat keys
+	seen := make(map[string]bool)
 	for scan := s.rdb.Scan(ctx, 0, "*", 1000).Iterator(); ; {
 		if !scan.Next(ctx) {
 			if err := scan.Err(); err != nil {

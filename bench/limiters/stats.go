@@ -9,7 +9,6 @@ type sample struct {
 	allocs float64
 }
 
-// series has rounds of one limiter in one setting.
 type series []sample
 
 func (s series) ns() float64 { return paper.MedianBy(s, func(x sample) float64 { return x.ns }) }

@@ -18,7 +18,7 @@ var (
 // lines, and coordinates have one decimal.
 func compact(svg []byte) []byte {
 	var to bytes.Buffer
-	var style []byte // of the open path
+	var style []byte
 	end := func() {
 		if style != nil {
 			fmt.Fprintf(&to, `" style="%s" />`+"\n", style)

@@ -10,8 +10,7 @@ import (
 
 const (
 	servers = 3
-	// policies made while clients submit
-	more = 100
+	more    = 100
 )
 
 func (b *bench) natsCluster() (all []*node) {
@@ -54,7 +53,6 @@ func (b *bench) cluster(n int) []figure {
 	}, atRest(sum(idle[:servers+1]), sum(idle[servers+1:]))...)
 }
 
-// whileMaking has clients ask while policies, or streams, are made.
 func whileMaking(n int, server *node, ask func(key string) error,
 	makeOne func(i int) error) [4]float64 {
 	var all, making errgroup.Group

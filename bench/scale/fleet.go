@@ -89,7 +89,6 @@ func (f fleet) used() (sum float64) {
 	return sum
 }
 
-// during returns each fleet's processor time and the duration, in seconds.
 func during(do func(), fleets ...fleet) (cpu []float64, took float64) {
 	for _, f := range fleets {
 		cpu = append(cpu, -f.used())
@@ -135,7 +134,7 @@ func (b *bench) drainers(n int) []figure {
 func (b *bench) drained(n int, role string, server *node, prefix, stream string,
 	resume func()) [5]float64 {
 	drainers := b.fleet(n, role, server.url)
-	b.pass(6 * time.Second) // until they share the partitions
+	b.pass(6 * time.Second)
 	idle, all := during(func() { b.pass(b.idleFor / 2) }, drainers, fleet{server.Process})
 	server.fill(prefix, fewKeys, fleetJobs)
 	cpu, took := during(func() {
@@ -152,7 +151,6 @@ func (b *bench) drained(n int, role string, server *node, prefix, stream string,
 		100 * idle[0] / all, 100 * idle[1] / all}
 }
 
-// admitters compares submissions to n admitters over NATS to publishes.
 func (b *bench) admitters(n int) []figure {
 	server := b.natsServer()
 	var admitters fleet

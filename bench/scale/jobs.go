@@ -29,11 +29,9 @@ func unpaced(jobs, partitions int) string {
 		"max_jobs: %d, partitions: %d}", policy, jobs, jobs, partitions)
 }
 
-// keys measures jobs of n keys, and waiting n jobs of a thousand.
 func (b *bench) keys(n int) []figure    { return b.backlog(n, jobsPerKey*n) }
 func (b *bench) waiting(n int) []figure { return b.backlog(fewKeys, n) }
 
-// backlog compares jobs behind a pause to messages of a stream.
 func (b *bench) backlog(keys, jobs int) []figure {
 	ours := b.admitter(strings.TrimSuffix(unpaced(10_000_000, 1), "}") +
 		", target: {http: {url: \"http://127.0.0.1:9/\"}}}")
@@ -57,10 +55,8 @@ func (b *bench) backlog(keys, jobs int) []figure {
 	}, atRest(idle[0], idle[1])...)
 }
 
-// tell pauses or resumes the policy.
 func (n *node) tell(what string) error { return n.call("POST", what+"/"+policy, "") }
 
-// fill returns stored jobs per second.
 func (n *node) fill(prefix string, keys, jobs int) float64 {
 	failed := make(chan error, 1)
 	js := get(jetstream.New(n.nc, jetstream.WithPublishAsyncMaxPending(inFlight),

@@ -46,13 +46,12 @@ var parts = []struct {
 type bench struct {
 	ctx       context.Context
 	dir, self string
-	sizes     map[string][]int // by part
+	sizes     map[string][]int
 	idleFor   time.Duration
 	out       string
 	processes []*proctest.Process
 }
 
-// failure ends a measurement by a panic.
 type failure struct{ error }
 
 func must(err error) {
@@ -66,7 +65,6 @@ func get[T any](value T, err error) T {
 	return value
 }
 
-// try measures one size and ends its processes.
 func (b *bench) try(measure func(*bench, int) []figure, n int) (figures []figure, err error) {
 	defer func() {
 		for _, p := range b.processes {
@@ -118,7 +116,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var r report
-	var failed error // continue with the others
+	var failed error
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
 			if ctx.Err() != nil {

@@ -21,11 +21,9 @@ import (
 
 const (
 	patience = 10 * time.Minute
-	// polling interval
-	glance = 10 * time.Millisecond
+	glance   = 10 * time.Millisecond
 )
 
-// node is an admitter or a nats-server that can be restarted.
 type node struct {
 	*proctest.Process
 	b                *bench
@@ -38,12 +36,10 @@ type node struct {
 	js               jetstream.JetStream
 }
 
-// admitter starts one with drainer and server.
 func (b *bench) admitter(policies ...string) *node {
 	return b.admitterAt("", 1, true, policies...)
 }
 
-// admitterAt starts one at a server; without a URL it is inside.
 func (b *bench) admitterAt(url string, replicas int, drain bool, policies ...string) *node {
 	n := b.node()
 	server := fmt.Sprintf("url: %q, replicas: %d", url, replicas)
@@ -110,7 +106,6 @@ func (n *node) again() {
 	n.start()
 }
 
-// until returns the seconds since the start.
 func (n *node) until(what string, do func() error) float64 {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -150,7 +145,7 @@ func (n *node) ready() float64 {
 
 func (n *node) drains(partitions int) float64 {
 	return n.until(fmt.Sprintf("it owns %d partitions", partitions), func() error {
-		time.Sleep(20 * glance) // reading all metrics takes time, too
+		time.Sleep(20 * glance)
 		sum := 0.0
 		for line := range n.lines("http://" + n.http + "/metrics") {
 			if strings.HasPrefix(line, "penstock_partitions_owned{") {
@@ -202,7 +197,7 @@ func (n *node) lines(url string) func(yield func(string) bool) {
 type taken struct{ cpu, memory, heap, goroutines float64 }
 
 func (b *bench) idle(nodes ...*node) (all []taken) {
-	b.pass(3 * time.Second) // until the load before is over
+	b.pass(3 * time.Second)
 	var each []fleet
 	for _, n := range nodes {
 		each = append(each, fleet{n.Process})
@@ -216,7 +211,6 @@ func (b *bench) idle(nodes ...*node) (all []taken) {
 	return all
 }
 
-// figure reads one of pprof's pages.
 func (n *node) figure(page, pattern string) float64 {
 	found := regexp.MustCompile(pattern)
 	for line := range n.lines("http://" + n.pprof + "/debug/pprof/" + page) {

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// policies compares a file's policies to as many streams with a durable consumer each.
 func (b *bench) policies(n int) []figure {
 	n = min(n, store.MaxPolicies-first)
 	reached := make(chan time.Time, 1)
@@ -63,7 +62,6 @@ func policyTexts(n int, target string) []string {
 // number of first jobs, and of additional policies
 const first = 10
 
-// oneMore returns the median in ms.
 func oneMore(n int, makeOne func(i int) error) float64 {
 	var took []float64
 	for i := range first {
@@ -74,7 +72,6 @@ func oneMore(n int, makeOne func(i int) error) float64 {
 	return paper.Median(took)
 }
 
-// firstJobs returns the median from a policy's first publish to its target, in ms.
 func (n *node) firstJobs(prefix string, reached <-chan time.Time) float64 {
 	var took []float64
 	for i := range first {
@@ -90,7 +87,6 @@ func (n *node) firstJobs(prefix string, reached <-chan time.Time) float64 {
 	return paper.Median(took)
 }
 
-// firstMessages does so with streams and an open pull.
 func (n *node) firstMessages() float64 {
 	reached := make(chan time.Time, 1)
 	for i := range first {

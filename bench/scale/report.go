@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// figure is a number of a size, ours and the bare server's; NaN if unknown.
 type figure struct {
 	what, unit string
 	ours, bare float64
@@ -136,7 +135,6 @@ func (r *report) write(dir string) error {
 	return nil
 }
 
-// draw has logarithmic axes.
 func (c *curve) draw() (*plot.Plot, error) {
 	p := paper.NewPlot(9, c.what, c.part, c.unit)
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}

@@ -19,7 +19,7 @@ type grpcClient struct {
 	conn   net.Conn
 	out    *bufio.Writer
 	frames *http2.Framer
-	head   []byte // compressed
+	head   []byte
 	body   []byte
 	stream uint32
 }
@@ -27,7 +27,6 @@ type grpcClient struct {
 // passes begins an answer that lets a request pass.
 var passes = []byte{8, 1}
 
-// overGRPC asks Envoy's rate limit service, each client about its own key.
 func overGRPC(to server, addr string) load {
 	return load{to, connections, 1, func(ctx context.Context, i int) (client, error) {
 		var d net.Dialer
@@ -48,7 +47,6 @@ func overGRPC(to server, addr string) load {
 	}}
 }
 
-// question is a framed request in the domain bench.
 func question(client int) []byte {
 	field := func(number byte, text string) string {
 		return string([]byte{number<<3 | 2, byte(len(text))}) + text

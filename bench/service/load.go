@@ -18,7 +18,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// sample is one turn of a row.
 type sample struct {
 	perSecond float64
 	p50, p99  time.Duration // of a question; 0 if unknown
@@ -30,14 +29,12 @@ type client interface {
 	close()
 }
 
-// load has clients, and jobs per question.
 type load struct {
 	to            server
 	clients, jobs int
 	open          func(ctx context.Context, i int) (client, error)
 }
 
-// run warms up, and measures.
 func (l load) run(ctx context.Context, length time.Duration) (s sample, err error) {
 	clients := make([]client, l.clients)
 	defer func() {
@@ -66,7 +63,6 @@ func (l load) run(ctx context.Context, length time.Duration) (s sample, err erro
 		paper.Quantile(took, 0.99), used / time.Duration(asked)}, nil
 }
 
-// together returns the duration of every answer.
 func together(ctx context.Context, clients []client,
 	length time.Duration) (took []time.Duration, err error) {
 	each := make([][]time.Duration, len(clients))
@@ -96,7 +92,7 @@ type httpClient struct {
 	in      *bufio.Reader
 	request []byte
 	want    int
-	inBody  func(body []byte) error // nil: ignored
+	inBody  func(body []byte) error
 }
 
 func overHTTP(to server, clients, want int, request func(client int) []byte) load {

@@ -26,11 +26,11 @@ import (
 
 type options struct {
 	rounds   int
-	length   time.Duration // of a measurement in a round
-	peer     bool          // measure envoyproxy/ratelimit
-	admitter string        // empty: build it
-	out      string        // directory; empty: print only
-	only     string        // part of row names; empty: all
+	length   time.Duration
+	peer     bool
+	admitter string
+	out      string
+	only     string
 }
 
 func main() {
@@ -47,7 +47,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	o, err := parseOptions(args)
 	if err != nil {
@@ -88,7 +87,7 @@ func run(ctx context.Context, args []string) error {
 
 // busy is the load average; empty: unknown.
 func busy() string {
-	text, _ := os.ReadFile("/proc/loadavg") // only on Linux
+	text, _ := os.ReadFile("/proc/loadavg")
 	load, _, _ := strings.Cut(string(text), " ")
 	return load
 }

@@ -17,7 +17,7 @@ type report struct {
 	options
 	machine string
 	others  string // load average; empty: unknown
-	noPeer  string // why there is no peer
+	noPeer  string
 	rows    []row
 }
 

@@ -22,10 +22,9 @@ const (
 )
 
 type row struct {
-	part, name string
-	load       load
-	base       string // row to compare with
-	// goals for the ratios; 0 without one
+	part, name                string
+	load                      load
+	base                      string
 	atLeast, mostP50, mostP99 float64
 	samples                   []sample
 }
@@ -46,7 +45,6 @@ func (r *row) p99() float64 {
 	return paper.MedianBy(r.samples, func(s sample) float64 { return float64(s.p99) })
 }
 
-// pick returns rows by a part of their names, and their bases.
 func pick(all []row, text string) []row {
 	wanted := map[string]bool{}
 	for _, r := range all {
@@ -154,7 +152,7 @@ func (s *servers) gateways() []row {
 	memory := row{part: "gRPC", name: "ShouldRateLimit, in memory",
 		load: overGRPC(s.admitter, s.admitter["envoy"])}
 	switch {
-	case s.shared["envoy"] == "": // a build without gateways
+	case s.shared["envoy"] == "":
 		return nil
 	case s.peer == nil:
 		return []row{shared, memory}

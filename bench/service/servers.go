@@ -25,7 +25,6 @@ const patience = 60 * time.Second
 const peerModule = "github.com/envoyproxy/ratelimit/src/service_cmd" +
 	"@v1.4.1-0.20260122083618-3fb702589d36"
 
-// server has addresses by protocol.
 type server map[string]string
 
 func (s server) with(addr string) server { return server{"http": addr, "pid": s["pid"]} }
@@ -36,7 +35,7 @@ func (s server) cpu() time.Duration {
 	if pid == 0 {
 		return 0
 	}
-	used, _ := usage.CPU(pid) // only on Linux
+	used, _ := usage.CPU(pid)
 	return used
 }
 
@@ -48,9 +47,9 @@ type servers struct {
 	redis     *redistest.Server
 
 	plain    server
-	admitter server // limits in memory
-	drainer  server // with a drainer
-	shared   server // limits in Redis
+	admitter server
+	drainer  server
+	shared   server
 
 	// as admitter, with tokens, and tracing no, one in a hundred or all jobs
 	guarded, sampled, traced server
@@ -175,7 +174,6 @@ func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
 	return p, nil
 }
 
-// start starts a program. One without gateways refuses their settings.
 func (s *servers) start(ctx context.Context, program *exec.Cmd) (server, error) {
 	program.Env = append(program.Environ(), "PENSTOCK_ENVOY_LISTEN=127.0.0.1:0",
 		"PENSTOCK_ENVOY_FILES="+filepath.Join(s.dir, "runtime", "ratelimit", "config"))

@@ -38,7 +38,6 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	// The kernel kills children when the thread that started them ends.
 	runtime.LockOSThread()
 	length := flag.Duration("for", time.Hour, "how long the traffic lasts")
 	out := flag.String("out", "", "directory of the page and the picture; empty: print only")

@@ -32,15 +32,14 @@ import (
 // every is the interval of measurements of the admitter's resources.
 const every = 5 * time.Second
 
-// soak is one run: its traffic and its measurements.
 type soak struct {
 	url, target, pprof, profiles string
 	pid                          int
-	heap                         float64 // of the last profile, without NATS's file buffers
+	heap                         float64
 
 	mu      sync.Mutex
-	answers map[string]map[string]int // by deed and status
-	samples [][]float64               // minutes since the start, then a value of each curve
+	answers map[string]map[string]int
+	samples [][]float64
 }
 
 // curve is a measured quantity. In the second half it may rise by most of its median; 0: no limit.
@@ -70,7 +69,6 @@ func (s *soak) count(deed, answer string) {
 	s.answers[deed][answer]++
 }
 
-// sample measures until ctx ends.
 func (s *soak) sample(ctx context.Context, url string) error {
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -104,7 +102,6 @@ func (s *soak) sample(ctx context.Context, url string) error {
 	}
 }
 
-// profile keeps a heap profile.
 func (s *soak) profile(ctx context.Context, minute int) error {
 	text, err := get(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1")
 	if err != nil {
@@ -114,7 +111,6 @@ func (s *soak) profile(ctx context.Context, minute int) error {
 	return os.WriteFile(name, text, 0o600)
 }
 
-// measure returns a value of each curve.
 func (s *soak) measure(ctx context.Context, js jetstream.JetStream) ([]float64, error) {
 	text, err := get(ctx, s.url+"/metrics")
 	if err != nil {
@@ -131,7 +127,7 @@ func (s *soak) measure(ctx context.Context, js jetstream.JetStream) ([]float64, 
 	if err != nil {
 		return nil, err
 	}
-	if len(s.samples)%calm == 0 { // the text of a profile is megabytes
+	if len(s.samples)%calm == 0 {
 		heap, err := get(ctx, "http://"+s.pprof+"/debug/pprof/heap?debug=1")
 		if err != nil {
 			return nil, err
@@ -192,7 +188,6 @@ func get(ctx context.Context, url string) ([]byte, error) {
 // stalls of the machine make peaks.
 const calm = int(time.Minute / every)
 
-// half returns the lowest point of a curve in each minute of the second half.
 func (s *soak) half(curve int) (points plotter.XYs) {
 	for some := range slices.Chunk(s.samples[len(s.samples)/2:], calm) {
 		low := slices.MinFunc(some, func(a, b []float64) int {
@@ -216,7 +211,6 @@ func trend(points plotter.XYs) (slope, at0 float64) {
 	return slope, paper.MedianBy(points, func(p plotter.XY) float64 { return p.Y - slope*p.X })
 }
 
-// line is the result for one curve.
 type line struct {
 	curve
 	median, rise float64 // of the second half, and by how much its trend rises in it
@@ -248,7 +242,6 @@ func (s *soak) table() paper.Table {
 	return t
 }
 
-// traffic returns the table of answers.
 func (s *soak) traffic() paper.Table {
 	t := paper.Table{{"", "a second", "answers by status"}}
 	for _, d := range s.deeds() {
@@ -289,7 +282,6 @@ func (s *soak) write(dir, machine string, length time.Duration) error {
 	return s.draw(filepath.Join(dir, "soak.svg"))
 }
 
-// draw makes the picture: every curve, and its trend in the second half.
 func (s *soak) draw(file string) error {
 	plots := make([][]*plot.Plot, len(curves)/3)
 	for i, c := range curves {

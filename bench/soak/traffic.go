@@ -70,14 +70,12 @@ func answer(l net.Listener) {
 	}))
 }
 
-// deed is one kind of traffic, done at a rate: once for each number, from 1.
 type deed struct {
 	name string
-	rate float64 // per second
+	rate float64
 	do   func(ask asker, n int)
 }
 
-// asker sends a request with pairs of header fields.
 type asker func(method, path, body string, header ...string) (status int, text []byte)
 
 func (s *soak) deeds() []deed {
@@ -89,7 +87,7 @@ func (s *soak) deeds() []deed {
 		_, text := ask("POST", "/v1/jobs/"+queues[n%4]+"/later-"+fresh(n), "{}",
 			"Penstock-Not-Before", "30s", "Penstock-Tag", "later")
 		var a struct{ Job string }
-		_ = json.Unmarshal(text, &a) // a refusal has no document
+		_ = json.Unmarshal(text, &a)
 		return "/v1/jobs/" + a.Job
 	}
 	return []deed{
@@ -169,7 +167,6 @@ func (s *soak) deeds() []deed {
 // must not accumulate.
 const atOnce = 50
 
-// begin starts all traffic, which continues until ctx ends.
 func (s *soak) begin(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for _, d := range s.deeds() {
@@ -207,7 +204,7 @@ func (s *soak) ask(ctx context.Context, deed, method, path, body string,
 	defer cancel()
 	r, err := http.NewRequestWithContext(within, method, s.url+path, strings.NewReader(body))
 	if err != nil {
-		panic(err) // all paths are sound
+		panic(err)
 	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -223,7 +220,7 @@ func (s *soak) ask(ctx context.Context, deed, method, path, body string,
 	if path == "/v1/events" {
 		defer time.AfterFunc(10*time.Second, cancel).Stop()
 	}
-	text, _ = io.ReadAll(response.Body) // a stream ends by its context
+	text, _ = io.ReadAll(response.Body)
 	s.count(deed, strconv.Itoa(response.StatusCode))
 	return response.StatusCode, text
 }

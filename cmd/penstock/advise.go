@@ -126,7 +126,6 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	return err
 }
 
-// frontier lists the policies that no other one dominates, and the chosen one.
 func frontier(found advice.Advice) (columns string, rows []row) {
 	for i, p := range found.Tried {
 		if !found.OnFrontier(i) && i != found.Chosen {

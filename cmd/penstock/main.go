@@ -35,7 +35,6 @@ func main() {
 	os.Exit(status(err))
 }
 
-// app is one run of the program.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -132,7 +131,6 @@ func (a *app) man() *cobra.Command {
 	}
 }
 
-// group only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
 	g.AddCommand(commands...)

@@ -20,7 +20,6 @@ var (
 	chartJS string
 )
 
-// page is an HTML report.
 type page struct {
 	Title, About string
 	Table        [][]string
@@ -96,13 +95,11 @@ const grey = "#b0b0b0"
 
 func ink(i int) string { return inks[i%len(inks)] }
 
-// chart is drawn by Chart.js in page.html.
 type chart struct {
 	Title, X, Y string
 	Series      []series
 }
 
-// series is a dataset of Chart.js.
 type series struct {
 	Label   string  `json:"label"`
 	Color   string  `json:"borderColor"`

@@ -27,7 +27,6 @@ type submission struct {
 	wait    time.Duration
 }
 
-// headerFlags are the flags of single headers.
 var headerFlags = []struct{ name, header, usage string }{
 	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key: a repeat makes no second job"},
 	{"deadline", job.HeaderDeadline, "a `time` (RFC 3339) or a duration: dead after that"},

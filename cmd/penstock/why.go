@@ -135,7 +135,6 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	return err
 }
 
-// limits requests the policy's limits, if the token permits that.
 func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
@@ -211,7 +210,6 @@ func (q *question) starts(ms *int64) string {
 	return ", starts" + q.at(q.in(ms))
 }
 
-// job returns the sentence about a job.
 func (q *question) job(j *jobAnswer) string {
 	name := j.Job
 	if j.Key != "" {
@@ -320,7 +318,6 @@ func (q *question) because() string {
 	return ": " + line(strings.TrimSuffix(strings.TrimSpace(q.lastError), ":"), 200)
 }
 
-// causes say why a bucket's next job does not start.
 var causes = map[string]string{
 	job.BlockedByRate:        "the bucket keeps to its rate{rate}",
 	job.BlockedByTotalRate:   "the policy keeps to its rate for all keys together{total}",
@@ -367,7 +364,6 @@ func amount(rate algorithms.Rate) string {
 	return " of " + rate.String()
 }
 
-// bucket returns the sentence about a bucket.
 func (q *question) bucket(b *manage.Bucket) string {
 	name := "the bucket " + keyName(b.Key) + " of " + q.policy
 	calls := b.Calls + b.CallsRunning

@@ -76,7 +76,6 @@ func (a *Authority) Client(name string) *tls.Config {
 	return config
 }
 
-// sign signs a template; the first one is the authority's own.
 func (a *Authority) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	a.n++

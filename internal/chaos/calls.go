@@ -27,7 +27,6 @@ const (
 	restart = 10 * time.Second
 )
 
-// call is a request for a start, with its outcome.
 type call struct {
 	bucket
 	over           string
@@ -45,7 +44,6 @@ const (
 	declined // with the time to come back, or no drainer answered
 )
 
-// outlets configures an admitter's proxy, a route per policy.
 func outlets(rules []rule, port int, target string) string {
 	text := fmt.Sprintf("outbound:\n  - listen: %s\n    routes:\n", address(port))
 	for _, r := range rules {

@@ -23,7 +23,6 @@ import (
 
 const clientPatience = 6 * time.Second
 
-// clients publish in all ways, and poll depths.
 type clients struct {
 	w       *world
 	names   queue.Names
@@ -78,7 +77,6 @@ func (c *clients) publish(ctx context.Context) {
 			r := rand.New(rand.NewPCG(c.w.seed, stream))
 			all.Go(func() {
 				for {
-					// Independent clients have exponential gaps.
 					gap := r.ExpFloat64() / rule.offered
 					if !pause(ctx, time.Duration(min(gap, 30)*float64(time.Second))) {
 						return
@@ -258,7 +256,6 @@ func (c *clients) watch(ctx context.Context) {
 	}
 }
 
-// drained returns the policies that still hold jobs.
 func (c *clients) drained(ctx context.Context) map[string]int {
 	left := map[string]int{}
 	for _, rule := range c.w.history.rules {

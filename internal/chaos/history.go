@@ -16,7 +16,6 @@ type bucket struct{ policy, key string }
 
 func (b bucket) String() string { return b.policy + "/" + b.key }
 
-// answer is a client's last information on its job.
 type answer int
 
 const (
@@ -28,7 +27,7 @@ const (
 type submission struct {
 	bucket
 	name           string
-	job            string // id, if accepted
+	job            string
 	answer         answer
 	status         int
 	sent, answered time.Duration
@@ -42,16 +41,15 @@ type start struct {
 	job     string
 	attempt int
 	at      time.Duration
-	by      string // a life
-	lent    bool   // by ran it for another, which reports the instant
+	by      string
+	lent    bool // by ran it for another, which reports the instant
 }
 
-// run is a request at the target.
 type run struct {
 	name, job  string
 	attempt    int
 	came, left time.Duration
-	status     int // 0: cut off
+	status     int
 }
 
 type letter struct {
@@ -76,7 +74,7 @@ type takeover struct {
 }
 
 type life struct {
-	name        string // drainer-2.3: process and count
+	name        string
 	from, until time.Duration
 	ending      ending
 }
@@ -102,7 +100,7 @@ func (f fault) overlaps(from, until time.Duration) bool {
 
 // struck reports whether a process was struck, as opposed to its peers.
 func (f fault) struck(meant func(name string) bool) bool {
-	victims, _, _ := strings.Cut(f.whom, " to ") // of a link
+	victims, _, _ := strings.Cut(f.whom, " to ")
 	victims, _, _ = strings.Cut(victims, " by ")
 	return slices.ContainsFunc(strings.Fields(victims), meant)
 }
@@ -137,7 +135,7 @@ type history struct {
 	runs        []run
 	letters     []letter
 	calls       []call
-	requests    []bucket // at the target
+	requests    []bucket
 	depths      []depth
 	takeovers   []takeover
 	lives       []life

@@ -14,11 +14,11 @@ type verdict struct {
 	accepted, refused, unknown int
 	started, ran               int
 	lettered                   int
-	duplicates                 int // runs of jobs that had run, or were running
+	duplicates                 int
 	lost                       int
-	begun, declined, failed    int           // calls
-	granted                    int           // of calls, some too late
-	waited                     time.Duration // of a call that began
+	begun, declined, failed    int
+	granted                    int
+	waited                     time.Duration
 	// jobs that ran although a stale server refused them
 	misled     int
 	takeovers  int
@@ -34,7 +34,7 @@ func (v *verdict) violated(law, format string, args ...any) {
 
 type facts struct {
 	h           *history
-	submissions map[string]submission // accepted, by job
+	submissions map[string]submission
 	starts      map[string][]start
 	runs        map[string][]run
 	letters     map[string][]letter
@@ -218,7 +218,7 @@ func (f *facts) depths(v *verdict) {
 	}
 	steps := map[bucket][]step{}
 	for job, s := range f.submissions {
-		end := time.Duration(-1) // at the earliest
+		end := time.Duration(-1)
 		for _, r := range f.runs[job] {
 			if r.status != 0 && (end < 0 || r.came < end) {
 				end = r.came

@@ -21,7 +21,7 @@ type hand struct {
 	name  string
 	r     *rand.Rand
 	harms []harm
-	calm  func(context.Context) // between two harms
+	calm  func(context.Context)
 }
 
 type harm struct {
@@ -56,7 +56,6 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	return n
 }
 
-// rage does harm until ctx ends, and undoes it.
 func (n *nemesis) rage(ctx context.Context) {
 	done := make(chan struct{})
 	for _, h := range n.hands {

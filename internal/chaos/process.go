@@ -18,7 +18,7 @@ const patience = 40 * time.Second
 // process is a program with many lives. Only these are signalled.
 type process struct {
 	name    string
-	command func() *exec.Cmd // for each life
+	command func() *exec.Cmd
 	w       *world
 
 	mu     sync.Mutex
@@ -27,7 +27,7 @@ type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	frozen bool
-	over   bool // not started again
+	over   bool
 }
 
 // start begins a life with its own log.

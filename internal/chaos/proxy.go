@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// link forwards bytes between two processes, with faults.
 type link struct {
 	from, to string
 	listener net.Listener
@@ -16,15 +15,15 @@ type link struct {
 	mu      sync.Mutex
 	mode    linkMode
 	delay   time.Duration
-	changed chan struct{}     // at a change of mode
-	conns   map[net.Conn]bool // both ends
+	changed chan struct{}
+	conns   map[net.Conn]bool
 }
 
 type linkMode int
 
 const (
 	open linkMode = iota
-	cut           // connections break
+	cut
 	// bytes wait, unnoticed by both sides
 	stalled
 )

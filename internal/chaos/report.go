@@ -13,10 +13,9 @@ import (
 // standstill exceeds the target's own pauses.
 const standstill = 3 * time.Second
 
-// recovery of one kind of fault
 type recovery struct {
 	times int
-	stood int             // with a bucket standing still
+	stood int
 	from  []time.Duration // from the fault to the last bucket's start
 	after []time.Duration // from its end
 }

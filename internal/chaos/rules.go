@@ -18,14 +18,14 @@ type rule struct {
 	rate       float64 // per second of a bucket; 0: unpaced
 	peak       float64
 	burst      float64
-	total      bool // of all buckets
+	total      bool
 	capacity   int
 	partitions int
 	attempts   int
 	keys       int
 	offered    float64 // per second and key
 	calls      float64 // per second and key
-	door       bool    // without plain publishers
+	door       bool
 }
 
 const attemptTimeout = 5 * time.Second

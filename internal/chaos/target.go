@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// target fails occasionally, by seed, job and attempt.
 type target struct {
 	w    *world
 	mood atomic.Int32
@@ -30,7 +29,7 @@ type target struct {
 const (
 	moodFlaky int32 = iota
 	moodDown        // 503
-	moodHangs       // no answer
+	moodHangs
 )
 
 func (t *target) serve() error {
@@ -78,7 +77,6 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// choose returns mostly a quick success.
 func (t *target) choose(name string) (status int, wait time.Duration) {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name))
@@ -106,7 +104,7 @@ func (t *target) choose(name string) (status int, wait time.Duration) {
 	case luck < 58:
 		return 0, wait
 	case luck < 59:
-		return 0, time.Hour // beyond an attempt's timeout
+		return 0, time.Hour
 	default:
 		return http.StatusOK, wait
 	}

@@ -21,7 +21,6 @@ const (
 	admitters = 2
 	drainers  = 3
 
-	// in deploy/nats.conf
 	password = "chaos"
 	// small enough to be filled
 	diskSize = 256 << 20
@@ -211,7 +210,6 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 	}}, nil
 }
 
-// start waits until the servers are in step and the admitters serve.
 func (w *world) start(ctx context.Context) error {
 	for _, p := range w.servers {
 		if err := p.start(); err != nil {

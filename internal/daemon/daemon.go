@@ -66,7 +66,7 @@ type Process struct {
 	flags   *pflag.FlagSet
 	level   *slog.LevelVar
 	last    config.Config
-	file    *follow.Watch // of the configuration
+	file    *follow.Watch
 	reloads <-chan os.Signal
 }
 
@@ -184,7 +184,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		report(err)
 		return exitInvalid
 	}
-	slog.SetDefault(logger) // for packages without a logger
+	slog.SetDefault(logger)
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
 	}

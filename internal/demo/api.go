@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// arrival is a request at the API.
 type arrival struct {
 	at        time.Time
-	connected time.Time // of its connection
+	connected time.Time
 	job       string
 	attempt   int
 	allowed   bool
@@ -29,7 +28,7 @@ type api struct {
 
 	mu       sync.Mutex
 	arrivals []arrival
-	done     map[string]int // 2xx answers by job
+	done     map[string]int
 }
 
 func newAPI(limit int, window, takes time.Duration) *api {
@@ -90,7 +89,6 @@ func (a *api) seen() []arrival {
 	return slices.Clone(a.arrivals)
 }
 
-// count returns the jobs done, refused requests, and requests in the last window.
 func (a *api) count() (done, refused, lately int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

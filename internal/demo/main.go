@@ -67,7 +67,6 @@ func main() {
 	}
 }
 
-// run returns the broken laws, or why it could not be played.
 func run(ctx context.Context, admitter, drainer string, out *screen) (broken []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mostTime)
 	defer cancel()

@@ -105,7 +105,6 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 	return nil
 }
 
-// owner asks the drainers' records.
 func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {

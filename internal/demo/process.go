@@ -12,7 +12,7 @@ import (
 type process struct {
 	*proctest.Process
 	name  string
-	ready map[string]string // of its ready line
+	ready map[string]string
 }
 
 func start(ctx context.Context, name, program string, args ...string) (*process, error) {

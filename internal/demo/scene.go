@@ -16,9 +16,9 @@ type scene struct {
 	machine *machine
 	out     *screen
 
-	killSent  time.Time // before and after the kill
+	killSent  time.Time
 	killDone  time.Time
-	resumed   time.Time // first request of the other drainer
+	resumed   time.Time
 	successor *process
 	mostHeld  int
 	letters   int
@@ -130,14 +130,14 @@ type findings struct {
 	starts    int // with refused ones
 	done      int
 	lost      []string
-	repeated  int // ran twice
+	repeated  int
 	twice     []string
 	unknown   int           // done, but the acceptance was lost
 	overtaken int           // requests after the request of a job accepted later
 	behind    time.Duration // of those
 	// explained neither by the network nor by a stall
 	unordered int
-	counted   int // without a failure
+	counted   int
 	throttled []arrival
 	busiest   int
 	rate      float64 // with a backlog, outside the takeover
@@ -156,7 +156,7 @@ func (s *scene) findings() findings {
 		known[job] = true
 	}
 	first := map[string]arrival{}
-	var latest []arrival // with the highest number so far
+	var latest []arrival
 	number := func(r arrival) (n int) {
 		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n)
 		return n

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// screen has one changing line on a terminal.
 type screen struct {
 	mu       sync.Mutex
 	w        io.Writer

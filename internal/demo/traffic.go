@@ -25,10 +25,10 @@ type tally struct {
 	submitted int
 	allowed   int
 	queued    int
-	stored    int // by JetStream
+	stored    int
 	refused   int
-	cameBack  int // accepted after a refusal
-	gaveUp    int // never accepted
+	cameBack  int
+	gaveUp    int
 }
 
 func (t tally) accepted() int { return t.allowed + t.queued + t.stored }
@@ -42,14 +42,14 @@ type traffic struct {
 
 	mu         sync.Mutex
 	http, nats tally
-	jobs       []string      // accepted
-	wait       time.Duration // announced for a queued job
+	jobs       []string
+	wait       time.Duration
 	// announced for refused jobs
 	soonest      time.Duration
 	latest       time.Duration
-	withoutRetry int // refusals over HTTP without a time
+	withoutRetry int
 	failures     []error
-	backlogFrom  time.Time // first burst
+	backlogFrom  time.Time
 }
 
 func newTraffic(url string, js jetstream.JetStream) *traffic {

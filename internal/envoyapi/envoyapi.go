@@ -49,8 +49,7 @@ type Options struct {
 	// Headers sends RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
 	Headers bool
 	Failed  func(code string)
-	// Logger receives panics.
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
 type Server struct {

@@ -19,7 +19,7 @@ const (
 	headerTimeout = 10 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
-	firstTimeout  = 5 * time.Second // as net/http's, while it stops
+	firstTimeout  = 5 * time.Second
 
 	maxHeader = 64 << 10 // bytes
 

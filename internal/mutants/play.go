@@ -23,7 +23,7 @@ import (
 
 type mutant struct {
 	name string
-	file string // in the module
+	file string
 	old  string // occurs exactly once
 	new  string
 
@@ -37,7 +37,6 @@ type mutant struct {
 // patience bounds the tests of one mutant.
 const patience = 3 * time.Minute
 
-// verdict is the result for a mutant.
 type verdict string
 
 const (
@@ -122,7 +121,6 @@ func (m mutant) test() (dir, pattern string, flags []string) {
 	return fields[0], fields[1], fields[2:]
 }
 
-// pkg returns the directory of the mutant's test.
 func (m mutant) pkg() string { dir, _, _ := m.test(); return dir }
 
 // group identifies tests of the same package with the same flags, which can run together.
@@ -197,7 +195,6 @@ func (t *tests) play(ctx context.Context, scratch string, m mutant) (v verdict, 
 	return v, detail
 }
 
-// mutated returns the mutated text of the file.
 func (m mutant) mutated(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, m.file))
 	if err != nil {
@@ -260,7 +257,6 @@ var testFlags = []string{"failfast", "timeout", "run", "count"}
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// judged runs tests and returns the verdict on their mutant.
 func judged(ctx context.Context, cmd *exec.Cmd, group, pattern string) (verdict, string) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -286,7 +282,6 @@ func judged(ctx context.Context, cmd *exec.Cmd, group, pattern string) (verdict,
 	return broken, clip(string(out))
 }
 
-// clip shortens a text to a line.
 func clip(text string) string {
 	const most = 160
 	text = strings.Join(strings.Fields(text), " ")
@@ -300,7 +295,6 @@ func (r result) String() string {
 	return fmt.Sprintf("%-10s %5.1fs  %s: %s", r.verdict, r.took.Seconds(), r.name, r.detail)
 }
 
-// report prints the counts and the unexpected results, and reports whether all were expected.
 func report(out io.Writer, results []result) (good bool) {
 	good = len(results) > 0
 	counts := map[verdict]int{}

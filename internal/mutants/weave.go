@@ -19,13 +19,12 @@ import (
 // played is the environment variable with the number of the active mutant.
 const played = "PENSTOCK_MUTANT"
 
-// tests are the built tests of mutants.
 type tests struct {
-	dir     string // of the module
+	dir     string
 	overlay string // with all mutants
 	// by directory of their package; "" if it cannot be built with all mutants
 	binaries map[string]string
-	numbers  map[mutant]int // numbers of woven mutants in the binaries
+	numbers  map[mutant]int
 }
 
 // newTests builds the tests of each package once with all mutants that lie within a function: the
@@ -78,16 +77,14 @@ func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, 
 	return &tests{dir, overlay, binaries, numbers}, nil
 }
 
-// woven is a Go file with woven mutants.
 type woven struct {
 	text    string
 	pkg     string
 	funcs   []function
-	choices map[int]string // inserted texts by position
+	choices map[int]string
 	copies  strings.Builder
 }
 
-// function is the position of a function or method.
 type function struct {
 	*ast.FuncDecl
 	from, name, body, to int
@@ -103,7 +100,6 @@ func readWoven(path string) (*woven, error) {
 	return w, err
 }
 
-// functions finds the functions with a body.
 func functions(text string) (pkg string, found []function, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", text, parser.SkipObjectResolution)
@@ -150,7 +146,6 @@ func (w *woven) add(mutated string, number int) bool {
 	return false
 }
 
-// call returns the call of a function by another name.
 func (f function) call(name string) (text string, named bool) {
 	names := func(fields *ast.FieldList, variadic string) (all []string) {
 		if fields == nil {

@@ -86,7 +86,6 @@ func (f *policyWriter) followed(ctx context.Context) {
 	}
 }
 
-// notes returns notes for /readyz.
 func (f *policyWriter) notes() (notes []string) {
 	open := map[string]string{}
 	maps.Copy(open, f.notices.Open(&unreadable))

@@ -210,7 +210,6 @@ func (s *storage) fit() error {
 	return nil
 }
 
-// notes returns notes for /readyz.
 func (s *storage) notes() (notes []string) {
 	for limits := range s.notices.Open(&lacking) {
 		notes = append(notes, tooSmall+": "+limits)

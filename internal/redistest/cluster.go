@@ -58,7 +58,6 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// formed reports whether a node sees all nodes and an owner of every slot.
 func formed(ctx context.Context, rdb *redis.Client, nodes int) bool {
 	info, err := rdb.ClusterInfo(ctx).Result()
 	return err == nil && strings.Contains(info, "cluster_state:ok") &&

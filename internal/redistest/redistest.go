@@ -94,7 +94,6 @@ func (s *Server) open(args ...string) (err error) {
 	return err
 }
 
-// poll waits until done.
 func (s *Server) poll(ctx context.Context, done func() bool) error {
 	for !done() {
 		select {

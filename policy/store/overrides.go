@@ -24,7 +24,7 @@ type overrideRecord struct {
 type Override struct {
 	Key      job.Key
 	Override policy.Override
-	Revision uint64 // of the record
+	Revision uint64
 }
 
 // MaxOverrides bounds a policy's overrides; deleted ones count for an hour.

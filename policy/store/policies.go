@@ -66,7 +66,7 @@ type record struct {
 	// last change of the content
 	Last *policy.LastChange `json:"last_change,omitempty"`
 
-	revision uint64 // as read
+	revision uint64
 }
 
 func (r *record) entry(revision uint64) (policy.Entry, error) {

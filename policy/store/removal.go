@@ -24,7 +24,7 @@ func (s *Store) Delete(ctx context.Context, name string, even bool,
 			err = s.condemn(ctx, entry, even)
 		}
 		if errors.Is(err, queue.ErrConflict) && ctx.Err() == nil {
-			continue // changed meanwhile
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("delete policy %s: %w", name, err)
@@ -93,7 +93,7 @@ func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) 
 		})
 	}
 	if errors.Is(err, queue.ErrConflict) {
-		return false, nil // until the next call
+		return false, nil
 	}
 	return err == nil, err
 }

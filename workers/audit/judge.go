@@ -63,7 +63,6 @@ type figure struct {
 	broken uint64
 }
 
-// bucket is one bucket, or counts the starts of several.
 type bucket struct {
 	of      *audited // nil: several policies
 	names   []string
@@ -89,7 +88,6 @@ type running struct {
 	costs map[string]int64
 }
 
-// twice is the maximum of this period and of the last one.
 type twice[T any] struct {
 	number      int64
 	now, before T
@@ -267,7 +265,6 @@ func (j *Judge) lost(a *audited, now time.Time) {
 	}
 }
 
-// lost reports whether earlier events were missed.
 func (a *audited) lost(e queue.Event, now time.Time) bool {
 	if e.N == 0 {
 		return false

@@ -108,7 +108,6 @@ func (s spec) law() law {
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
 
-// taken returns the units of a window's last start.
 func (s spec) taken(last start) int64 {
 	if s.slots {
 		return min(last.units, 1)

@@ -25,7 +25,6 @@ const (
 	forever = 10 * 365 * 24 * time.Hour
 )
 
-// tokens requests access tokens, and keeps the last one.
 type tokens struct {
 	client *http.Client
 	secret *secret

@@ -89,7 +89,6 @@ type Bin struct {
 	Wait              time.Duration // the longest of started jobs
 }
 
-// account collects events for a report.
 type account struct {
 	options Options
 	policy  string

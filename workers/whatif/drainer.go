@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// drainer is the process around a policy's valve.
 type drainer struct {
 	*world
 	valve     *valve.Valve

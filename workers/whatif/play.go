@@ -87,7 +87,6 @@ func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, erro
 	return w.account.report(), nil
 }
 
-// world is one policy with its limiter and drainer.
 type world struct {
 	policy  policy.Policy
 	options Options

@@ -17,7 +17,6 @@ const (
 	mostGathered        = 2048
 )
 
-// checkpointState schedules a partition's checkpoints, one at a time.
 type checkpointState struct {
 	revision  uint64
 	pending   bool

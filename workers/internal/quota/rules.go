@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// state is common to all rules.
 type state struct {
 	a, b, c int64
 	times   []int64

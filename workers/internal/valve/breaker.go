@@ -28,7 +28,6 @@ type health struct {
 	lowered  int // with a learnt, lower rate
 }
 
-// suspicion counts failures of a bucket's target since a success.
 type suspicion struct {
 	breaker
 	jobs []*heldJob // all different

@@ -28,7 +28,6 @@ const (
 	stageGone   // no longer in the stream
 )
 
-// heldJob is a job in memory.
 type heldJob struct {
 	job.Arrived
 	Bucket *bucket
@@ -85,7 +84,6 @@ var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
-// ran reports whether a dead letter's job had started.
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }

@@ -19,7 +19,6 @@ const (
 	callSilence = 10 * time.Second
 )
 
-// callers are a bucket's calls.
 type callers struct {
 	waiting heap.Heap[callJob]
 	called  heap.Heap[callJob]

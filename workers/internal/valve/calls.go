@@ -143,7 +143,6 @@ func (v *Valve) keep(p *Part, j *heldJob) {
 	v.memory.calls++
 }
 
-// neverPasses returns why a call can never start. Callers over NATS state any cost.
 func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) string {
 	if len(id) == 0 || len(id) > longestID || len(named) > policy.MaxLimits {
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// bucketState describes a bucket; a key without one is like a new bucket.
 func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	l := p.v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
