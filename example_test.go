@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// An API that allows 100 calls a second is called 96 times a second, however fast jobs are
-// submitted.
+// An API that allows 100 calls a second is called 96 times a second, at any rate of submissions.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",

@@ -237,8 +237,7 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	}
 }
 
-// Outcomes are published below penstock.outcome, to one token, whatever the header of a job
-// contains.
+// Outcomes are published below penstock.outcome, to one token, for any header of a job.
 func TestOutcomesGoToTheirOwnWaiters(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 100)},
 		Server: embedded.Options{Listen: "127.0.0.1:0"}})

@@ -18,7 +18,7 @@ type Client struct {
 }
 
 // Budget bounds the bytes or streams that clients hold, and returns [ErrBusy] beyond it. The zero
-// value admits nothing.
+// value refuses all.
 type Budget struct {
 	total int64
 

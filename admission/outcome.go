@@ -35,7 +35,7 @@ type Outcome struct {
 	Job       string
 	Duplicate bool
 	// Delay is the expected time until the start. It is known (DelayKnown) if a drainer answered in
-	// time, and neither a pause nor busy workers hold the job.
+	// time, and no pause or lack of workers holds the job.
 	Delay      time.Duration
 	DelayKnown bool
 	// Position counts the jobs of the bucket that start earlier, Depth all; 0 if the job has

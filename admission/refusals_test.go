@@ -49,7 +49,7 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 }
 
 // TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor, without a publish and with the expected
-// start, but never if the valve does not know the start or the job may be a repeat.
+// start, but never if the start is unknown or the job may be a repeat.
 func TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asking := new(int64(5000)), job.Question{}

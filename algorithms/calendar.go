@@ -72,8 +72,8 @@ func (f FixedWindow) dates(year int, month time.Month, day int) (first, next tim
 	return at(n), at(n + days)
 }
 
-// begin returns the first instant at which the zone's clocks show the date or a later one: the
-// first midnight if there are two, or the first instant after a skipped one.
+// begin returns when the zone's clocks first show the date or a later one: the first midnight if
+// there are two, or the first instant after a skipped one.
 func begin(date time.Time, zone *time.Location) time.Time {
 	// Start before clocks of any zone show the date.
 	for from := date.Add(-24 * time.Hour); ; {

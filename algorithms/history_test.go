@@ -62,8 +62,7 @@ func (s *script) window() time.Duration {
 	return algorithms.MinWindow + time.Duration(s.number(366*24*3600*1e6-1000))*time.Microsecond
 }
 
-// passed records the units of a step, and the total microseconds by which the clock had moved
-// forward.
+// passed records the units of a step, and the total microseconds that the clock had moved forward.
 type passed struct{ forward, units int64 }
 
 const eventsPerHistory = 80

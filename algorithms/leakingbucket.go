@@ -33,7 +33,7 @@ type LeakingBucket struct {
 	Burst int64
 }
 
-// LeakingBucketState is the instant at which the bucket is empty: EmptyAt in Unix microseconds plus
+// LeakingBucketState is when the bucket is empty: EmptyAt in Unix microseconds plus
 // Frac/Outflow.Count of a microsecond.
 type LeakingBucketState struct{ EmptyAt, Frac int64 }
 

@@ -12,7 +12,7 @@ const maxDrain = 100 * 366 * day
 
 // meter is the arithmetic shared by token bucket and leaking bucket: a debt of up to most units is
 // paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371: the only state
-// is the instant at which the debt is paid off.
+// is when the debt is paid off.
 //
 //	passes ⇔ max(paidAt, now) + n/rate ≤ now + most/rate
 type meter struct {

@@ -11,9 +11,8 @@ import "time"
 // Bound: at most Capacity + Refill·T units pass in any time T. A bucket of 3 with 3 per minute may
 // therefore pass 4 within 40 s: the 3 that it held, and one refilled meanwhile.
 //
-// The state is not the number of tokens but the instant at which the bucket is full again, as in
-// the generic cell rate algorithm (ITU-T I.371, annex A). So refilling needs no work, and no
-// interval is rounded.
+// The state is not the number of tokens but when the bucket is full again, as in the generic cell
+// rate algorithm (ITU-T I.371, annex A). So refilling needs no work, and no interval is rounded.
 type TokenBucket struct {
 	// Capacity is the most tokens that the bucket holds: 1 to [MaxLimit], and at most the refill of
 	// 100 years.
@@ -22,8 +21,8 @@ type TokenBucket struct {
 	Refill Rate
 }
 
-// TokenBucketState is the instant at which the bucket is full again: FullAt in Unix microseconds
-// plus Frac/Refill.Count of a microsecond.
+// TokenBucketState is when the bucket is full again: FullAt in Unix microseconds plus
+// Frac/Refill.Count of a microsecond.
 type TokenBucketState struct{ FullAt, Frac int64 }
 
 var _ Rule[TokenBucketState] = TokenBucket{}

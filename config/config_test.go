@@ -187,7 +187,7 @@ func TestPoliciesAreAsTheFileHasThem(t *testing.T) {
 	}
 }
 
-// Each file in testdata/bad has its problems, all of them and in order, in the file beside it.
+// Each file in testdata/bad has its problems, complete and in order, in the file with it.
 func TestProblems(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -111,7 +111,7 @@ func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 }
 
 // BeyondLimits returns the limit on starts that a job of these costs exceeds, the name of the cost,
-// and its maximum; "" if there is none.
+// and its maximum; "" without one.
 func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
@@ -201,7 +201,7 @@ func (r Rule) Fixed() algorithms.FixedWindow {
 	return rule
 }
 
-// OnRedis reports limits that Redis cannot keep: its scripts have neither zones nor months.
+// OnRedis reports limits that Redis cannot keep: its scripts lack zones and months.
 func (p Policy) OnRedis() (problems []Problem) {
 	if p.Paced() {
 		return nil // not kept there

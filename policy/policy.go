@@ -101,9 +101,9 @@ type Policy struct {
 	// dead letters are kept.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
-	// PriorityStep is the waiting time worth a step of priority, so that every job starts. Default:
-	// the highest priority always goes first. A job that has waited for the steps up to priority 9
-	// shares the starts equally with calls.
+	// PriorityStep is the waiting time worth a step of priority: every job starts eventually.
+	// Default: the highest priority always goes first. A job that has waited for the steps up to
+	// priority 9 shares the starts equally with calls.
 	PriorityStep Duration `json:"priority_step,omitempty"`
 
 	Target *Target `json:"target,omitempty"`

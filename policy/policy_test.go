@@ -101,7 +101,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// A field of the type that Parse does not know would be refused or lost.
+// Parse must handle each field of the type.
 func TestParseKnowsEveryField(t *testing.T) {
 	var walk func(prefix, suffix string, of reflect.Type)
 	walk = func(prefix, suffix string, of reflect.Type) {

@@ -138,9 +138,9 @@ func (a *acks) leave(g *group) {
 	a.pending -= len(g.seqs)
 }
 
-// overdue returns what to send again, each alone so that none holds others up. The server confirms
-// in order, so one is lost if a later one was confirmed, or if none is. Repeating by age alone
-// would double a slow server's work.
+// overdue returns the acknowledgements to send again, each alone: they must not delay each other.
+// The server confirms in order, so one is lost if a later one was confirmed, or if no job is.
+// Repeating by age alone would double a slow server's work.
 func (a *acks) overdue(now time.Time) (again []*group) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 )
 
 // chooseFilter sets the consumer's filter. Pulling without one is many times faster. The owner of
-// partition 0 also handles strays.
+// partition 0 also handles stray jobs.
 func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	if l.o.Partitions == 1 {
 		return

@@ -91,7 +91,7 @@ func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) b
 }
 
 // passOver moves the stream's leadership until a server has all jobs that the former consumer waits
-// for. If none has, the jobs were acknowledged just before, and the server with the most jobs
+// for. If no server has, the jobs were acknowledged just before, and the server with the most jobs
 // stays.
 func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) error {
 	if cluster == nil {

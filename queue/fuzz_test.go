@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Values of a job's headers are within bounds, and neither the case of a name, nor blanks around a
-// value, nor other headers change them.
+// Values of a job's headers are within bounds. The case of a name, blanks around a value, and other
+// headers do not change them.
 func FuzzParseHeader(f *testing.F) {
 	for name, value := range map[string]string{
 		job.HeaderVersion: "1", job.HeaderDeadline: "1d12h",

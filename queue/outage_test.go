@@ -31,7 +31,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("well", 100, 1))
-	// A subscriber takes the jobs of a stream without answering, like a stalled server.
+	// A subscriber takes the stream's jobs and does not answer, like a stalled server.
 	var mu sync.Mutex
 	heard, answer := 0, false
 	if _, err := nc.Subscribe("penstock.jobs.ill.>", func(m *nats.Msg) {

@@ -28,8 +28,8 @@ const lettersPage = 500
 // deletes the letter when the job is stored. The job keeps its headers and the Idempotency-Key of
 // its runs. A past deadline is dropped; a deadline given as a duration counts from now, a
 // Penstock-Not-Before from the first acceptance. Within the policy's duplicate window, repeating it
-// creates one job. Errors are those of [Producer.Publish], after which the letter stays,
-// [ErrNotFound], and [ErrUnfit] for a malformed job.
+// creates one job. Errors: [Producer.Publish]'s, and the letter stays; [ErrNotFound], and
+// [ErrUnfit] for a malformed job.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
 	admitted, err := p.admitted(ctx, policy)
 	var receipt Receipt

@@ -47,8 +47,8 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
-// settle queues an outcome, however long that takes. It returns false if the context has ended, so
-// the run must not count.
+// settle queues an outcome without a time limit. It returns false if the context has ended, so the
+// run must not count.
 func (c callback) settle(ctx context.Context, t job.Result) bool {
 	return c.to == "" || c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }

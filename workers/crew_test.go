@@ -64,8 +64,8 @@ func (c *crew) join(n int) {
 	}
 }
 
-// cutOwner closes the connection of the drainer that started the last job: it can neither hand over
-// nor acknowledge.
+// cutOwner closes the connection of the drainer that started the last job: it cannot hand over or
+// acknowledge.
 func (c *crew) cutOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

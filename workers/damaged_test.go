@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A damaged record once stopped its partition until an operator deleted it, and neither the log nor
-// /readyz named it.
+// A damaged record once stopped its partition until an operator deleted it, and the log and /readyz
+// did not name it.
 func TestDamagedRecordsAreSetAside(t *testing.T) {
 	t.Parallel()
 	const garbage = `{"v":1,"owner":"d4`

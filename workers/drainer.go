@@ -307,7 +307,7 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 // Its priorities, highest first:
 //
 //  1. Due jobs start, and the lease is renewed. So a turn begins with the decisions for its
-//     instant, and nothing before them takes longer than receiveFor.
+//     instant, and anything before them takes at most receiveFor.
 //  2. Outcomes go before other events: they make room for the next start.
 //  3. Checkpoints and questions follow the starts of the turn; questions are answered in small
 //     steps (see [core.Core.Ponder]).

@@ -63,7 +63,7 @@ func (b *bench) raw(subject, block, body string) {
 }
 
 // poison lists headers that plain NATS clients may send, and that resemble the server's headers
-// when bodies are read one by one. None may block the next job in its bucket.
+// when bodies are read one by one. They must not block the next job in their bucket.
 var poison = map[string]nats.Header{
 	"time":      {"Nats-Time-Stamp": {"garbage"}},
 	"subject":   {"Nats-Subject": {"penstock.jobs.api.other"}},

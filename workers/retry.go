@@ -163,7 +163,7 @@ func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	}
 }
 
-// struggles logs repeated failures, at most once in ten seconds, and once more after the last.
+// struggles logs repeated failures, at most once in ten seconds, and after the last.
 type struggles struct {
 	lines *seldom.Log
 	log   *slog.Logger

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// With two drainers on a real server, none keeps partitions of a retired policy, and when the
+// With two drainers on a real server, no drainer keeps partitions of a retired policy, and when the
 // policy returns its jobs run.
 func TestPartitionsOfARetiredPolicyAreLetGoUntilItComesBack(t *testing.T) {
 	p := policy.Policy{Name: "api",

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// When their tables vanish, drainers on a real server lose no running or waiting job, run none
-// twice, and keep the rate.
+// After their tables are deleted, drainers on a real server lose no running or waiting job, run no
+// job twice, and keep the rate.
 func TestDrainersOutliveTheirTables(t *testing.T) {
 	t.Parallel()
 	for name, buckets := range map[string][]string{

@@ -1,5 +1,5 @@
 // Package access implements authorization: a file lists clients, by a token or a certificate's
-// name, with their rights and the policies and keys to which they apply.
+// name, with their rights and the policies and keys that they cover.
 //
 // Tokens are stored as plain SHA-256: 256 random bits cannot be guessed.
 package access

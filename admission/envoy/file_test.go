@@ -104,7 +104,7 @@ func TestMissingFilesAreReported(t *testing.T) {
 	}
 }
 
-// A directory stands for its files, numbers are read as texts, and merged files count as one.
+// A directory means its files, numbers are read as texts, and merged files count as one.
 func TestADirectoryIsRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "one.yaml", `

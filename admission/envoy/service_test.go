@@ -168,7 +168,7 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	other := of("any", "other")
 	other.Limit = own.Limit
 	ask(1, []int64{1}, other)
-	four := uint32(4) // another window, with a count of its own
+	four := uint32(4) // another window, with its own count
 	for range 2 {
 		own.Limit = &envoy.Rate{Requests: 1, Unit: 7, Units: &four}
 		ask(1, []int64{0}, own)

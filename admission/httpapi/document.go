@@ -86,7 +86,7 @@ func tagged(read func(ctx context.Context, at place) (document any, revision uin
 	}
 }
 
-// If-Match and If-None-Match (RFC 9110); nil if the request has neither
+// If-Match and If-None-Match (RFC 9110); nil without one
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {

@@ -170,7 +170,7 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 		t.Errorf("refused by %+v", c)
 	}
 	if c := user("b")(2, false); c.Quota.Policy != "api/all" {
-		// b has 2 left, all have 1: neither loses a unit
+		// b has 2 left, all have 1: no key loses a unit
 		t.Errorf("refused by %+v", c)
 	}
 	user("b")(1, true)

@@ -15,8 +15,8 @@ import (
 )
 
 // TestDropWithoutAnOwner: where no drainer owns the partition, an operator can make room all the
-// same: jobs are cancelled and purged in the stream, each is told, and other buckets keep theirs,
-// also the one with a wildcard for a key.
+// same: jobs are cancelled and purged in the stream, each is reported, and other buckets keep
+// theirs, also a bucket whose key is a wildcard.
 func TestDropWithoutAnOwner(t *testing.T) {
 	s := open(t, Options{})
 	put(t, s, stripe(5000))
@@ -90,7 +90,7 @@ func TestDropWithoutAnOwner(t *testing.T) {
 		}
 	}
 
-	// An owner that does not answer is asked in vain: it alone knows what runs.
+	// Without an answer of the owner nothing is dropped: no other process knows the running jobs.
 	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"),
 		func(job.Question, func(job.Answer)) {})
 	if err != nil {

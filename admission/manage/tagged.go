@@ -23,8 +23,8 @@ type CancelledTagged struct {
 	Next      *uint64 `json:"next,omitempty"`
 }
 
-// CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves do
-// not know tags, so it reads the queue, about 100,000 jobs per second.
+// CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves
+// have no tags, so it reads the queue, about 100,000 jobs per second.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done CancelledTagged, err error) {
 

@@ -7,8 +7,8 @@
 //	penstock.cancel.<policy>.<sequence> drop a job that has not started
 //	penstock.bucket.<policy>.<key>   state of a bucket
 //
-// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP API, with the
-// status in the header Penstock-Status and a check's cost in Penstock-Cost.
+// Keys are in their subject form. Bodies, headers and statuses are the HTTP API's, with the status
+// in the header Penstock-Status and a check's cost in Penstock-Cost.
 package natsapi
 
 import (

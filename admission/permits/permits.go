@@ -178,7 +178,7 @@ func (c *Client) call(policy string, key job.Key, id string) *call {
 		question: job.Question{V: job.FormatVersion, Key: key, Call: &job.Call{ID: id}}}
 }
 
-// mostAsked exceeds the number of any question: Tell does not know it, and must come last.
+// mostAsked exceeds the number of any question: owners must take Tell's message as the latest.
 const mostAsked = 1 << 30
 
 // Tell reports progress or the end of a lent permit, by its ID and a status. Errors:

@@ -27,9 +27,8 @@ type File struct {
 const applyTries = 20
 
 // Apply writes the entries whose text has changed since a file of the set last wrote them, and
-// removes those that left the file. Rereading a file therefore neither shifts an @every nor undoes
-// an operator's change. Errors: [*policy.InvalidError], [queue.ErrStreamFull],
-// [queue.ErrUnavailable].
+// removes those that left the file. So rereading a file does not shift an @every, or undo an
+// operator's change. Errors: [*policy.InvalidError], [queue.ErrStreamFull], [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
 	for range applyTries {

@@ -60,7 +60,7 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	return &Service{broker, jobs, o}
 }
 
-// note reports a change; a zero schedule means that there was or is none.
+// note reports a change; a zero schedule means no schedule.
 func (s *Service) note(ctx context.Context, what string, of, before, after queue.Schedule) {
 	var changed policy.Changes
 	for _, f := range []struct {

@@ -238,7 +238,7 @@ func cost(random *rand.Rand, most int64) int64 {
 }
 
 // manyKeys checks that keys have separate states, and that expired keys are as new. Callers use
-// distinct keys, and the clock stands still.
+// distinct keys, and the clock does not advance.
 func manyKeys[S any](all *pair[S]) {
 	const callers, keys = 15, 6
 	t, rule := all.t, all.rule
@@ -286,8 +286,8 @@ func manyKeys[S any](all *pair[S]) {
 	}
 }
 
-// callersAtOnce checks that no unit is taken twice. The clock stands still, so the order of calls
-// does not matter.
+// callersAtOnce checks that no unit is taken twice. The clock does not advance, so the order of
+// calls does not matter.
 func callersAtOnce[S any](p *pair[S]) {
 	const callers, calls = 8, 25
 	t, rule := p.t, p.rule

@@ -270,7 +270,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// deaf is a connection that loses the answers to scripts.
+// deaf is a connection that drops the answers to scripts.
 type deaf struct {
 	net.Conn
 	lose, lost bool

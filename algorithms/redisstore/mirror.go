@@ -69,7 +69,7 @@ type history[S any] interface {
 }
 
 type outcome[S any] struct {
-	at       time.Time           // by Redis\'s clock
+	at       time.Time           // by Redis's clock
 	refused  bool                // worth caching
 	changed  bool                // units were taken or returned
 	state    S                   // except for a sliding log

@@ -8,8 +8,8 @@
 //	store := redisstore.New(client, "api", rule)
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// Decisions are those of package memstore. A script per algorithm changes the state by Redis's
-// clock and returns the former one, from which the Go rule decides.
+// Decisions equal package memstore's. A script per algorithm changes the state by Redis's clock and
+// returns the former one for the Go rule, which decides.
 //
 // # Round trips
 //
@@ -31,7 +31,7 @@
 // A key is stored as prefix:{policy:key}, with '%', '{' and '}' percent-encoded (':' too in a
 // policy). The scripts describe the values. One expires a minute after its key is back in its
 // initial state. A foreign value is an error and stays. Times are whole microseconds until 2155.
-// Tested with Redis 7.0; requires 5.0, before which a script must not write after reading the time.
+// Tested with Redis 7.0; requires 5.0: earlier scripts must not write after they read the time.
 package redisstore
 
 import (

@@ -37,7 +37,7 @@ func (s *store) servers(ctx context.Context) ([]int, error) {
 	return []int{pid}, err
 }
 
-// unlimited does nothing: the workers limit.
+// The workers limit.
 func (s *store) unlimited() {}
 
 func (s *store) close() {

@@ -79,7 +79,7 @@ func TestClientsSeeAndChangeTheirOwn(t *testing.T) {
 		t.Errorf("nobody: %+v", r)
 	}
 
-	// SIGHUP reads the clients with the configuration, or neither if one is invalid.
+	// SIGHUP reads the clients with the configuration, unless one is invalid.
 	relist(t, file, "root rights: [raed], policies: ['*']")
 	p.Signal(syscall.SIGHUP)
 	eventually(t, "the bad file is told of", func() bool {

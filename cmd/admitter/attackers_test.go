@@ -17,8 +17,7 @@ import (
 const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, " +
 	"capacity: 1000}]"
 
-// Clients that stall in the middle of a large body hold neither budget nor, after seconds, a
-// connection.
+// Clients that stall in the middle of a large body hold no budget, and after seconds no connection.
 func TestSlowClientsDelayNoOthers(t *testing.T) {
 	p := launch(t, "--config", configure(t, oneQueue)).ready()
 	const slow = 300
@@ -122,7 +121,7 @@ func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	eventually(t, "the operator's target is called", func() bool { return inside.Load() == 1 })
 }
 
-// A job's credentials appear neither in the API nor in the log, and a replay still has them.
+// A job's credentials do not appear in the API or the log, and a replay still has them.
 func TestForwardedCredentialsDoNotShow(t *testing.T) {
 	const secret = "Bearer of-the-job"
 	var served atomic.Int64

@@ -18,8 +18,8 @@ type attempt struct {
 	status                 int // 0: any refusal
 }
 
-// attempts are over HTTP, by tokens with their clients' names: red's clients beside blue ones, and
-// those of red's tenant "mine" beside the tenant "other".
+// attempts are over HTTP, by tokens with their clients' names: red's clients with blue ones, and
+// clients of red's tenant "mine" with the tenant "other".
 var attempts = []attempt{
 	// Without a token.
 	{as: "", method: "GET", path: "/v1/policies", status: 401},

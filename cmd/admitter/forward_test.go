@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// Producers may set neither another job's Nats-Msg-Id, which once lost a job between chained
-// policies, nor Host or X-Forwarded-For.
+// Producers cannot set Host, X-Forwarded-For, or another job's Nats-Msg-Id, which once lost a job
+// between chained policies.
 func TestProducersCannotSetHeadersOfNATSTargets(t *testing.T) {
 	arrived := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

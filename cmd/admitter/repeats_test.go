@@ -64,8 +64,8 @@ func (b *bank) asked(body string) []string {
 	return append([]string(nil), b.keys[body]...)
 }
 
-// Repeats of cancelled, purged and dead jobs must not be answered as accepted, nor another payload
-// under the same key, and replays keep their key.
+// Repeats of cancelled, purged and dead jobs must not be answered as accepted. The same holds for
+// another payload under the same key, and replays keep their key.
 func TestIdempotency(t *testing.T) {
 	target := &bank{keys: map[string][]string{}}
 	server := httptest.NewServer(target)
@@ -161,7 +161,7 @@ policies:
 		})
 		repeated("one that was replayed", submit("dead", policy+" dead"), replay)
 
-		// A replay without a client's key has the one of the job's earlier runs.
+		// A replay without a client's key has the key of the job's earlier runs.
 		target.decline(true)
 		p.send("POST", path, policy+" keyless")
 		var letters struct {

@@ -32,8 +32,8 @@ type settings struct {
 
 const defaultServer = "http://127.0.0.1:8080"
 
-// variables are the flags that PENSTOCK_… variables can set. A flag overrides its own variable and
-// that of its partner.
+// variables are the flags that PENSTOCK_… variables can set. A flag overrides its variable and its
+// partner's.
 func (s *settings) variables() []variable {
 	return []variable{
 		{&s.server, "server", "server", "`URL` of the admitter"},

@@ -41,7 +41,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "hello")
 })
 
-// open makes a door policy: it has neither a queue nor jobs.
+// open makes a door policy: it has no queue and no jobs.
 func open(ctx context.Context) (*penstock.Penstock, error) {
 	return penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name: "visitors",

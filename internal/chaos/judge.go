@@ -113,7 +113,7 @@ func (f *facts) answers(v *verdict) {
 	}
 }
 
-// falseLeader is how long an isolated server may answer as leader.
+// falseLeader is the time that an isolated server may answer as leader.
 const falseLeader = 5 * time.Second
 
 // misled reports whether a refusal may come from a stale leader while the real one stored the job:

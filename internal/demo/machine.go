@@ -12,7 +12,7 @@ const (
 	stalled = 10 * time.Millisecond
 )
 
-// stall is a period in which this process did not run.
+// stall is a period without this process running.
 type stall struct {
 	from, to time.Time
 }

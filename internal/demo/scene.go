@@ -135,7 +135,7 @@ type findings struct {
 	unknown   int           // done, but the acceptance was lost
 	overtaken int           // requests after the request of a job accepted later
 	behind    time.Duration // of those
-	// explained neither by the network nor by a stall
+	// not explained by the network or a stall
 	unordered int
 	counted   int
 	throttled []arrival

@@ -23,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// TestCallsOutliveTheirOwner kills the owner of a bucket in which calls wait beside jobs, through
-// the proxy and for permits over HTTP. Each caller finds the next owner within its wait, and law 2
+// TestCallsOutliveTheirOwner kills the owner of a bucket with waiting calls and jobs, through the
+// proxy and for permits over HTTP. Each caller finds the next owner within its wait, and law 2
 // holds over calls and jobs together.
 func TestCallsOutliveTheirOwner(t *testing.T) {
 	const callers, each = 3, 40
@@ -113,8 +113,8 @@ func send(ctx context.Context, method, url string, document any) error {
 	return json.Unmarshal(body, document)
 }
 
-// TestCallsLeaveNothingBehind, however they end: given up, refused, settled, returned, abandoned,
-// or cut off. Goroutines, places, buckets and metrics are as before.
+// TestCallsLeaveNothingBehind, in every way to end: given up, refused, settled, returned,
+// abandoned, or cut off. Goroutines, places, buckets and metrics are as before.
 func TestCallsLeaveNothingBehind(t *testing.T) {
 	const calls = 1000
 	c := newCluster(t, `  - {name: free, algorithm: leaking_bucket, outflow: 1000/s, capacity: 5000}

@@ -65,7 +65,7 @@ func drain(url string) error {
 	if err != nil {
 		return err
 	}
-	// the same instant, by Go's clock and by the one that all processes share
+	// the same instant, by Go's clock and by the clock that all processes share
 	began, zero := time.Now(), monotonic()
 	d.Handle("api", func(ctx context.Context, job workers.Job) error {
 		say("start %d %s %d %s", zero+job.Started.Sub(began), job.ID, job.Attempt, job.Key)

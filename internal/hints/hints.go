@@ -172,8 +172,8 @@ func numeric(value any) (n float64, ok bool) {
 	return n, ok
 }
 
-// Shopify's buckets empty in 20 seconds, whatever their size (40 at 2 a second, 400 at 20): a full
-// one has room for a request after 20 s divided by its size.
+// Shopify's buckets empty in 20 seconds at any size (40 at 2 a second, 400 at 20): a full one has
+// room for a request after 20 s divided by its size.
 func shopify(value string) time.Duration {
 	used, limit, _ := strings.Cut(strings.TrimSpace(value), "/")
 	u, ok := number(used)

@@ -17,10 +17,10 @@ import (
 // briefRoom is for a request that is answered here, with its body.
 const briefRoom = 4 << 10
 
-// front serves connections as long as each request arrives in one piece and is brief. At the first
-// other request it passes the connection, with the bytes read, to net/http. net/http spends half of
-// its time on work that brief requests do not need: detecting that the client leaves, a deadline
-// for each part, and bodies of any length.
+// front serves connections while each request arrives in one piece and is brief. At the first other
+// request it passes the connection, with the bytes read, to net/http. net/http spends half of its
+// time on work that brief requests do not need: detecting that the client leaves, a deadline for
+// each part, and bodies of any length.
 type front struct {
 	net.Listener
 	brief   func(*http.Request) bool
@@ -76,7 +76,7 @@ func (f *front) serve(conn net.Conn) {
 	}
 	if c.left {
 		_ = conn.SetDeadline(time.Time{})
-		// It returns when the connection has its own goroutine, or has none because of a shutdown.
+		// It returns when the connection has its own goroutine, or the server shuts down.
 		only := make(onlyConn, 1)
 		only <- &resumedConn{problemConn{conn}, c.buf[:c.read]}
 		_ = f.server.Serve(only)

@@ -1,7 +1,7 @@
 // Command mutants makes small changes to the code, one at a time, and checks that a test fails: a
-// test that cannot fail proves nothing. table.go lists the mutants, each with the cheapest test
-// that must fail. A surviving mutant means a missing test, unless it is equivalent; then its row
-// gives the reason.
+// test that cannot fail has no value. table.go lists the mutants, each with the cheapest test that
+// must fail. A surviving mutant means a missing test, unless it is equivalent; then its row gives
+// the reason.
 //
 // The go command gets the changed files by -overlay. The tests of a package are built once, with
 // all of its mutants (weave.go), which then run one by one.

@@ -32,7 +32,7 @@ type asked struct {
 	missing   int // in a row
 }
 
-// look asks only about policies that had jobs: idle ones must cost nothing.
+// look asks only about policies that had jobs: idle ones must be free.
 func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	set, waiting := o.known.policies(), o.Broker.Waiting()
 	for name, a := range o.asked {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// A provider's documents are requested at most once per rest, however many tokens arrive.
+	// A provider's documents are requested at most once per rest, for any number of tokens.
 	rest         = 10 * time.Second
 	patience     = 5 * time.Second
 	mostDocument = 1 << 20

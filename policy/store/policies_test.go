@@ -452,7 +452,7 @@ func TestSetsAreIndependent(t *testing.T) {
 	}
 }
 
-// Its record was lost, so no process knows its jobs.
+// Its record was lost, so no process has its jobs.
 func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"stripe", "lost"} {

@@ -11,8 +11,8 @@ import (
 
 // Delete begins the deletion of a policy: it retires, and [Store.Forget] removes it once its queue
 // is empty. If the closed queue holds jobs, it is opened again and the error is a
-// [*queue.PolicyInUseError], unless even says that the caller drops them. may, unless nil, can
-// reject the current policy. It returns [queue.ErrNotFound] if there is none.
+// [*queue.PolicyInUseError], unless even permits dropping them. may, unless nil, can reject the
+// current policy. It returns [queue.ErrNotFound] without one.
 func (s *Store) Delete(ctx context.Context, name string, even bool,
 	may func(policy.Entry) error) error {
 	for {

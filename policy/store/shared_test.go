@@ -58,7 +58,7 @@ func TestASharedLimitIsOne(t *testing.T) {
 	}
 }
 
-// Two files change a shared limit one after the other. Neither waits, and while they differ each
+// Two files change a shared limit one after the other. No change waits, and while they differ each
 // load reports both versions.
 func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
 	s, ctx := newStore(t), natstest.Context(t)

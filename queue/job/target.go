@@ -102,8 +102,8 @@ func ContentType(given string, body []byte, isJSON bool) string {
 	return "application/json"
 }
 
-// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, below the URL to which it
-// is appended. It has no [DotSegment], even for servers that decode twice.
+// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, below the URL that it
+// extends. It has no [DotSegment], even for servers that decode twice.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,

@@ -1,4 +1,4 @@
-// Package audit independently checks the rate at which jobs start: it receives every start of all
+// Package audit independently checks the start rate of jobs: it receives every start of all
 // drainers, and keeps the fullest window of each limit.
 //
 //	auditor := audit.New(broker, audit.Options{})

@@ -18,7 +18,7 @@ const (
 	mostNamed = 20
 	// settling is how long after a change of limits starts are not judged.
 	settling = 5 * time.Second
-	// period is how long the worst window is kept, and once more.
+	// The worst window is kept for one to two periods.
 	period = time.Hour
 	// apart is the difference of drainers' clocks, by the delay of messages, that is tolerated.
 	apart = 10 * time.Millisecond

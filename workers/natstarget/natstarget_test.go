@@ -222,8 +222,8 @@ func TestRefusedByAStream(t *testing.T) {
 	}
 }
 
-// Jobs of a fast policy become jobs of a slow one with a small queue. None is lost, and no attempt
-// counts.
+// Jobs of a fast policy become jobs of a slow one with a small queue. No job is lost, and no
+// attempt counts.
 func TestChain(t *testing.T) {
 	nc := connect(t)
 	perSecond := func(n int64) algorithms.Rate {

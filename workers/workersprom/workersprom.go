@@ -26,8 +26,8 @@ import (
 //
 // Histograms have exemplars: the trace_id of a job with a sampled trace.
 //
-// A policy's counters begin at zero with its first start, and are deleted with it. Those whose
-// increase alerts need exist as soon as the drainer learns of the policy.
+// A policy's counters begin at zero with its first start, and are deleted with it. Series that
+// alerts need exist as soon as the drainer has the policy.
 func New(registerer prometheus.Registerer) (queue.Sink, error) {
 	ownable := &promsink.Group{Of: []string{queue.EventOwnable}}
 	first := &promsink.Group{Of: []string{queue.EventStarted, queue.EventDone, queue.EventDead,

@@ -1,6 +1,6 @@
 // Package workerstest runs Penstock inside a test: a real NATS server, policies, and drainers with
-// the test's handlers. There are neither mocks nor sleeps: tests publish, wait for outcomes, and
-// check when jobs started.
+// the test's handlers. Without mocks and sleeps, tests publish, wait for outcomes, and check when
+// jobs started.
 //
 //	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 //	kit.Handle("stripe", myHandler)

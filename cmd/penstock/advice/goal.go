@@ -1,4 +1,4 @@
-// Package advice searches for a policy under which a trace meets goals.
+// Package advice searches for a policy that lets a trace meet goals.
 package advice
 
 import (

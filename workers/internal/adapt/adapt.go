@@ -2,7 +2,7 @@
 // Its state is a value, and it reads no clock.
 //
 // It uses TCP's additive increase and multiplicative decrease (RFC 5681), in the form of CUBIC (RFC
-// 9438). A throttle lowers the rate and leaves a ceiling, to which the rate rises fast at first and
+// 9438). A throttle lowers the rate and leaves a ceiling; the rate rises to it fast at first, and
 // then more slowly. It stays near the ceiling for long, and then exceeds it with growing steps
 // until the next throttle. Halving alone, as in Reno, uses three quarters of a limit; this uses 95
 // % and more.

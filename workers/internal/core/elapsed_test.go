@@ -103,7 +103,7 @@ func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
 	return at
 }
 
-// A drainer that begins after the release knows the record's age only by clocks, which agree.
+// A drainer that begins after the release has only clocks for the record's age, and they agree.
 func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c := coreBench(t, slowly())
 	h := leftBehind(t)

@@ -99,7 +99,7 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 }
 
 // After a suspension or a live migration, the lease may have ended by other clocks. No job starts
-// until a renewal sent from now on is seen (laws 2 and 3).
+// until a renewal sent after this is seen (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
@@ -145,7 +145,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles a declaration of death. This process continues under a new name: it could not
+// loseLease handles being declared dead. This process continues under a new name: it could not
 // distinguish its records from its former ones.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++

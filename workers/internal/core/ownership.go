@@ -16,7 +16,7 @@ import (
 
 // share is a partition of a policy as all drainers see it, and this process's progress with it.
 // State and part are separate from the record, which may be outdated. Each write names the revision
-// on which it was decided.
+// that it is based on.
 type share struct {
 	policy    string
 	number    int
@@ -260,7 +260,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// ownerSeen handles an ownership record. One that vanished stays in effect: see [Record.vanished].
+// ownerSeen handles an ownership record. A vanished record stays in effect: see [Record.vanished].
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	c.stir(s)
 	if found.vanished() && s.exists {
@@ -351,8 +351,8 @@ func (c *Core) dropShare(s *share) {
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
 
-// release hands a partition over, once none of its jobs is on its way to a worker: otherwise the
-// new owner might start it too (laws 2 and 3).
+// release hands a partition over, once no job of it is on its way to a worker: otherwise the new
+// owner might start it too (laws 2 and 3).
 func (c *Core) release(s *share, now pace.Instant) {
 	c.valve(s.policy)
 	s.part.Quiesce()

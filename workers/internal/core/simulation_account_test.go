@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// account is the world's record of a job's past. Drainers must have the same information, as far as
-// they witnessed it or it was recorded.
+// account is the world's record of a job's past. Drainers must have the same information, if they
+// witnessed it or it was recorded.
 type account struct {
 	failed  span // attempts that count
 	tries   int  // failures allowed; 0: as in its policy
@@ -103,7 +103,7 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
-	case w.has(damages): // records tell what ran
+	case w.has(damages): // records list the runs
 	case !f.crashed.has(s.Crashes):
 		w.fail("crashes: %s counts %d, and had %v", id, s.Crashes, f.crashed)
 	case f.crashed.low >= 3:
@@ -174,7 +174,7 @@ func (w *world) isTold(p *partition, d *drainer, f *fate) {
 }
 
 // noteAttempt is called when an attempt record is stored. A former owner's late one may be read by
-// the next owner, or by the successor when it writes: it may count from then on.
+// the next owner, or by the successor when it writes: it may count afterwards.
 func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	if d.consumes(s.Part) {
@@ -252,8 +252,8 @@ func (w *world) leavesOut(share string, value []byte) {
 	}
 }
 
-// noted reports whether a successor can know of a running job. A checkpoint built before this run
-// lists a former one, and one built in between may be in progress.
+// noted reports whether a successor can have a running job's record. A checkpoint built before this
+// run lists a former one, and one built in between may be in progress.
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][record.CheckpointKey(s.Part.Policy,
 		s.Part.Number)]; r != nil {

@@ -28,7 +28,7 @@ type caller struct {
 	silent bool
 	over   bool
 	begun  bool
-	// owners that know of its start, and until when they keep its place
+	// owners with a record of its start, and until when they keep its place
 	places map[*partition]time.Duration
 }
 

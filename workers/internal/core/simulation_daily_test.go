@@ -88,7 +88,7 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 	}
 }
 
-// An owner without a stored checkpoint has made no starts, so its crash costs none.
+// An owner without a stored checkpoint has made no starts, so its crash costs no units.
 func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, cost := range []string{"", "tokens"} {
 		p := mail(96)

@@ -38,7 +38,7 @@ type fate struct {
 	priority  int
 	message   *job.Arrived
 	account
-	edit *edited // nil: nobody wanted to change it
+	edit *edited // nil: no change was requested
 
 	slots     []slot
 	given     bool          // to a worker, at least once

@@ -150,8 +150,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	}
 }
 
-// Its owner knows that the run is over when it gets the outcome, or if it acknowledged the job
-// itself.
+// For its owner the run is over when it gets the outcome, or if it acknowledged the job itself.
 func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
@@ -223,7 +222,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	}
 }
 
-// The pause is the bucket's, whoever ran the job. Other outcomes do not take a bucket out of the
+// The pause is the bucket's, wherever the job ran. Other outcomes do not take a bucket out of the
 // contest, unless they were reported before the job arrived.
 func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {

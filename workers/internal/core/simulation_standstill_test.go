@@ -223,8 +223,8 @@ func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partiti
 	}
 }
 
-// mayStart reports whether neither operators nor a lack of workers keep a bucket from starting a
-// job.
+// mayStart reports whether a bucket can start a job: no operator and no lack of workers prevents
+// it.
 func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
 	_, paused := w.set.paused[part.Policy]

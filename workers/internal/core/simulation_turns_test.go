@@ -18,8 +18,8 @@ import (
 // Turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law: while
 // two buckets can start jobs, their starts, by cost divided by weight, differ over any part of that
 // time by at most one job of each, the costliest that they started in it or last before. The bucket
-// that goes first has not taken more turns than the other, so neither is ahead by more than its own
-// last job. A returned job has had its turn.
+// that goes first has not taken more turns than the other, so each is ahead by at most its last
+// job. A returned job has had its turn.
 type contest struct {
 	part    *partition
 	stream  *stream
@@ -30,7 +30,7 @@ type contest struct {
 
 type contender struct {
 	jobs map[uint64]*fate // that were delivered to the owner
-	// of them, neither given to a worker nor held back
+	// of them, not given to a worker, and not held back
 	waiting map[uint64]bool
 	before  map[uint64]*fate // of them, given to a worker under an earlier owner
 	running int              // under this owner
@@ -87,7 +87,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 		case k.jobs[f.seq] != nil:
 		case f.given:
 			k.before[f.seq] = f
-			k.held = true // reports from before its arrival count from now on
+			k.held = true // earlier reports count from here
 		case !f.excepted && !f.final():
 			k.waiting[f.seq] = true
 		}
@@ -175,7 +175,7 @@ func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 		return false
 	}
 	for _, g := range c.keys[key].jobs {
-		for _, l := range limits { // its owner may not know that a job was removed
+		for _, l := range limits { // its owner may have missed the removal of a job
 			if (!g.final() || g.removed) && max(g.cost, g.takes(l)) > 1 {
 				return false
 			}
@@ -244,7 +244,7 @@ func (w *world) cancelled(f *fate, p *partition) {
 
 func (w *world) hold(d *drainer) {
 	for _, f := range w.accepted {
-		f.rests = 0 // its next owner may know shorter ones
+		f.rests = 0 // its next owner may have shorter ones
 	}
 	for _, c := range w.contests {
 		if share := d.core.shares[shareOf(c.part.Partition)]; share != nil && share.part == c.part {

@@ -96,8 +96,8 @@ func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 }
 
 // Tell reports changes since the last call: lost time by cause, time held by limits, buckets with a
-// learnt, lower rate, open breakers, and the balances that are kept here, once more after the last.
-// A valve at rest is reported once.
+// learnt, lower rate, open breakers, and the balances kept here, also once after the last. A valve
+// at rest is reported once.
 func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
 	lowered func(policy string, buckets int), broken func(policy string, b valve.Breakers),
 	left func(policy string, left []job.LimitLeft)) {

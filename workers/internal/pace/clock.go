@@ -30,7 +30,7 @@ func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - o
 //
 // - tolerance: lateness up to this is made up at once.
 //
-// - sped: the faster rate at which more lateness is made up.
+// - sped: the faster rate for making up more lateness.
 //
 // In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock]. The
 // least generous window is T = 1 s: sped·(1 s + tolerance) = peak·(1 s + 2 ms). Longer windows are
@@ -89,9 +89,9 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 // one.
 //
 //   - due is the schedule of the configured rate. Each start advances it by exactly one interval,
-//     however late the start, so lateness is made up. Idle time earns at most burst − 1 intervals.
+//     also after a late start, so lateness is made up. Idle time earns at most burst − 1 intervals.
 //   - tat is the theoretical arrival time of a generic cell rate algorithm (ITU-T I.371) at rate
-//     sped. It bounds the clump in which lateness is made up.
+//     sped. It bounds the starts that make up for lateness at once.
 //
 // tat is kept twice. The started one is the law: a start takes its slot there at its instant
 // ([Clock.Start]). The planned one serves the valve's decisions: each job takes its slot when
@@ -225,8 +225,8 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 }
 
 // Adapt converts a clock from a former pace. Pending waits are in slots, and become shorter with
-// them. Across a change the larger rate and burst count: tat is ahead by the burst for which it
-// leaves room, and moves back by the difference to a smaller one.
+// them. Across a change the larger rate and burst count: tat is ahead by the burst that it leaves
+// room for, and moves back by the difference to a smaller one.
 func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 	c.pace.Store(p)
 	c.fraction = min(c.fraction, p.Rate.Count-1)

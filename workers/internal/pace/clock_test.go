@@ -76,7 +76,7 @@ var clockRates = []string{"1/w", "10/d", "7/h", "1/s", "7/10s", "10/s", "48/s", 
 // peaks are multiples of the rate: without making up, the default, and more.
 var peaks = []float64{1, 1.003, policy.DefaultPeak, 1.04, 1.5}
 
-// exceeds judges by law 2 in slots, of which a window's last start counts as one.
+// exceeds judges by law 2 in slots, and counts a window's last start as one.
 func exceeds(starts []slot, peak float64, burst int64) string {
 	for i, from := range starts {
 		taken := int64(0)

@@ -68,7 +68,7 @@ func (l *Limits) Budgets() Units {
 
 // budgetOf returns a limit's budget; 0: unlimited. With about four checkpoints per second, a
 // sixteenth of the limit delays starts by seconds at most. A limit that refills within a minute
-// needs none.
+// needs no budget.
 func budgetOf(most int64, interval time.Duration) int64 {
 	some := max(1, most/16, int64(time.Minute/max(1, interval)))
 	if some >= most {

@@ -16,8 +16,8 @@
 //     target may count in the next. JetStream's clock, to which they are aligned, is known within
 //     an error: t is the earliest that it may show, and the end is longer by what it may be ahead.
 //
-// The first costs a guard of each window. The second costs nothing under a backlog, because the
-// rest of a window is used before its end, or made up after it.
+// The first costs a guard of each window. The second is free under a backlog, because the rest of a
+// window is used before its end, or made up after it.
 package quota
 
 import (

@@ -96,8 +96,7 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 }
 
 // Fit reduces a handover to most bytes, estimated. Jobs have precedence: an omitted job may run
-// twice, while a bucket with an omitted clock only waits an interval, or as long as any omitted
-// one.
+// twice, while a bucket with an omitted clock only waits an interval, or as any omitted one does.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
 	h.Running = nil

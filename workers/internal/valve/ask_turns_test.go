@@ -57,8 +57,8 @@ func (a *asked) turns() (n int) {
 	return n
 }
 
-// A list of all buckets, many expected starts and a purge take many iterations, in which jobs
-// start.
+// A list of all buckets, many expected starts and a purge take many iterations, and jobs start
+// meanwhile.
 func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	const keys = 40_000
 	for name, c := range map[string]struct {

@@ -67,7 +67,7 @@ func (v *Valve) fetch(b *bucket) {
 	}
 }
 
-// readAhead requests bodies in the order in which buckets get workers. Buckets that may not take a
+// readAhead requests bodies in the order of buckets' turns for workers. Buckets that may not take a
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {

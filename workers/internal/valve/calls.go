@@ -18,9 +18,9 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// Like a remote worker, it claims a start by each question, valid for ClaimWindow by its own clock.
-// Shortly before its turn it gets an offer, and asks again. It also asks if it gets no answer,
-// which finds the partition's next owner, and states its age, which keeps its place there.
+// As a remote worker does, it claims a start by each question, valid for ClaimWindow by its own
+// clock. Shortly before its turn it gets an offer, and asks again. It also asks if it gets no
+// answer, which finds the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
 	reply  func(job.Answer) // to the caller's last question …

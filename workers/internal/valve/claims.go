@@ -35,7 +35,7 @@ const (
 	// claim. The worker stays idle meanwhile.
 	ClaimWindow = 50 * time.Millisecond
 	mostOffers  = 8
-	// busyPause follows an offer for which no worker had room, nobodyPause one without an answer.
+	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
 	// ahead is how long before a start the search for a worker begins.

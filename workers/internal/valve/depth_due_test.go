@@ -112,7 +112,7 @@ func TestBucketsThatStartNothingSoonHaveNoJobNear(t *testing.T) {
 	}
 }
 
-// Reading takes 20 ms, in which the bucket starts 100 jobs.
+// Reading takes 20 ms; the bucket starts 100 jobs meanwhile.
 func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
 	b := shallow(t, leaky("api", "5000/s"))
 	for range 12_000 {

@@ -120,7 +120,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		}
 		// Otherwise each deployment during an outage would cost attempts.
 		if c.Down > 0 {
-			// Jobs that begin from now on are probes.
+			// Jobs that begin later are probes.
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
 			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
 				failures: c.Down, at: probe}}
@@ -186,8 +186,8 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 }
 
 // wind sets a clock from a record. After a crash the clock also waits an interval from the fence,
-// unless no job can start before it. Waits use the least elapsed time: none may end early. Possible
-// starts use the most: none may be missed.
+// unless no job can start before it. Waits use the least elapsed time: no wait may end early.
+// Possible starts use the most: no start may be missed.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {

@@ -105,8 +105,7 @@ func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	}
 }
 
-// A process declared dead reports its run's outcome while another runs the job, for which it does
-// not count.
+// A process declared dead reports its run's outcome while another runs the job; it does not count.
 func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)

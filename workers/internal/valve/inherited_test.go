@@ -155,7 +155,7 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	}
 }
 
-// When the holder of jobs that have not arrived dies, they hold no concurrency, and count as
+// When the holder of jobs that have not arrived crashes, they hold no concurrency, and count as
 // crashed.
 func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	p := leaky("api", "10/s")

@@ -100,7 +100,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}
 	if before.pace == nil || before.paused && !b.paused {
-		b.pace.Hold(&b.clock, now) // neither unpaced time nor a pause earns a burst
+		b.pace.Hold(&b.clock, now) // unpaced time and pauses earn no burst
 	}
 	v.place(b, now)
 }

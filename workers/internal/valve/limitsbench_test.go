@@ -43,8 +43,8 @@ func newLimitsBench(p policy.Policy) *limitsBench {
 	return l
 }
 
-// ownLimitsBench owns its partition, without starts. Its windows began earlier: at first nothing
-// starts in one, and then so many jobs at once that maps stay large.
+// ownLimitsBench owns its partition, without starts. Its windows began earlier: at first no job
+// starts in one, and then a burst keeps maps large.
 func ownLimitsBench(p policy.Policy) *limitsBench {
 	p = p.WithDefaults()
 	p.Workers = 1 << 20

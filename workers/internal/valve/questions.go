@@ -44,7 +44,7 @@ const (
 	questionsFor = 500 * time.Microsecond
 	// mostQuestions bounds the waiting questions.
 	mostQuestions = 256
-	// mostWalks bounds a partition's walks, each of which holds all buckets.
+	// mostWalks bounds a partition's walks, as each holds all buckets.
 	mostWalks  = 8
 	purgePiece = 256
 	// purgeFor and notePatience are together less than the caller waits for an answer.

@@ -15,9 +15,9 @@ import (
 // Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
 // refunded if it is returned; the guard covers the delay in between.
 //
-// To keep unknown starts few after a crash, nothing starts under limits before an owner's first
-// checkpoint; while a start older than mostUnnoted is in none; if the job costs more than any in a
-// checkpoint; or beyond a stored checkpoint's budget.
+// To keep unknown starts few after a crash, no job starts under limits before an owner's first
+// checkpoint; while a start older than mostUnnoted is in no checkpoint; if the job costs more than
+// any in a checkpoint; or beyond a stored checkpoint's budget.
 
 const (
 	mostUnnoted = 2 * time.Second

@@ -81,7 +81,7 @@ func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	}
 }
 
-// A key that sends one job after another has none waiting in between, and must not get a turn for
+// A key that sends one job after another has no waiting job in between, and must not get a turn for
 // each.
 func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	b := newValveBench(t, total("10/s"))

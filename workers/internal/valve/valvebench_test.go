@@ -14,7 +14,7 @@ import (
 
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
-// origin is the instant at which the valves and cores of tests begin.
+// origin is when the valves and cores of tests begin.
 const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -86,7 +86,7 @@ func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost 
 func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
 func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
 
-// atOnce is an open gate, at the instant at which a run could start.
+// atOnce is an open gate, when a run could start.
 func atOnce(r Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
