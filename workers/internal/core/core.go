@@ -169,8 +169,8 @@ func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 // Ready reports whether the others' records are known, too.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
-// Jobs may start before Fence, by the workers' own readings (law 2). Without a connection no job may
-// start, because its end could not be acknowledged.
+// Jobs may start before Fence, by the workers' own readings (law 2). Without a connection no job
+// may start, because its end could not be acknowledged.
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
