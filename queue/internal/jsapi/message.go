@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,12 +66,12 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 // which takes milliseconds in a stream with gaps.
 const mostGets = 128
 
-// Directs reads messages from any replica. Seq is 0 if the replica lags or the message is unusual.
-// It fails without an answer for Conn.Timeout.
+// Directs reads messages from any replica, by ascending sequences. Seq is 0 if the replica lags or
+// the message is unusual. It fails without an answer for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
 	// nats.Conn.Request would take a job's header Status: 503 for "no responders".
-	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
-	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
+	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, mostGets)
+	sub, err := c.NATS.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, Translate(err)
 	}
@@ -81,8 +82,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 	ask := func(n int) error {
 		for range n {
 			request := append(strconv.AppendUint([]byte(`{"seq":`), seqs[sent], 10), '}')
-			answer := inbox + strconv.Itoa(sent)
-			if err := c.NATS.PublishRequest(subject, answer, request); err != nil {
+			if err := c.NATS.PublishRequest(subject, inbox, request); err != nil {
 				return Translate(err)
 			}
 			sent++
@@ -101,9 +101,10 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 			return nil, err
 		}
 		silence.Reset(c.Timeout)
-		i, err := strconv.Atoi(m.Subject[len(inbox):])
-		if found, ok := ReadDirect(m); ok && err == nil && i < sent && found.Seq == seqs[i] {
-			read[i] = found
+		if found, ok := ReadDirect(m); ok {
+			if i, asked := slices.BinarySearch(seqs, found.Seq); asked {
+				read[i] = found
+			}
 		}
 	}
 	return read, nil
