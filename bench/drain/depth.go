@@ -159,7 +159,7 @@ func (d *depths) shallow(ctx context.Context) ([]figure, error) {
 }
 
 func (d *depths) deep(ctx context.Context) ([]figure, error) {
-	if err := d.makeUp(ctx); err != nil {
+	if err := d.allArrived(ctx); err != nil {
 		return nil, err
 	}
 	figures, err := d.observe(ctx, fmt.Sprintf("%s jobs", paper.Grouped(d.b.deep)), true)
@@ -191,24 +191,6 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 			value: heap / float64(d.b.deep), unit: "bytes"},
 		figure{part: "depth", what: "memory of the server per job",
 			value: server / float64(d.b.deep), unit: "bytes"}), nil
-}
-
-// makeUp waits, at most five minutes, until the lateness since the takeover is made up. Until then
-// starts are faster than one a second, so a phase's first ones look late.
-func (d *depths) makeUp(ctx context.Context) error {
-	if err := d.allArrived(ctx); err != nil {
-		return err
-	}
-	if err := d.look(ctx); err != nil {
-		return err
-	}
-	since := d.phases[len(d.phases)-1]
-	since.to = monotonic()
-	late, _ := lateIn(d.starts, since, nil)
-	longest := late[len(late)-1]
-	takes := min(time.Duration(float64(longest)/madeUp.Seconds())+time.Second, 5*time.Minute)
-	d.b.say("depth: %v to make up for %v", takes.Round(time.Second), longest)
-	return pass(ctx, takes)
 }
 
 func (d *depths) look(ctx context.Context) error {
@@ -346,8 +328,9 @@ type lateStart struct {
 	late time.Duration
 }
 
-// latenesses returns the lateness of each start in a period. A key's schedule is the earliest that
-// no start precedes. A stall delays starts until its delay is made up.
+// latenesses returns the lateness of each start in a period. A bucket that makes up for earlier
+// lateness, after a takeover for half an hour, starts as fast as its peak allows. So a key is held
+// to that schedule or to its outflow's, whichever fits better.
 func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart) {
 	of := map[uint32][]start{}
 	for _, s := range starts {
@@ -355,21 +338,34 @@ func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart
 			of[s.Key] = append(of[s.Key], s)
 		}
 	}
-	ideal := func(s start) int64 { return s.At - int64(s.Number)*int64(time.Second) }
 	for _, starts := range of {
-		origin := ideal(starts[0])
-		for _, s := range starts {
-			origin = min(origin, ideal(s))
-		}
 		slices.SortFunc(starts, func(a, b start) int { return cmp.Compare(a.Number, b.Number) })
-		excused := int64(0)
-		for _, s := range starts {
-			due := origin + int64(s.Number)*int64(time.Second)
-			excused = awake(stalls, due+max(0, excused-int64(madeUp))) - due
-			all = append(all, lateStart{s.At, time.Duration(max(0, s.At-due-excused))})
+		late, sum := behind(starts, time.Second, stalls)
+		if sped, less := behind(starts, time.Second-madeUp, stalls); less < sum {
+			late = sped
 		}
+		all = append(all, late...)
 	}
 	return all
+}
+
+// behind returns the lateness of a key's starts, and their sum, by the earliest schedule of one
+// start an interval that no start precedes. A stall delays starts until its delay is made up.
+func behind(starts []start, interval time.Duration, stalls []stall) (all []lateStart,
+	sum time.Duration) {
+	due := func(s start) int64 { return int64(s.Number) * int64(interval) }
+	origin := starts[0].At - due(starts[0])
+	for _, s := range starts {
+		origin = min(origin, s.At-due(s))
+	}
+	excused := int64(0)
+	for _, s := range starts {
+		due := origin + due(s)
+		excused = awake(stalls, due+max(0, excused-int64(madeUp))) - due
+		late := time.Duration(max(0, s.At-due-excused))
+		all, sum = append(all, lateStart{s.At, late}), sum+late
+	}
+	return all, sum
 }
 
 func (d *depths) questions(ctx context.Context) (figures []figure, err error) {

@@ -224,3 +224,19 @@ func TestStallsExcuseTheStartsDuringAndAfterThem(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestABucketThatMakesUpForLatenessIsNotLate(t *testing.T) {
+	var starts []start
+	for i := range int64(15) {
+		for key, sped := range []int64{0, int64(madeUp)} {
+			at := i*(int64(time.Second)-sped) + i%2*int64(time.Millisecond)
+			starts = append(starts, start{At: at,
+				mark: mark{Key: uint32(key), Number: uint32(i)}})
+		}
+	}
+	for _, s := range latenesses(starts, 0, 20*int64(time.Second), nil) {
+		if s.late > time.Millisecond {
+			t.Errorf("a start is %v late, want at most 1 ms", s.late)
+		}
+	}
+}
