@@ -1,7 +1,7 @@
-# `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
+# `make` lists the targets. They need only Go; `make setup` installs what the tests need.
 
 FUZZTIME ?= 20s
-# The same worlds each time, so that a failure is the change's; make simulate plays others.
+# The same worlds each time: a failure is caused by the change. make simulate plays others.
 SEEDS    ?= 200
 FOR      ?= 1h
 OUTAGE   ?= 10m
@@ -34,7 +34,7 @@ image: ## a container image of all programs, localhost/penstock:latest, by build
 		echo "an image needs buildah, podman or docker" >&2; exit 1; }; \
 	$$builder build --file deploy/Dockerfile --tag localhost/penstock:latest bin/image
 
-release: ## bin/release: archives of all programs for each platform, a list of what they contain (SBOM), and checksums; VERSION=v0.1.0 tags the modules
+release: ## bin/release: archives of all programs for each platform, their contents (SBOM), and checksums; VERSION=v0.1.0 tags the modules
 	scripts/release $(VERSION)
 
 man: ## the client's manual pages, in bin/man
@@ -49,25 +49,25 @@ demo: build ## the main job in a minute: bursts, a strict API, a killed drainer;
 	go -C bench build -o ../bin/callers ./callers
 	@bin/demo && echo && bin/callers -admitter bin/admitter
 
-setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium, node), or say which command does
+setup: ## install what the tests need in addition to Go (C compiler, redis-server, python3, chromium, node), or print the command for it
 	@scripts/setup
 	$(if $(RERUN),@go run $(GOTESTSUM) --version)
 
-# A module of its own, so that what it needs weighs on nobody who imports a package.
+# A separate module: importers of a package do not get its dependencies.
 CLIENT    = cmd/penstock
-# What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
+# Slow packages that only test-all runs: they start our processes, and clusters of three servers.
 PROGRAMS  = ./cmd/... ./clients ./docs ./examples/...
 PROCESSES = ./internal/e2e
 CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|ABackupOfOneServerIsRestoredOntoThree|JobsOutliveACopyThatLacksThem|OneOfThreeServersIsAway)$$
 SEARCHES  = ^Test(TheAdviceBeatsAGuessOnUnseenData|CandidatesKeepToTheOutflow)$$
-# Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
+# Tests wait for half of their time, so two packages fit a processor. The longest begin first.
 AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 LONGEST   = ./workers ./queue ./algorithms/redisstore
-# Rooms in which nothing runs beside anything else, which a test of internal/walls sees to: the race detector has nothing
-# to find there, and makes what computes ten times as slow.
+# Packages without concurrency, as a test of internal/walls checks: the race detector finds nothing there, and makes
+# computations ten times as slow.
 ALONE     = ./algorithms ./internal/zones ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap \
 	./workers/internal/pace ./workers/internal/quota ./workers/internal/valve ./workers/internal/walk ./workers/whatif
-# The core is such a room, too; only its simulation plays several worlds at once, which share nothing.
+# The core is such a package, too; only its simulation plays several independent worlds at once.
 CORE      = ./workers/internal/core
 # These look at the sources.
 SOURCES   = ./internal/walls ./internal/mutants
@@ -135,10 +135,10 @@ lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errche
 	done
 	go mod tidy -diff
 
-simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
+simulate: ## the laws in virtual time, with new seeds, for FOR=1h
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
 
-mutants: ## small sabotages of the code, all or ONLY=pattern, in five minutes: a test must notice each
+mutants: ## small changes of the code, all or ONLY=pattern, in five minutes: a test must fail for each
 	nice go run ./internal/mutants $(if $(RERUN),,-v) $(if $(ONLY),-only '$(ONLY)') $(if $(SHARE),-share $(SHARE))
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
@@ -175,13 +175,13 @@ bench-scale: ## how cost grows with policies, keys, jobs, drainers, admitters, t
 soak: ## an admitter under all kinds of traffic for FOR=1h, which must not hold more and more: docs/soak.*
 	go -C bench run ./soak -for $(FOR) -out ../docs
 
-bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
+bench-limits: ## what three limits on starts cost 100,000 keys in addition to an outflow, in about a minute
 	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve
 
 bench-sync: ## what sync_interval: always costs publishers, on one server and on three, in one to three minutes
 	go test -run '^$$' -bench BenchmarkSyncAlways -benchtime 2000x ./queue
 
-bench-end: ## what acknowledging a job costs beside deleting its message, on one server and on three, in three minutes
+bench-end: ## what acknowledging a job costs compared to deleting its message, on one server and on three, in three minutes
 	go test -run '^$$' -bench BenchmarkEnd -benchtime 100000x ./queue
 
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
@@ -196,10 +196,10 @@ bench-calls: ## what the proxy for outbound calls adds, also to streams, and how
 bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about five minutes
 	go -C bench run ./service -out ../docs
 
-bench-outbox: setup ## transactions with a job a second beside River's InsertTx, and how fast a relay is, in three minutes
+bench-outbox: setup ## transactions with a job a second compared to River's InsertTx, and how fast a relay is, in three minutes
 	go -C bench test ./outbox -run '^$$' -bench .
 
-compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)
+compare: setup ## one limit for four workers, ours and other job queues': docs/compare.*, in about six minutes (npm)
 	go -C bench run ./compare -out ../docs
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds

@@ -3,14 +3,14 @@
 -- A script decides for one or more keys of a policy, all at one instant.
 --
 -- KEYS     the keys
--- ARGV[1]  the time in microseconds since 1970, or nothing for the server's own; or '<' and the server's time after which
---          the call does nothing and its reply is the error LATE, because its client does not wait any more
+-- ARGV[1]  the time in microseconds since 1970, or empty for the server's own; or '<' and a time of the server's:
+--          a later call has no effect and replies the error LATE, because its client does not wait any more
 -- ARGV     then the rule's parameters, as the script lists them
 -- ARGV     then the requests of each key, one argument per key:
 --            n        one request of n units, all or none; n < 0 gives -n units back; 0 only asks for the state
 --            n c …    pairs: c requests of n units each, one after the other; c is 1 where n < 0
--- reply    the time, then of each key what was stored before, nothing if nothing was; joined with ';'. A '?' stands
---          for a value that the script cannot read. Such a key is left as it is.
+-- reply    the time, then of each key the former value, empty if there was none; joined with ';'. A '?' means a
+--          value that the script cannot read and leaves unchanged.
 --
 -- Lua's numbers are doubles: whole ones are exact below 2^53, in microseconds until the year 2255. So what may be
 -- larger goes through mul_div, and numbers become text by WHOLE, also for redis.call, which needs longer to print them.
@@ -19,7 +19,7 @@ local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min,
 local find, match, format = string.find, string.match, string.format
 
 local EXACT = 9007199254740992 -- 2^53
-local GRACE = 60000 -- ms for which a state outlives the time it is needed for, in case the clock steps back
+local GRACE = 60000 -- ms that a state is kept longer than needed, in case the clock steps back
 
 -- WHOLE is the format of a whole number. As an integer it is printed in half the time, but only where C's long, which
 -- Lua makes of it, has 64 bits.
@@ -35,7 +35,7 @@ if not now then
   end
 end
 
--- mul_div is a*b/c rounded down, and what remains of a*b: exact for a and b below 2^53 and c below 2^45, if the
+-- mul_div is a*b/c rounded down, and the remainder of a*b: exact for a and b below 2^53 and c below 2^45, if the
 -- quotient is below 2^53. Where a*b is not, b is split into whole*c + b; what b leaves over is a long division, with a
 -- in digits of 7 bits, where rest*128 + digit*b < 255*c.
 local function mul_div(a, b, c)
@@ -80,7 +80,7 @@ local function lifetime(us)
   return last_lifetime
 end
 
--- former says whether a text is a state of another rule, which a policy of the same name had before.
+-- former reports whether a text is a state of another rule, which a policy of the same name had before.
 local function former(text)
   if not (find(text, '^%d+[+:]?%d*$') or find(text, '^%d+:%d+:%d+$')) then
     return false
@@ -93,8 +93,8 @@ local function former(text)
   return not find(text, '[+:]$')
 end
 
--- read is the state that is stored as text under a key: whether it can be read, the text and the state. What another rule
--- has left counts as nothing. MGET says nothing of a value that is not a text, such as a sliding log's.
+-- read is the state that is stored as text under a key: whether it can be read, the text and the state. A state of
+-- another rule counts as none. MGET returns nil for a value that is not a text, such as a sliding log's.
 local function read(key, text, parse)
   local x, y, z = parse(text)
   if x and y and x < EXACT and y < EXACT and (not z or z < EXACT) then
@@ -110,7 +110,7 @@ local function read(key, text, parse)
   return false, text
 end
 
--- write stores a text for so many milliseconds in place of another, or nothing.
+-- write stores a text for ms milliseconds in place of the former one, which it deletes without a new one.
 local function write(key, former_text, text, ms)
   if text then
     call('SET', key, text, 'PX', ms)
@@ -119,14 +119,14 @@ local function write(key, former_text, text, ms)
   end
 end
 
--- answer runs the requests of all keys, whose arguments begin at ARGV[first], and writes what they change. A state is
--- up to three numbers, of which the rule knows:
+-- answer runs the requests of all keys, whose arguments begin at ARGV[first], and writes the changes. A state is
+-- up to three numbers. The rule has functions:
 --
--- parse(text)                  the state stored as text, of which some is nil if it cannot be read; text may be false
+-- parse(text)                  the state stored as text, with nil in it if it cannot be read; text may be false
 -- load(x, y, z)                the state brought into the range that is possible now
--- take(x, y, z, n, times)      up to so many requests of n units each; the fourth result is how many units passed
+-- take(x, y, z, n, times)      up to this many requests of n units each; the fourth result is the number of passed units
 -- refund(x, y, z, n)           n units given back
--- keep(x, y, z)                the text to store and for how many milliseconds, or nil for a state that is as good as new
+-- keep(x, y, z)                the text to store and for how many milliseconds, or nil for a state like a new one
 local function answer(first, rule)
   local parse, load, take, refund, keep = rule.parse, rule.load, rule.take, rule.refund, rule.keep
   local function step(x, y, z, n, times)

@@ -1,13 +1,13 @@
--- Several rules about one request, which passes if all of them let it pass; a refusal takes nothing from any.
+-- Several rules for one request, which passes if all of them let it pass; a refusal takes no units.
 --
 -- KEYS     of each question the keys of its rules, in the rules' order
 -- ARGV[2]  how many rules there are
 -- ARGV     then of each rule: the name of its script, how many parameters that has, and these
 -- ARGV     then the requests of each question as in the other scripts, and pairs n c with one more meaning:
 --            c = -1   asks whether n units would pass
--- stored   what the rules' own scripts store
--- reply    of each question what they would say of their keys, joined with ','. A sliding log says for each request that
---          it would refuse the time that must leave the window.
+-- stored   as by the rules' own scripts
+-- reply    of each question their replies for their keys, joined with ','. A sliding log replies for each request that it
+--          would refuse the time that must leave the window.
 
 -- state asks a rule whose state is a few numbers: x, y, z as they were stored, and a, b, c as they are now.
 local function state(rule)

@@ -1,4 +1,4 @@
--- Token bucket and leaking bucket, which are the same meter: the instant at which nothing is owed any more.
+-- Token bucket and leaking bucket, which are the same meter: when the debt is paid off.
 --
 -- ARGV[2]  the capacity
 -- ARGV[3]  the rate's period in microseconds

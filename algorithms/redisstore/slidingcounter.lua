@@ -1,4 +1,4 @@
--- Sliding counter: how many units passed in a window of the clock, and in the one before.
+-- Sliding counter: the units that passed in a window of the clock, and in the previous one.
 --
 -- ARGV[2]  the limit
 -- ARGV[3]  the window in microseconds

@@ -1,5 +1,4 @@
--- Sliding log: when each unit was asked for. The one state that is too large to return, so the script looks up what the
--- decisions need.
+-- Sliding log: the time of each unit. Its state is too large to return, so the script looks up the data for the decisions.
 --
 -- ARGV[2]  the limit
 -- ARGV[3]  the window in microseconds
@@ -11,10 +10,10 @@
 -- stored   a list of microseconds since 1970, oldest first, one for each unit, at most limit of them
 -- reply    of each key: how many units count, the latest time, and then, in the order of the requests, for each that
 --          was refused the time that must leave the window for it to pass, and for each refund the latest time after
---          it, if any is left; separated by spaces. Times ahead of now stand for now.
+--          it, if one is left; separated by spaces. Times ahead of now mean now.
 
 local limit, window, only_accepted = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
-local oldest = now - window -- this and what is older counts no more
+local oldest = now - window -- this and older ones no longer count
 local now_text = format(WHOLE, now)
 local UNREADABLE = {}
 local nows = {} -- now_text again and again

@@ -1,4 +1,4 @@
-// The comb of a bucket: its last starts on time, and above them the bound of law 2.
+// The chart of a bucket: its last starts over time, below the bound of law 2.
 
 import { s, h } from "./dom.js";
 import { clock, count, plural, rate, span } from "./format.js";
@@ -8,7 +8,7 @@ const MOST = 4096; // starts that are kept
 /** Starts of one bucket. */
 export class Starts {
   at = []; // ms, ascending
-  gaps = []; // [from, to] in which the connection was lost
+  gaps = []; // [from, to] without a connection
 
   /** since is the time from which on all starts are known. */
   constructor(since) { this.since = since; }

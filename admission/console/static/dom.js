@@ -1,4 +1,4 @@
-// Elements, and how those of a new view replace the old ones.
+// Elements, and their replacement by a new view's.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -2,12 +2,12 @@
 
 import { credentials } from "./api.js";
 
-const SILENT = 40_000; // the server says that it lives every 15 s
-const SOON = 500, LATE = 5_000; // ms between two tries
+const SILENT = 40_000; // the server sends a sign of life every 15 s
+const SOON = 500, LATE = 5_000; // ms between two attempts
 
 /**
- * listen hears events until the function that it returns is called. on.event gets each; on.state
- * "live", "lost" or "refused" (with the status), and how many ms the connection was lost for; with
+ * listen receives events until the returned function is called. on.event gets each; on.state
+ * "live", "lost" or "refused" (with the status), and for how many ms the connection was lost; with
  * on.missed, events in between are gone.
  */
 export function listen(query, on) {

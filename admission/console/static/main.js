@@ -25,11 +25,11 @@ const unreadable = {
 };
 const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"], ["audit", "Changes", "c"]];
 
-const SOONEST = 1000, OFTEN = 2000; // ms between two questions
-const MODEST = 10; // times as long as a question took, before the next one
+const SOONEST = 1000, OFTEN = 2000; // ms between two requests
+const MODEST = 10; // times the duration of a request, before the next one
 
 const page = {
-  client: null, // who asks, as /v1/client says
+  client: null, // the answer of /v1/client
   params: [],
   state: {}, // of the view, until another one is shown
   may: (right, policy, key) => may(page.client, right, policy, key),

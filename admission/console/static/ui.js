@@ -18,7 +18,7 @@ export const to = {
 };
 
 /**
- * table shows rows, or why there are none. Columns are {head, cell(row), number, wide}. On a phone a row is a card, for
+ * table shows rows, or the reason for an empty table. Columns are {head, cell(row), number, wide}. On a phone a row is a card, for
  * which browsers need the roles.
  */
 export function table(caption, columns, rows, empty, keyOf) {

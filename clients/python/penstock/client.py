@@ -275,7 +275,7 @@ class Permit:
                 case _:
                     self.settle("fail", error=str(error))
         except UnavailableError:
-            pass  # the call is over, whatever the admitter knows of it
+            pass  # the call has ended, even if the admitter missed that
 
 
 def batch_job(policy: str, key: str = "", body: Body = b"", **options: Unpack[Options]) -> api.BatchJob:

@@ -15,13 +15,13 @@ from typing import BinaryIO, NamedTuple
 log = logging.getLogger("penstock")
 
 RETRY = 0.25  # seconds between two attempts to connect
-SILENCE = 20  # seconds without a word from the server, after which it is asked for one
+SILENCE = 20  # seconds without a message from the server before a ping
 
 
 class Message(NamedTuple):
     subject: str
     reply: str
-    headers: dict[str, str]  # names in small letters; "status" is 503 when nobody listens
+    headers: dict[str, str]  # names in lower case; "status" is 503 without a responder
     body: bytes
 
 

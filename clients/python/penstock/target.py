@@ -11,7 +11,7 @@ from typing import Any
 
 from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, encode, one_line
 
-CLOCKS = 300  # seconds by which the clock of a signature may be wrong
+CLOCKS = 300  # seconds: largest clock error of a signature
 
 
 def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterable[bytes]]:
@@ -45,7 +45,7 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
                 more.append(("Penstock-Again", str(error)))
             except Unavailable as error:
                 status, text = "503 Service Unavailable", one_line(error)
-            except Exception as error:  # of the 4xx and 5xx, 408 alone is a failed attempt and nothing else
+            except Exception as error:  # of 4xx and 5xx, only 408 means a failed attempt without further effects
                 status, text = "408 Request Timeout", one_line(error)
             more += [(f"Penstock-Used-{name}", str(cost)) for name, cost in job.used.items()]
         start_response(status, [*kind.items(), *more])

@@ -16,8 +16,8 @@ from .nats import Connection, Message
 
 log = logging.getLogger("penstock")
 
-WINDOW = 0.05  # seconds that a claim counts, on this process's monotonic clock
-LOOK = 5  # seconds without an offer, after which the worker asks whether there is anybody to make one
+WINDOW = 0.05  # seconds that a claim is valid, by this process's monotonic clock
+LOOK = 5  # seconds without an offer before the worker looks for a drainer
 
 
 class Worker:
@@ -125,7 +125,7 @@ class Worker:
                 return
             job = Job(message.headers, message.body)
             self.jobs[token] = job
-        # A thread is a daemon by default if the one that starts it is: this one has a job to end.
+        # A daemon's threads are daemons by default: this one has a job to end.
         threading.Thread(target=self._run, args=(token, claimed, job, message.reply), daemon=False).start()
 
     def _run(self, token: str, claimed: float, job: Job, reply: str) -> None:

@@ -30,7 +30,7 @@ export class RefusedError extends PenstockError {
 }
 
 /**
- * 503, 507, or no answer, with status 0. What was submitted may have been stored: repeat it with its idempotencyKey.
+ * 503, 507, or no answer, with status 0. The job may have been stored: repeat it with its idempotencyKey.
  */
 export class UnavailableError extends PenstockError {}
 
@@ -224,7 +224,7 @@ export class Penstock {
         throw error;
       }
       const settled = { retryAfter: retryAfter(response) };
-      if (response.status === 429) { // other callers wait for it, so that they pause
+      if (response.status === 429) { // other callers must pause, too
         await permit.settle(429, settled).catch(() => {});
         return response;
       }
@@ -262,8 +262,8 @@ export class Permit {
   }
 
   /**
-   * Says how the call ended; a number is the HTTP status of its answer. `retryAfter`, in milliseconds, is how long the other
-   * side wants no more requests.
+   * Reports the end of the call; a number is the HTTP status of its answer. `retryAfter`, in milliseconds, is the pause that
+   * the other side requests.
    */
   async settle(
     status: "done" | "fail" | "unavailable" | "retry-after" | number = "done",

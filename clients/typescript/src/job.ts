@@ -1,4 +1,4 @@
-// What handlers get and throw, in a Worker and behind an HTTP target alike.
+// Types that handlers get and throw, in a Worker or behind an HTTP target.
 
 /** Such as "90s" or "2d", milliseconds from now, or an instant. */
 export type Time = string | number | Date;

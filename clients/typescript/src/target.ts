@@ -4,7 +4,7 @@ import { createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Again, encode, type Handler, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
 
-const clocks = 300; // seconds by which the clock of a signature may be wrong
+const clocks = 300; // seconds: largest clock error of a signature
 
 /**
  * Returns a function for frameworks that serve requests by fetch's types. It runs a handler for each request of a policy's
@@ -29,7 +29,7 @@ export function target(handler: Handler, options: { secret?: string | Uint8Array
       else if (error instanceof RetryAfter) {
         status = 429;
         if (error.ms > 0) headers["Retry-After"] = String(Math.ceil(error.ms / 1000));
-      } else status = 408; // of the 4xx and 5xx the only one that is a failed attempt and nothing else
+      } else status = 408; // of 4xx and 5xx, only 408 means a failed attempt without further effects
     }
     for (const [name, cost] of Object.entries(job.used)) headers[`Penstock-Used-${name}`] = String(cost);
     return new Response(text as string | Uint8Array<ArrayBuffer> | null, { status, headers });

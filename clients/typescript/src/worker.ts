@@ -171,7 +171,7 @@ export class Worker {
     const encoded = job.header("Content-Encoding") === ENCODING;
     const running: Running = { job, key: header(m, "Penstock-Key"), stop, returned: false };
     this.#running.set(token, running);
-    // Three times within the time-out, so that one may be lost.
+    // Three times within the time-out: one may be lost.
     const progress = setInterval(tell, timeout / 3);
     const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${timeout} ms has passed`)), timeout);
     const outcome: Record<string, string> = { "Penstock-Status": "done" };

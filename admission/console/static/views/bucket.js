@@ -1,4 +1,4 @@
-// A bucket: the comb of its last starts, what holds it, and what can be done about it.
+// A bucket: its last starts, what holds it, and the possible actions.
 
 import { ask, get, path } from "../api.js";
 import { Starts, comb } from "../comb.js";

@@ -7,7 +7,7 @@ import { link, table, to } from "../ui.js";
 
 export const title = () => "Door policies";
 
-export const events = () => null; // checks make none
+export const events = () => null; // checks cause no events
 
 export async function load(_, page) {
   const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats?keys=5")]);

@@ -1,4 +1,4 @@
-// Drainers: who is alive, owns what, and how busy the workers are.
+// Drainers: their leases, partitions and busy workers.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
@@ -9,7 +9,7 @@ import { hasQueue } from "./overview.js";
 
 export const title = () => "Drainers";
 
-export const events = () => null; // they tell nothing of drainers
+export const events = () => null; // no events concern drainers
 
 export async function load() {
   const [{ drainers }, { policies }] = await Promise.all([get("/v1/drainers"), get("/v1/policies")]);

@@ -1,4 +1,4 @@
-// A job: where it stands, what it holds, what happened to it; or what became of it.
+// A job: its state, content and history, or its end.
 
 import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";

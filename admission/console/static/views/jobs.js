@@ -1,4 +1,4 @@
-// The jobs of a bucket, in the order in which they were accepted.
+// The jobs of a bucket, in order of acceptance.
 
 import { get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";

@@ -1,4 +1,4 @@
-// A policy: what it says, and its deepest buckets.
+// A policy: its settings, and its deepest buckets.
 
 import { ask, get, path, withQuery } from "../api.js";
 import { spark } from "../comb.js";
