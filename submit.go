@@ -33,8 +33,8 @@ type Job struct {
 	Priority  int
 	NotBefore time.Time // zero: at once
 	Deadline  time.Time // of the start; then it is a dead letter; zero: after the policy's max_age
-	// MaxAttempts bounds failures, Timeout an attempt, Retention the time for which the ended job
-	// is kept. Each is at most the policy's value, the default.
+	// MaxAttempts bounds failures, Timeout an attempt, Retention the time that the ended job is
+	// kept. Each is at most the policy's value, the default.
 	MaxAttempts        int
 	Timeout, Retention time.Duration
 	// Unique is a name that one waiting job of a bucket can have: meanwhile, Submit returns its

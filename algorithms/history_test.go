@@ -198,8 +198,8 @@ func checkState[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time
 	}
 }
 
-// checkBound checks that no stretch in which the clock moved forward by T passed more than bound(T)
-// units; a negative bound is unlimited.
+// checkBound checks that no stretch with forward movements of T passed more than bound(T) units; a
+// negative bound is unlimited.
 func checkBound(t *testing.T, history []passed, bound func(forward int64) int64) {
 	t.Helper()
 	for i := range history {

@@ -34,7 +34,7 @@ type acks struct {
 	waiting   []uint64          // not sent yet
 	sent      map[string]*group // by reply subject
 	last      uint64            // part of the latest subject
-	pending   int               // unconfirmed, with those of their groups
+	pending   int               // jobs of unconfirmed groups
 	confirmed []uint64          // not handed over yet
 	heard     time.Time         // last confirmation
 	upTo      time.Time         // latest send time among the confirmed
@@ -49,7 +49,7 @@ type acks struct {
 	running sync.WaitGroup
 }
 
-// group is what is sent together, and counts as confirmed when all of it is.
+// group is sent together. It is pending until all of it is confirmed.
 type group struct {
 	reply string
 	seqs  []uint64

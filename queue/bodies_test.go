@@ -191,7 +191,7 @@ func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 	}
 }
 
-// Such jobs have no body, and a header by which servers end a batch.
+// Such jobs have no body, and a header that ends a server's batch.
 func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))

@@ -18,8 +18,7 @@ import (
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates exceeds the time of a crash and a takeover, after which a letter is sent
-	// again.
+	// deadDuplicates exceeds the time of a crash and a takeover, when a letter is sent again.
 	deadDuplicates = 10 * time.Minute
 
 	// letterOverhead exceeds the server's overhead per message.

@@ -63,7 +63,7 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
 }
 
-// A path stays below the URL to which it is appended, even if it is unescaped several times.
+// A path stays below its base URL, even if it is unescaped several times.
 func FuzzParsePath(f *testing.F) {
 	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a",
 		"/\\host", "/..%5cx", "/a/..;/b", "/%00", "/%252e%252e/",

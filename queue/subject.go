@@ -30,7 +30,7 @@ func NewNames(prefix string) (Names, error) {
 
 func (n Names) Prefix() string { return n.lower }
 
-// Jobs is the subject to which clients publish jobs of a queue policy.
+// Jobs is the subject of clients' jobs for a queue policy.
 func (n Names) Jobs(policy string, k job.Key) string {
 	return n.lower + ".jobs." + policy + "." + string(k)
 }

@@ -27,7 +27,7 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
 			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
-	// A drainer that still reads the queue knows fewer jobs than JetStream.
+	// A drainer that still reads the queue counts fewer jobs than JetStream.
 	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
 		func(q job.Question, reply func(job.Answer)) {
 			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key, Reading: true}})

@@ -90,7 +90,8 @@ func TestDropWithoutAnOwner(t *testing.T) {
 		}
 	}
 
-	// Without an answer of the owner nothing is dropped: no other process knows the running jobs.
+	// Without an answer of the owner no job is dropped: no other process has the list of running
+	// jobs.
 	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"),
 		func(job.Question, func(job.Answer)) {})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 )
 
-// The pause is as long as making the policy before took. A request that would wait too long is
+// The pause equals the time that the previous policy took. A request that would wait too long is
 // refused.
 func TestThePauseBetweenNewPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	p.stop()
 }
 
-// Only the stored policies show what is wrong with these.
+// Only the stored policies show these errors.
 func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()

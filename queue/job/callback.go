@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// HeaderCallback is the URL to which a job's outcome is posted.
+	// HeaderCallback is the URL that a job's outcome is posted to.
 	HeaderCallback = "Penstock-Callback"
 	// HeaderCallbackTo is that URL in the job that posts it. Drainers set it.
 	HeaderCallbackTo = "Penstock-Callback-To"

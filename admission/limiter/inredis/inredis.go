@@ -1,5 +1,5 @@
-// Package inredis keeps the states of limits in a shared Redis. It is separate so that programs
-// without Redis do not link its client.
+// Package inredis keeps the states of limits in a shared Redis. It is separate: programs without
+// Redis do not link its client.
 //
 //	limits := limiter.New(limiter.Options{Shared: inredis.New(rdb, inredis.Options{})})
 package inredis

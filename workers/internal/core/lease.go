@@ -294,12 +294,12 @@ type serverClock struct {
 	at          pace.Instant // last stamp
 	vague       int          // imprecise stamps in a row
 	since       pace.Instant // last jump: renewals sent before are ignored
-	// reading at instant 0 for which dates were last converted
+	// reading at instant 0 of the last conversion of dates
 	dated time.Time
 }
 
 const (
-	// datesOff is a change of JetStream's clock after which all dates are converted again.
+	// datesOff is a change of JetStream's clock that requires all dates to be converted again.
 	datesOff = 100 * time.Millisecond
 	// mostVague slow renewals in a row make slowness acceptable.
 	mostVague = 3

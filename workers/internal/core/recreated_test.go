@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A drainer that learns late of a policy's deletion hands over state of the old stream when the new
-// one exists.
+// A drainer that is informed late of a policy's deletion hands over state of the old stream when
+// the new one exists.
 func TestAHandoverOfAnotherStreamIsIgnored(t *testing.T) {
 	c := coreBench(t, leaky("api", "1/s"))
 	created := time.Unix(1_700_000_000, 0)

@@ -99,8 +99,8 @@ func (w *world) fates() []*fate {
 // one.
 //
 // - Across a change the larger rate and burst count, and waits become shorter with a faster rate
-// but no longer with a slower one. So a slower rate that becomes faster again forgets what the last
-// job took.
+// but no longer with a slower one. So a slower rate that becomes faster again loses the last job's
+// cost.
 func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
 	takeovers []takeover) string {
 	slices.SortFunc(starts, func(a, b slot) int {

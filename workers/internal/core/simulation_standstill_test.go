@@ -313,8 +313,8 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	}
 }
 
-// cools is called when an owner learns that a target is down or requests a pause, from its own run
-// or a former owner's.
+// cools is called when an owner gets the outcome that a target is down or requests a pause, from
+// its own run or a former owner's.
 func (w *world) cools(bucket string, t *told, o record.Outcome) {
 	b := w.stands.buckets[bucket]
 	switch {

@@ -144,8 +144,8 @@ func TestSimulationOfAnOutage(t *testing.T) {
 	}
 }
 
-// TestSimulationNoticesSabotage breaks laws on purpose: a simulation that still passes proves
-// nothing.
+// TestSimulationNoticesSabotage breaks laws on purpose: a simulation that still passes has no
+// value.
 func TestSimulationNoticesSabotage(t *testing.T) {
 	const enough = uint64(200)
 	for _, s := range []sabotage{

@@ -64,7 +64,7 @@ func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	}
 }
 
-// … nor because the partition is handed over before the acknowledgement.
+// … and not because the partition is handed over before the acknowledgement.
 func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	for name, comes := range map[string]bool{"it came": true, "it did not come": false} {
 		t.Run(name, func(t *testing.T) {
