@@ -233,18 +233,26 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone.
+// sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone. Groups get
+// new subjects, so that no acknowledgement is counted twice.
 func (a *acks) sendAll() {
-	a.mu.Lock()
-	if len(a.waiting) > 0 {
-		a.enter(a.waiting, time.Now())
-		a.waiting = nil
-	}
-	all := slices.Collect(maps.Values(a.sent))
-	a.mu.Unlock()
-	for _, g := range all {
+	for _, g := range a.renew(time.Now()) {
 		a.publish(g)
 	}
+}
+
+func (a *acks) renew(now time.Time) (all []*group) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, g := range slices.Collect(maps.Values(a.sent)) {
+		a.leave(g)
+		all = append(all, a.enter(g.seqs, now))
+	}
+	if len(a.waiting) > 0 {
+		all = append(all, a.enter(a.waiting, now))
+		a.waiting = nil
+	}
+	return all
 }
 
 // close returns the number of unconfirmed acknowledgements. Confirmed ones can still be taken.

@@ -125,6 +125,22 @@ func TestAGroupIsConfirmedAsAWhole(t *testing.T) {
 	}
 }
 
+func TestAnAcknowledgementSentAgainCountsOnce(t *testing.T) {
+	a := &acks{sent: map[string]*group{}, news: make(chan struct{}, 1)}
+	former := a.enter([]uint64{1, 2}, time.Now())
+	a.answered(&nats.Msg{Subject: former.reply})
+	again := a.renew(time.Now())
+	a.answered(&nats.Msg{Subject: former.reply}) // the first one's, or the other's
+	a.answered(&nats.Msg{Subject: again[0].reply})
+	if got := a.takeConfirmed(); got != nil || a.pending != 2 {
+		t.Errorf("confirmed %v, %d pending; want none, 2", got, a.pending)
+	}
+	a.answered(&nats.Msg{Subject: again[0].reply})
+	if got := a.takeConfirmed(); !slices.Equal(got, []uint64{1, 2}) {
+		t.Errorf("confirmed %v, want 1 and 2", got)
+	}
+}
+
 // A job that finished under the former owner is acknowledged as soon as the new consumer has
 // delivered it.
 func TestDoneBeforeArrival(t *testing.T) {
