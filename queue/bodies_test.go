@@ -104,6 +104,10 @@ func TestBodiesAreReadTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	single, err := b.nc.SubscribeSync("$JS.API.STREAM.MSG.GET.PENSTOCK_stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wanted, want, got []uint64
 	for seq := uint64(3); seq < jobs; seq += 1 + seq%3 {
 		wanted = append(wanted, seq)
@@ -128,6 +132,9 @@ func TestBodiesAreReadTogether(t *testing.T) {
 	gone := len(wanted) - len(want)
 	if n, _, err := requests.Pending(); err != nil || n > len(wanted)+gone {
 		t.Errorf("%d requests for %d jobs, %d of them gone: %v", n, len(wanted), gone, err)
+	}
+	if n, _, err := single.Pending(); err != nil || n > gone {
+		t.Errorf("%d jobs are read from the leader, %d are gone: %v", n, gone, err)
 	}
 }
 
