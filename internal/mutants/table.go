@@ -2613,6 +2613,18 @@ func (Synced)`,
 		by:  "./queue TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd",
 	},
 	{
+		name: "group-confirmed-by-its-first-answer", file: "queue/acks.go",
+		old: "if g.left--; g.left > 0 {",
+		new: "if g.left--; false {",
+		by:  "./queue TestAGroupIsConfirmedAsAWhole",
+	},
+	{
+		name: "acks-sent-again-count-twice", file: "queue/acks.go",
+		old: "		a.leave(g)\n		all = append(all, a.enter(g.seqs, now))",
+		new: "		all = append(all, g)",
+		by:  "./queue TestAnAcknowledgementSentAgainCountsOnce",
+	},
+	{
 		name: "unconfirmed-not-counted", file: "queue/acks.go",
 		old: "return len(a.waiting) + a.pending",
 		new: "return len(a.waiting)",
